@@ -1,0 +1,63 @@
+"""The few kinds of error that Penstock raises.
+
+Each error says what happened, where, and what to do next (`hint`), and whether it heals by itself: a `Transient` error
+may be retried by the same owner, a `Terminal` one must not be. Rooms subclass the kinds; nobody raises the bare base.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of every error that reaches a user. `str()` is one calm sentence; `hint` is the next step."""
+
+    transient: bool = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class Transient(PenstockError):
+    """Heals by itself: retry with backoff, the owner and its facts stay valid."""
+
+    transient = True
+
+
+class Terminal(PenstockError):
+    """Does not heal by itself: stop, and tell the operator."""
+
+
+class BadInput(Terminal):
+    """Configuration, binlog bytes or a request that Penstock refuses. Nothing was changed."""
+
+
+class NotSupported(BadInput):
+    """A known feature that this version does not have yet, refused by name."""
+
+
+class Corruption(Terminal):
+    """Bytes below the synced end do not match their checksum. Nothing was truncated or deleted."""
+
+
+class Fenced(Terminal):
+    """Another owner took over. Every write of this owner fails from now on."""
+
+
+class StorageFailed(Terminal):
+    """A write or sync of the file system failed; the handle is poisoned until it is reopened."""
+
+
+class Unavailable(Transient):
+    """Another process or server does not answer right now."""
+
+
+class StaleRun(Transient):
+    """The message belongs to an older run or to another incarnation of delivery; go back to the resume table."""
+
+
+class Closed(Terminal):
+    """The object was closed."""

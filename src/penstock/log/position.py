@@ -1,0 +1,52 @@
+"""Where things are: positions of entries in the log, and the seq that orders single rows."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+_SEQ = struct.Struct(">QQII")
+SEQ_BYTES = _SEQ.size
+
+
+class Position(NamedTuple):
+    """The address of an entry. Total order; `(L, last)` is the same place as `(L + 1, -1)`."""
+
+    ledger_id: int
+    entry_id: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        ledger, entry = text.split(":")
+        return cls(int(ledger), int(entry))
+
+
+class Seq(NamedTuple):
+    """The order of a row: its entry, the ordinal of its event in the entry, and of the row in the event."""
+
+    ledger_id: int
+    entry_id: int
+    event: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}:{self.event}:{self.row}"
+
+    @property
+    def position(self) -> Position:
+        return Position(self.ledger_id, self.entry_id)
+
+    def to_bytes(self) -> bytes:
+        """24 bytes, big-endian: byte order is order."""
+        return _SEQ.pack(*self)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Seq:
+        return cls(*_SEQ.unpack(raw))
+
+    @classmethod
+    def parse(cls, text: str) -> Seq:
+        return cls(*(int(part) for part in text.split(":")))

@@ -1,0 +1,77 @@
+"""Decoded changes of one table at one schema version, in columns, lossless.
+
+Each column comes in the *physical form* of its MySQL type, so that nothing is rounded or lost before an encoder decides:
+
+| MySQL type | Arrow form of the column |
+|---|---|
+| tinyint, smallint, mediumint, int, bigint (unsigned) | int8, int16, int32, int32, int64 (uint8 … uint64) |
+| float, double | float32, float64 |
+| decimal(p, s) | decimal128(p, s) up to 38 digits, above that string |
+| bit(n) | uint64 |
+| year | int16 (0 is the zero year) |
+| date | int32, packed year << 9 | month << 5 | day (0 is the zero date, partial dates survive) |
+| time(fsp) | int64, signed microseconds |
+| datetime(fsp) | int64, packed ((year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second) << 24 | microsecond |
+| timestamp(fsp) | int64, microseconds since the Unix epoch (0 is the zero timestamp) |
+| enum | uint16, 1-based ordinal (0 is the empty error value) |
+| set | uint64, bit mask |
+| char, varchar, text | string, UTF-8 whatever the column's charset was |
+| binary, varbinary, blob, geometry | binary |
+| json | string, the JSON text |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.schema.model import TableSchema
+
+OP_INSERT = ord("I")
+OP_UPDATE = ord("U")
+OP_DELETE = ord("D")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """Changes of one table in seq order. Arrays have one element a row; column lists one array a column.
+
+    `before` is null for inserts, `after` is null for deletes, both are full images.
+    """
+
+    table: TableSchema
+    op: npt.NDArray[np.uint8]  # OP_INSERT, OP_UPDATE, OP_DELETE
+    seq: npt.NDArray[np.void]  # dtype SEQ_DTYPE, big-endian: .tobytes() sorts as the rows do
+    commit_ts: npt.NDArray[np.uint64]
+    before: list[pa.Array]
+    after: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def slice(self, start: int, stop: int) -> ChangeBatch:
+        """Rows `start` to `stop`, without copying."""
+        return ChangeBatch(
+            self.table,
+            self.op[start:stop],
+            self.seq[start:stop],
+            self.commit_ts[start:stop],
+            [column.slice(start, stop - start) for column in self.before],
+            [column.slice(start, stop - start) for column in self.after],
+        )
+
+
+SEQ_DTYPE = np.dtype([("ledger", ">u8"), ("entry", ">u8"), ("event", ">u4"), ("row", ">u4")])
+"""A seq as 24 big-endian bytes; the same bytes as `penstock.log.position.Seq.to_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A DDL at its place in the order of rows: `table` is the schema in force after it."""
+
+    table: TableSchema
+    seq: bytes
+    commit_ts: int

@@ -1,0 +1,214 @@
+"""Requests between Penstock's own processes on one machine: framed messages over a Unix socket.
+
+A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A request's header has
+`op` and its arguments; the answer's header is the result, or `error` with its kind, message and hint, which the client
+raises again as the same kind of error. One thread serves one connection, so a slow caller never holds up another.
+The socket's directory is private to the user; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock import errors
+from penstock.errors import BadInput, PenstockError, Unavailable
+
+_FRAME = struct.Struct("<IQ")
+_HEADER_BYTES_MAX = 64 << 20
+_BODY_BYTES_MAX = 1 << 30
+_SOCKET_PATH_BYTES_MAX = 100  # sun_path holds 108 bytes with its terminator
+
+Handler = Callable[[dict[str, Any], memoryview], dict[str, Any]]
+Buffer = bytes | bytearray | memoryview
+
+
+def socket_path(directory: Path, name: str) -> Path:
+    """Where the socket `name` of a state directory lives: inside it, or under /tmp where that path is too long."""
+    path = directory / f"{name}.sock"
+    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
+        return path
+    digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
+    short = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    return short / f"{name}.sock"
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
+    """`size` bytes, or None where the peer closed before the first one."""
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    have = 0
+    while have < size:
+        got = connection.recv_into(view[have:], size - have)
+        if got == 0:
+            if have == 0:
+                return None
+            raise Unavailable("the connection ended in the middle of a message")
+        have += got
+    return buffer
+
+
+def _send(connection: socket.socket, header: dict[str, Any], body: Buffer = b"") -> None:
+    text = json.dumps(header, separators=(",", ":")).encode()
+    with memoryview(body) as view:
+        connection.sendall(_FRAME.pack(len(text), view.nbytes) + text)
+        if view.nbytes:
+            connection.sendall(view)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], memoryview] | None:
+    head = _receive_exactly(connection, _FRAME.size)
+    if head is None:
+        return None
+    header_bytes, body_bytes = _FRAME.unpack(head)
+    if header_bytes > _HEADER_BYTES_MAX or body_bytes > _BODY_BYTES_MAX:
+        raise BadInput(f"a message of {header_bytes} + {body_bytes} bytes is too large")
+    header = _receive_exactly(connection, header_bytes)
+    body = _receive_exactly(connection, body_bytes) if body_bytes else bytearray()
+    if header is None or body is None:
+        raise Unavailable("the connection ended in the middle of a message")
+    return json.loads(header), memoryview(body)
+
+
+class Server:
+    """Serves `handlers` (op → function) on a Unix socket until closed. An older socket file at the path is replaced."""
+
+    def __init__(self, path: Path, handlers: dict[str, Handler]) -> None:
+        self._handlers = handlers
+        self._path = path
+        self._closed = False
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(os.fspath(path))
+        path.chmod(0o600)
+        self._listener.listen(128)
+        threading.Thread(target=self._accept, name=f"wire-{path.stem}", daemon=True).start()
+
+    def close(self) -> None:
+        """Stops listening and cuts every connection; the handlers that run finish on their own."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._closed:
+                    connection.close()
+                    return
+                self._connections.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with contextlib.suppress(OSError, Unavailable), connection:
+                while (message := _receive(connection)) is not None:
+                    _send(connection, self._answer(*message))
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+
+    def _answer(self, header: dict[str, Any], body: memoryview) -> dict[str, Any]:
+        op = header.pop("op", "")
+        handler = self._handlers.get(op)
+        try:
+            if handler is None:
+                raise BadInput(f"unknown request {op!r}")
+            return handler(header, body)
+        except PenstockError as error:
+            return {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+        except Exception as error:  # the peer must learn of it, and this connection must survive it
+            return {"error": {"kind": "Terminal", "message": f"{op}: {type(error).__name__}: {error}", "hint": ""}}
+
+
+class Client:
+    """A connection to a `Server`. Thread-safe: one request at a time. Connects on first use and again after a break."""
+
+    def __init__(self, path: Path, *, timeout_seconds: float = 60.0) -> None:
+        self._path = path
+        self._timeout = timeout_seconds
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+
+    def call(self, op: str, body: Buffer = b"", **arguments: Any) -> dict[str, Any]:
+        """The answer's header. Raises the server's error, or `Unavailable` where nobody answers.
+
+        A request is never sent twice by itself: after `Unavailable` the caller does not know whether it was carried out.
+        """
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                _send(self._connection, {"op": op, **arguments}, body)
+                answer = _receive(self._connection)
+            except (OSError, Unavailable) as error:
+                self._drop()
+                raise Unavailable(f"{self._path.stem} does not answer: {error}") from error
+            if answer is None:
+                self._drop()
+                raise Unavailable(f"{self._path.stem} closed the connection")
+        header = answer[0]
+        if "error" in header:
+            raise _error_from(header["error"])
+        return header
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(self._timeout)
+        try:
+            connection.connect(os.fspath(self._path))
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@contextlib.contextmanager
+def connect(path: Path, *, timeout_seconds: float = 60.0) -> Iterator[Client]:
+    """A client for the length of a `with` block."""
+    client = Client(path, timeout_seconds=timeout_seconds)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _error_from(value: dict[str, str]) -> PenstockError:
+    kind = getattr(errors, value["kind"], errors.Terminal)
+    if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
+        kind = errors.Terminal
+    return kind(value["message"], hint=value.get("hint", ""))
