@@ -1,0 +1,188 @@
+"""The entry: what capture appends to the log (docs/formats/entry.md).
+
+`encode_entry` makes the buffers of one entry without copying the events; `parse_entry` gives views into the entry's
+bytes, never copies. Bytes that are not an entry end in `BadEntry`, with what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import BadInput, Corruption
+from penstock.files import Buffer
+
+MAGIC = b"PSE1"
+VERSION = 1
+EVENTS_BYTES_MAX = 16 << 20  # of events in an entry, unless a single event is larger
+
+TXN_DTYPE = np.dtype(
+    [
+        ("offset", "<u4"),
+        ("length", "<u4"),
+        ("commit_ts", "<u8"),
+        ("start_pos", "<u8"),
+        ("end_pos", "<u8"),
+        ("first_event", "<u4"),
+        ("events", "<u4"),
+        ("file", "<u2"),
+        ("end_file", "<u2"),
+        ("part", "u1"),
+        ("kind", "u1"),
+        ("flags", "<u2"),
+        ("reserved", "<u8"),
+        ("gtid", "V24"),
+    ]
+)
+"""One transaction, or one part of it, in an entry: 80 bytes."""
+
+_FIXED = struct.Struct("<4sBBBB")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_GTID_MARIADB = struct.Struct("<IIQ8x")
+
+TxnArray = npt.NDArray[np.void]
+
+
+class Flavour(IntEnum):
+    MYSQL = 0
+    MARIADB = 1
+
+
+class Part(IntEnum):
+    WHOLE = 0
+    FIRST = 1
+    MIDDLE = 2
+    LAST = 3
+
+
+class Kind(IntEnum):
+    ROWS = 0
+    DDL = 1
+    HELD = 2
+    CHUNK = 3
+    VOID = 4
+
+
+class BadEntry(Corruption):
+    """The bytes of a log entry are not an entry of a version that this build reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """What all events of an entry have in common."""
+
+    flavour: Flavour
+    checksum: bool  # each event ends with four bytes of CRC
+    source: str
+    files: tuple[str, ...]
+    fde: bytes  # the FORMAT_DESCRIPTION event, whole
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedEntry:
+    """Views into an entry: valid as long as its buffer is."""
+
+    header: EntryHeader
+    transactions: TxnArray  # dtype TXN_DTYPE
+    events: npt.NDArray[np.uint8]
+
+
+def pack_gtid(domain: int, server: int, sequence: int) -> bytes:
+    """A MariaDB GTID in the 24 bytes of a transaction record."""
+    return _GTID_MARIADB.pack(domain, server, sequence)
+
+
+def gtid_text(flavour: Flavour, raw: bytes) -> str:
+    """`0-1-42`, or `uuid:number` for MySQL; empty where the GTID is unknown."""
+    if not any(raw):
+        return ""
+    if flavour is Flavour.MARIADB:
+        domain, server, sequence = _GTID_MARIADB.unpack(raw)
+        return f"{domain}-{server}-{sequence}"
+    text = raw[:16].hex()
+    uuid = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    return f"{uuid}:{int.from_bytes(raw[16:], 'little')}"
+
+
+def encode_entry(header: EntryHeader, transactions: TxnArray, events: Sequence[Buffer]) -> list[Buffer]:
+    """The entry's bytes as buffers, in order: a head, then `events` untouched (back to back, as the records say)."""
+    if transactions.dtype != TXN_DTYPE:
+        raise BadInput(f"transactions have dtype {transactions.dtype}, not TXN_DTYPE")
+    source = header.source.encode()
+    events_length = sum(memoryview(part).nbytes for part in events)
+    head = bytearray(_FIXED.pack(MAGIC, VERSION, header.flavour, int(header.checksum), 0))
+    head += _U16.pack(len(source)) + source + _U16.pack(len(header.files))
+    for name in header.files:
+        encoded = name.encode()
+        head += _U16.pack(len(encoded)) + encoded
+    head += _U32.pack(len(header.fde)) + header.fde
+    head += _U32.pack(len(transactions)) + transactions.tobytes()
+    head += _U32.pack(events_length)
+    return [bytes(head), *events]
+
+
+def parse_entry(data: Buffer) -> ParsedEntry:
+    """The views of an entry. Raises `BadEntry` unless every length adds up and every record points inside the entry."""
+    raw = np.frombuffer(data, np.uint8)
+    cursor = _Cursor(memoryview(data).cast("B"))
+    magic, version, flavour, checksum, _ = _FIXED.unpack(cursor.take(_FIXED.size, "header"))
+    if magic != MAGIC:
+        raise BadEntry(f"an entry starts with {magic!r}, not {MAGIC!r}", hint="the log holds something else")
+    if version != VERSION:
+        raise BadEntry(f"entry version {version} is unknown", hint="it was written by a newer Penstock: upgrade")
+    if flavour > 1 or checksum > 1:
+        raise BadEntry(f"entry flavour {flavour}, checksum {checksum}: unknown values")
+    source = cursor.text("source id")
+    files = tuple(cursor.text("file name") for _ in range(cursor.u16("file count")))
+    fde = bytes(cursor.take(cursor.u32("format description length"), "format description"))
+    count = cursor.u32("transaction count")
+    start = cursor.at
+    cursor.take(count * TXN_DTYPE.itemsize, "transaction records")
+    transactions = raw[start : cursor.at].view(TXN_DTYPE) if count else np.empty(0, TXN_DTYPE)
+    length = cursor.u32("events length")
+    start = cursor.at
+    cursor.take(length, "events")
+    if cursor.at != len(raw):
+        raise BadEntry(f"{len(raw) - cursor.at} bytes follow the entry's events")
+    if count:
+        ends = transactions["offset"].astype(np.uint64) + transactions["length"]
+        if int(ends.max()) > length or int(max(transactions["file"].max(), transactions["end_file"].max())) >= len(
+            files
+        ):
+            raise BadEntry("a transaction record points outside its entry")
+    header = EntryHeader(Flavour(flavour), bool(checksum), source, files, fde)
+    return ParsedEntry(header, transactions, raw[start : cursor.at])
+
+
+class _Cursor:
+    """Takes bytes off the front, and names what is missing where they end."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self.at = 0
+
+    def take(self, size: int, what: str) -> memoryview:
+        end = self.at + size
+        if end > len(self._view):
+            raise BadEntry(f"the entry ends inside its {what}: {size} bytes at {self.at}, of {len(self._view)}")
+        taken = self._view[self.at : end]
+        self.at = end
+        return taken
+
+    def u16(self, what: str) -> int:
+        return int(_U16.unpack(self.take(2, what))[0])
+
+    def u32(self, what: str) -> int:
+        return int(_U32.unpack(self.take(4, what))[0])
+
+    def text(self, what: str) -> str:
+        try:
+            return str(self.take(self.u16(what), what), "utf-8")
+        except UnicodeDecodeError as error:
+            raise BadEntry(f"the entry's {what} is not UTF-8") from error
