@@ -1,0 +1,323 @@
+"""Bodies of the events that say where a transaction begins and ends: FORMAT_DESCRIPTION, GTID, QUERY, XID, ROTATE, XA.
+
+Each parser takes one whole event, header and checksum included, and the format description in force. All of them raise
+`BadEvent` for bytes that are too short, and read nothing beyond the event.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from dataclasses import dataclass
+
+from penstock.binlog.charset import charset_of, decode_text
+from penstock.binlog.errors import BadEvent, EventNotSupported
+from penstock.binlog.events import parse_header
+from penstock.binlog.types import CHECKSUM_BYTES, HEADER_BYTES, REFUSED_TYPES, EventType, Flavour
+
+Bytes = bytes | bytearray | memoryview
+
+CHECKSUM_NONE = 0
+CHECKSUM_CRC32 = 1
+
+# MariaDB's GTID event, flags2
+GTID_STANDALONE = 0x01
+GTID_GROUP_COMMIT = 0x02
+GTID_TRANSACTIONAL = 0x04
+GTID_DDL = 0x20
+GTID_PREPARED_XA = 0x40
+GTID_COMPLETED_XA = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class FormatDescription:
+    """What the rest of a binlog needs: post-header lengths by event type, and whether events end with a CRC32."""
+
+    server_version: str
+    flavour: Flavour
+    checksum: int  # CHECKSUM_NONE or CHECKSUM_CRC32
+    post_header: bytes  # length of type t at index t - 1
+    timestamp: int = 0
+
+    @property
+    def trailer_bytes(self) -> int:
+        """Bytes of checksum at the end of each event."""
+        return CHECKSUM_BYTES if self.checksum == CHECKSUM_CRC32 else 0
+
+    def post_header_bytes(self, event_type: int) -> int:
+        """The post-header length of a type; 0 for types that this server does not know."""
+        return self.post_header[event_type - 1] if 0 < event_type <= len(self.post_header) else 0
+
+    @property
+    def table_id_bytes(self) -> int:
+        """Width of a table id in TABLE_MAP and row events: 4 in the first servers with rows, 6 since."""
+        return 4 if self.post_header_bytes(EventType.TABLE_MAP) == 6 else 6
+
+
+def parse_format_description(event: Bytes) -> FormatDescription:
+    """The format that holds from this event on. Old formats without one (binlog version below 4) are refused."""
+    header = parse_header(event)
+    if header.type in (EventType.START_V3,):
+        raise EventNotSupported("binlogs of servers before MySQL 5.0 are not supported", event_type=header.type)
+    if header.type != EventType.FORMAT_DESCRIPTION:
+        raise BadEvent("a format description was expected here", event_type=header.type)
+    size = _checked_size(event)
+    if size < HEADER_BYTES + 57:
+        raise BadEvent(f"{size} bytes are too short", event_type=header.type)
+    version = int.from_bytes(event[19:21], "little")
+    if version != 4:
+        raise EventNotSupported(f"binlog version {version} is not supported", event_type=header.type)
+    server = bytes(event[21:71]).split(b"\0", 1)[0].decode("ascii", "replace")
+    if event[75] != HEADER_BYTES:
+        raise BadEvent(f"event headers of {event[75]} bytes are unknown", event_type=header.type)
+    flavour = Flavour.MARIADB if "mariadb" in server.lower() else Flavour.MYSQL
+    tail = 0
+    checksum = CHECKSUM_NONE
+    if _knows_checksums(server, flavour):
+        tail = 1 + CHECKSUM_BYTES
+        if size < 76 + tail:
+            raise BadEvent(f"{size} bytes are too short", event_type=header.type)
+        checksum = event[size - tail]
+        if checksum == 255:  # written by a server that does not know: as none
+            checksum = CHECKSUM_NONE
+        if checksum not in (CHECKSUM_NONE, CHECKSUM_CRC32):
+            raise BadEvent(f"unknown checksum algorithm {checksum}", event_type=header.type)
+    return FormatDescription(server, flavour, checksum, bytes(event[76 : size - tail]), header.timestamp)
+
+
+def _knows_checksums(server_version: str, flavour: Flavour) -> bool:
+    """MySQL from 5.6.1, MariaDB from 5.3: the format description ends with the algorithm and a CRC."""
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", server_version)
+    if numbers is None:
+        return False
+    version = tuple(int(n) for n in numbers.groups())
+    return version >= ((5, 3, 0) if flavour is Flavour.MARIADB else (5, 6, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlGtid:
+    """GTID and ANONYMOUS_GTID. `last_committed` and `sequence` are 0 where the server does not write them."""
+
+    sid: uuid.UUID
+    number: int
+    anonymous: bool
+    last_committed: int = 0
+    sequence: int = 0
+    immediate_commit_us: int = 0
+    original_commit_us: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.sid}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """The id of an XA transaction."""
+
+    format_id: int
+    gtrid: bytes
+    bqual: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MariadbGtid:
+    """Opens each transaction of MariaDB; without `standalone` the transaction runs to its XID or COMMIT."""
+
+    domain: int
+    server_id: int
+    sequence: int
+    flags2: int
+    commit_id: int = 0
+    xid: Xid | None = None
+
+    def __str__(self) -> str:
+        return f"{self.domain}-{self.server_id}-{self.sequence}"
+
+    @property
+    def standalone(self) -> bool:
+        return bool(self.flags2 & GTID_STANDALONE)
+
+    @property
+    def ddl(self) -> bool:
+        return bool(self.flags2 & GTID_DDL)
+
+    @property
+    def prepared_xa(self) -> bool:
+        return bool(self.flags2 & GTID_PREPARED_XA)
+
+    @property
+    def completed_xa(self) -> bool:
+        return bool(self.flags2 & GTID_COMPLETED_XA)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement in the log. `database_charset` is the default of the session's database where the server says it."""
+
+    schema: str
+    sql: str
+    thread_id: int
+    error_code: int
+    client_charset: str
+    database_charset: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate:
+    position: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class XaPrepare:
+    one_phase: bool
+    xid: Xid
+
+
+def event_body(event: Bytes, fde: FormatDescription, *, least: int = 0) -> memoryview:
+    """The event without header and checksum; at least `least` bytes of it, else `BadEvent`."""
+    size = _checked_size(event)
+    end = size - fde.trailer_bytes
+    if end - HEADER_BYTES < least:
+        raise BadEvent(f"{size} bytes are too short", event_type=event[4])
+    return memoryview(event)[HEADER_BYTES:end]
+
+
+def _checked_size(event: Bytes) -> int:
+    size = parse_header(event).size
+    if size != len(event):
+        raise BadEvent(f"its header says {size} bytes, but there are {len(event)}", event_type=event[4])
+    return size
+
+
+def refuse_unsupported(event_type: int, offset: int = 0) -> None:
+    """Raises for events that carry changes and that this version does not read."""
+    if event_type in REFUSED_TYPES:
+        message, hint = REFUSED_TYPES[event_type]
+        raise EventNotSupported(message, offset=offset, event_type=event_type, hint=hint)
+
+
+def parse_gtid(event: Bytes, fde: FormatDescription) -> MysqlGtid:
+    """GTID (33) and ANONYMOUS_GTID (34) of MySQL."""
+    kind = event[4] if len(event) >= HEADER_BYTES else 0
+    refuse_unsupported(kind)
+    if kind not in (EventType.GTID, EventType.ANONYMOUS_GTID):
+        raise BadEvent("a GTID event was expected here", event_type=kind)
+    body = event_body(event, fde, least=25)
+    sid = uuid.UUID(bytes=bytes(body[1:17]))
+    number = int.from_bytes(body[17:25], "little")
+    last_committed = sequence = immediate = original = 0
+    if len(body) >= 42 and body[25] == 2:
+        last_committed, sequence = struct.unpack_from("<QQ", body, 26)
+        if len(body) >= 49:
+            immediate = int.from_bytes(body[42:49], "little")
+            original = immediate
+            if immediate >> 55 and len(body) >= 56:
+                immediate &= (1 << 55) - 1
+                original = int.from_bytes(body[49:56], "little")
+    return MysqlGtid(sid, number, kind == EventType.ANONYMOUS_GTID, last_committed, sequence, immediate, original)
+
+
+def parse_mariadb_gtid(event: Bytes, fde: FormatDescription) -> MariadbGtid:
+    """GTID (162) of MariaDB, with the XA transaction it prepares or completes."""
+    if len(event) < HEADER_BYTES or event[4] != EventType.MARIADB_GTID:
+        raise BadEvent("a GTID event was expected here", event_type=event[4] if len(event) > 4 else None)
+    body = event_body(event, fde, least=13)
+    sequence, domain, flags2 = struct.unpack_from("<QIB", body, 0)
+    server_id = int.from_bytes(event[5:9], "little")
+    at = 13
+    commit_id = 0
+    if flags2 & GTID_GROUP_COMMIT:
+        if len(body) < at + 8:
+            raise BadEvent("cut in the commit id", event_type=event[4])
+        commit_id = int.from_bytes(body[at : at + 8], "little")
+        at += 8
+    xid = None
+    if flags2 & (GTID_PREPARED_XA | GTID_COMPLETED_XA):
+        if len(body) < at + 6:
+            raise BadEvent("cut in the XA id", event_type=event[4])
+        format_id, gtrid, bqual = struct.unpack_from("<IBB", body, at)
+        at += 6
+        if len(body) < at + gtrid + bqual:
+            raise BadEvent("cut in the XA id", event_type=event[4])
+        xid = Xid(format_id, bytes(body[at : at + gtrid]), bytes(body[at + gtrid : at + gtrid + bqual]))
+    return MariadbGtid(domain, server_id, sequence, flags2, commit_id, xid)
+
+
+def parse_query(event: Bytes, fde: FormatDescription) -> Query:
+    """QUERY: the statement in Unicode, whatever charset the client sent it in."""
+    kind = event[4] if len(event) >= HEADER_BYTES else 0
+    refuse_unsupported(kind)
+    if kind != EventType.QUERY:
+        raise BadEvent("a QUERY event was expected here", event_type=kind)
+    body = event_body(event, fde, least=13)
+    thread_id, _, schema_len, error_code, status_len = struct.unpack_from("<IIBHH", body, 0)
+    at = max(13, fde.post_header_bytes(EventType.QUERY))
+    if len(body) < at + status_len + schema_len + 1:
+        raise BadEvent("cut before its statement", event_type=kind)
+    client, database = _query_charsets(body[at : at + status_len])
+    at += status_len
+    schema = bytes(body[at : at + schema_len]).decode("utf-8", "replace")
+    sql = decode_text(bytes(body[at + schema_len + 1 :]), client)
+    return Query(schema, sql, thread_id, error_code, client, database)
+
+
+_FIXED_STATUS = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3}
+
+
+def _query_charsets(status: memoryview) -> tuple[str, str | None]:
+    """Charset of the client and default charset of the database, from the status variables; utf8mb4 where unsaid."""
+    client = "utf8mb4"
+    database: str | None = None
+    server: str | None = None
+    at = 0
+    while at < len(status):
+        code = status[at]
+        at += 1
+        if code in _FIXED_STATUS:
+            width = _FIXED_STATUS[code]
+        elif code in (2, 5, 6) and at < len(status):  # catalog with its NUL, time zone, catalog
+            width = 1 + status[at] + (1 if code == 2 else 0)
+        elif code == 11 and at < len(status):  # invoker: user and host
+            host = at + 1 + status[at]
+            if host >= len(status):
+                break
+            width = host - at + 1 + status[host]
+        else:
+            break  # the rest says nothing that we need
+        value = status[at : at + width]
+        if len(value) < width:
+            break
+        if code == 4:
+            client = charset_of(int.from_bytes(value[0:2], "little")) or client
+            server = charset_of(int.from_bytes(value[4:6], "little"))
+        elif code == 8:
+            database = charset_of(int.from_bytes(value[0:2], "little"))
+        at += width
+    return client, database or server
+
+
+def parse_xid(event: Bytes, fde: FormatDescription) -> int:
+    """XID: the number of the commit."""
+    return int.from_bytes(event_body(event, fde, least=8)[0:8], "little")
+
+
+def parse_rotate(event: Bytes, fde: FormatDescription) -> Rotate:
+    """ROTATE: where the log goes on. An artificial one at the start of a stream has no checksum on some servers."""
+    body = event_body(event, fde, least=8)
+    try:
+        name = bytes(body[8:]).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadEvent("its file name is not UTF-8", event_type=event[4]) from None
+    return Rotate(int.from_bytes(body[0:8], "little"), name)
+
+
+def parse_xa_prepare(event: Bytes, fde: FormatDescription) -> XaPrepare:
+    """XA_PREPARE of MySQL: the rows before it are held until the outcome."""
+    body = event_body(event, fde, least=13)
+    one_phase, format_id, gtrid, bqual = struct.unpack_from("<BIII", body, 0)
+    if len(body) < 13 + gtrid + bqual:
+        raise BadEvent("cut in the XA id", event_type=event[4])
+    xid = Xid(format_id, bytes(body[13 : 13 + gtrid]), bytes(body[13 + gtrid : 13 + gtrid + bqual]))
+    return XaPrepare(bool(one_phase), xid)

@@ -1,0 +1,254 @@
+"""Event headers: splitting a buffer of back-to-back events into columns, and checking their CRC32.
+
+`split_events` is the walker of the data path: it touches headers only and costs a few nanoseconds an event. The bodies
+of single events are parsed by `bodies.py`, row events many at a time by `rows.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.binlog.errors import BadChecksum, BadEvent, TruncatedEvent
+from penstock.binlog.kernel import kernel
+from penstock.binlog.types import CHECKSUM_BYTES, FLAG_IN_USE, HEADER_BYTES, EventType
+
+Buffer = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
+
+HEADER = struct.Struct("<IBIIIH")
+_CRC_KERNEL_BYTES_MAX = 2048  # above this zlib's own loop wins over ours plus no call
+
+_OK, _SHORT_HEADER, _SIZE_TOO_SMALL, _CUT = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class EventHeader:
+    timestamp: int
+    type: int
+    server_id: int
+    size: int
+    end_pos: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The headers of a buffer's events in columns. `consumed`: bytes up to the end of the last whole event."""
+
+    offset: npt.NDArray[np.int64]
+    size: npt.NDArray[np.uint32]
+    type: npt.NDArray[np.uint8]
+    flags: npt.NDArray[np.uint16]
+    end_pos: npt.NDArray[np.uint32]
+    timestamp: npt.NDArray[np.uint32]
+    server_id: npt.NDArray[np.uint32]
+    consumed: int
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+def as_array(buffer: Buffer) -> npt.NDArray[np.uint8]:
+    """The same bytes as a read-only numpy array, without copying."""
+    array = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, dtype=np.uint8)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False  # one kernel signature for all callers: read-only arrays are another numba type
+    return array
+
+
+def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> EventHeader:
+    """The header at `offset`. Raises `TruncatedEvent` where fewer than 19 bytes are there."""
+    if offset < 0 or len(buffer) - offset < HEADER_BYTES:
+        raise TruncatedEvent("fewer bytes than an event header", offset=offset)
+    timestamp, kind, server_id, size, end_pos, flags = HEADER.unpack_from(buffer, offset)
+    return EventHeader(timestamp, kind, server_id, size, end_pos, flags)
+
+
+def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Events:
+    """The events from `start` to the end of `buffer`.
+
+    With `whole` a cut last event raises `TruncatedEvent`; without it, `consumed` says where it begins, so that a reader
+    of a stream goes on from there. A size below 19 bytes always raises: there is no way to find the next event.
+    """
+    array = as_array(buffer)
+    if start < 0 or start > len(array):
+        raise TruncatedEvent(f"starts beyond the {len(array)} bytes of the buffer", offset=start)
+    count, consumed, status = _count_events(array, start)
+    if status == _SIZE_TOO_SMALL:
+        size = int.from_bytes(array[consumed + 9 : consumed + 13].tobytes(), "little")
+        raise BadEvent(f"its size of {size} is below a header's", offset=consumed, event_type=int(array[consumed + 4]))
+    if whole and status == _SHORT_HEADER:
+        raise TruncatedEvent("fewer bytes than an event header", offset=consumed)
+    if whole and status == _CUT:
+        size = int.from_bytes(array[consumed + 9 : consumed + 13].tobytes(), "little")
+        raise TruncatedEvent(
+            f"has {size} bytes, but only {len(array) - consumed} are left",
+            offset=consumed,
+            event_type=int(array[consumed + 4]),
+        )
+    offset = np.empty(count, np.int64)
+    sizes = np.empty(count, np.uint32)
+    types = np.empty(count, np.uint8)
+    flags = np.empty(count, np.uint16)
+    end_pos = np.empty(count, np.uint32)
+    timestamp = np.empty(count, np.uint32)
+    server_id = np.empty(count, np.uint32)
+    _fill_events(array, start, offset, sizes, types, flags, end_pos, timestamp, server_id)
+    return Events(offset, sizes, types, flags, end_pos, timestamp, server_id, consumed)
+
+
+@kernel
+def _u32(array: npt.NDArray[np.uint8], at: int) -> np.int64:
+    return (
+        np.int64(array[at])
+        | np.int64(array[at + 1]) << 8
+        | np.int64(array[at + 2]) << 16
+        | np.int64(array[at + 3]) << 24
+    )
+
+
+@kernel
+def _count_events(array: npt.NDArray[np.uint8], start: int) -> tuple[int, int, int]:
+    at = start
+    count = 0
+    end = len(array)
+    while at < end:
+        if end - at < 19:
+            return count, at, 1
+        size = _u32(array, at + 9)
+        if size < 19:
+            return count, at, 2
+        if size > end - at:
+            return count, at, 3
+        at += size
+        count += 1
+    return count, at, 0
+
+
+@kernel
+def _fill_events(  # noqa: PLR0917
+    array: npt.NDArray[np.uint8],
+    start: int,
+    offset: npt.NDArray[np.int64],
+    size: npt.NDArray[np.uint32],
+    kind: npt.NDArray[np.uint8],
+    flags: npt.NDArray[np.uint16],
+    end_pos: npt.NDArray[np.uint32],
+    timestamp: npt.NDArray[np.uint32],
+    server_id: npt.NDArray[np.uint32],
+) -> None:
+    at = start
+    for i in range(len(offset)):
+        bytes_here = _u32(array, at + 9)
+        offset[i] = at
+        timestamp[i] = _u32(array, at)
+        kind[i] = array[at + 4]
+        server_id[i] = _u32(array, at + 5)
+        size[i] = bytes_here
+        end_pos[i] = _u32(array, at + 13)
+        flags[i] = np.uint16(array[at + 17]) | np.uint16(array[at + 18]) << 8
+        at += bytes_here
+
+
+def verify_checksums(buffer: Buffer, events: Events) -> None:
+    """Raises `BadChecksum` at the first event whose last four bytes are not the CRC32 of the rest.
+
+    For buffers whose format description says CRC32. The IN_USE flag of a format description is not part of its CRC: the
+    server clears it in place when the file is closed.
+    """
+    array = as_array(buffer)
+    large = events.size > _CRC_KERNEL_BYTES_MAX
+    bad = int(_first_bad_crc(array, events.offset, events.size, events.type, _TABLES, _CRC_KERNEL_BYTES_MAX))
+    for i in np.flatnonzero(large):
+        if 0 <= bad < i:
+            break
+        at, size = int(events.offset[i]), int(events.size[i])
+        if not checksum_matches(array[at : at + size].data):
+            bad = int(i)
+            break
+    if bad >= 0:
+        raise BadChecksum(
+            "its checksum does not match; the binlog is damaged here",
+            offset=int(events.offset[bad]),
+            event_type=int(events.type[bad]),
+        )
+
+
+def checksum_matches(event: bytes | bytearray | memoryview) -> bool:
+    """Whether the last four bytes of one event are its CRC32."""
+    size = len(event)
+    if size < HEADER_BYTES + CHECKSUM_BYTES:
+        return False
+    crc = zlib.crc32(event[: size - CHECKSUM_BYTES])
+    if event[4] == EventType.FORMAT_DESCRIPTION and event[17] & FLAG_IN_USE:
+        cleared = bytearray(event[: size - CHECKSUM_BYTES])
+        cleared[17] &= ~FLAG_IN_USE & 0xFF
+        crc = zlib.crc32(cleared)
+    return crc == int.from_bytes(event[size - CHECKSUM_BYTES :], "little")
+
+
+def _crc_tables() -> npt.NDArray[np.uint32]:
+    """Tables of the slicing-by-8 method: entry [k, b] is the CRC of byte b followed by k zero bytes."""
+    tables = np.empty((8, 256), np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
+        tables[0, byte] = crc
+    for k in range(1, 8):
+        previous = tables[k - 1]
+        tables[k] = (previous >> np.uint32(8)) ^ tables[0][previous & np.uint32(0xFF)]
+    return tables
+
+
+_TABLES = _crc_tables()
+
+
+@kernel
+def _first_bad_crc(  # noqa: PLR0917
+    array: npt.NDArray[np.uint8],
+    offset: npt.NDArray[np.int64],
+    size: npt.NDArray[np.uint32],
+    kind: npt.NDArray[np.uint8],
+    tables: npt.NDArray[np.uint32],
+    bytes_max: int,
+) -> int:
+    for i in range(len(offset)):
+        if size[i] > bytes_max:
+            continue
+        if size[i] < 23:
+            return i
+        at = offset[i]
+        end = at + np.int64(size[i]) - 4
+        crc = np.uint32(0xFFFFFFFF)
+        if kind[i] == 15:  # byte by byte through the header, with the IN_USE flag cleared
+            for k in range(at, at + 19):
+                byte = array[k]
+                if k == at + 17:
+                    byte = byte & np.uint8(0xFE)
+                crc = (crc >> np.uint32(8)) ^ tables[0, (crc ^ np.uint32(byte)) & np.uint32(0xFF)]
+            at += 19
+        while end - at >= 8:
+            low = crc ^ np.uint32(_u32(array, at))
+            crc = (
+                tables[7, low & np.uint32(0xFF)]
+                ^ tables[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
+                ^ tables[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
+                ^ tables[4, low >> np.uint32(24)]
+                ^ tables[3, array[at + 4]]
+                ^ tables[2, array[at + 5]]
+                ^ tables[1, array[at + 6]]
+                ^ tables[0, array[at + 7]]
+            )
+            at += 8
+        while at < end:
+            crc = (crc >> np.uint32(8)) ^ tables[0, (crc ^ np.uint32(array[at])) & np.uint32(0xFF)]
+            at += 1
+        if (crc ^ np.uint32(0xFFFFFFFF)) != np.uint32(_u32(array, end)):
+            return i
+    return -1
