@@ -1,0 +1,33 @@
+"""`penstock check`: the file, setting by setting, without starting anything."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
+from penstock.cli.output import EXIT_CONFIG, JsonOption, console, print_json
+from penstock.control import check as checks
+from penstock.control.config import BadConfig, load
+
+
+def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
+    """Read the configuration and say what is right and what is wrong with it. Starts nothing."""
+    try:
+        findings = checks.describe(load(config))
+    except BadConfig as error:
+        if json:
+            print_json({"ok": False, "problems": [asdict(p) for p in error.problems]})
+        else:
+            for problem in error.problems:
+                where = f"{error.path}:{problem.line}: " if problem.line else f"{error.path}: "
+                key = f"{problem.key}: " if problem.key else ""
+                console.print(f"[red]✗[/] {where}{key}{problem.message}", markup=True, soft_wrap=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+    if json:
+        print_json({"ok": True, "settings": [asdict(f) for f in findings]})
+        return
+    for finding in findings:
+        console.print(f"[green]✓[/] {finding.key:<28} {finding.value}", soft_wrap=True)
+

@@ -1,0 +1,47 @@
+"""The command's front: everyday verbs first, the insides in a panel of their own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli import binlog, check, demo, init, run, status, verify
+
+app = typer.Typer(
+    name="penstock",
+    help="Copies every change of a MySQL or MariaDB server, in order and without loss, into storage, on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+INSIDES = "The insides"
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+app.command("init")(init.init)
+app.command("check")(check.check)
+app.command("run")(run.run)
+app.command("status")(status.status)
+app.command("verify")(verify.verify)
+app.command("demo")(demo.demo)
+app.add_typer(binlog.app, name="binlog", rich_help_panel=INSIDES)
+
+
+def main() -> None:
+    """The entry point of the `penstock` script."""
+    app()

@@ -1,0 +1,170 @@
+"""Row by row: what a sink holds of one table against what the log says it must hold.
+
+Rows are matched by seq, which is unique. Every difference is one of four kinds: a row that is *lost*, *doubled*, *wrong*
+(another value than the log gives), or *unknown* (the log has no such row). The work is done on columns; single rows are
+only looked at to show an example of a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.log.position import Seq
+
+_EXAMPLES_MAX = 5
+_SEQ_BYTES = 24
+
+
+@dataclass(slots=True)
+class Differences:
+    """Counts of what is not equal, with a few examples in words."""
+
+    changes: int = 0
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    unknown: int = 0
+    pending: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong or self.unknown)
+
+    def example(self, text: str) -> None:
+        if len(self.examples) < _EXAMPLES_MAX:
+            self.examples.append(text)
+
+
+class TableComparison:
+    """Follows one table's files beside the expected changes, which come in seq order."""
+
+    def __init__(self, name: str, files: Iterator[Path], read: Callable[[Path], pa.Table]) -> None:
+        self.name = name
+        self.differences = Differences()
+        self.kept: list[pa.Table] = []
+        self._files = files
+        self._read = read
+        self._waiting: list[pa.Table] = []
+        self._last = b""
+
+    def expect(self, expected: pa.Table, *, may_be_pending: bool = False) -> None:
+        """The next expected changes, in seq order. `may_be_pending`: what is not there is on its way, not lost."""
+        if expected.num_rows == 0:
+            return
+        keys = _seqs(expected)
+        actual = self._take_through(keys[-1])
+        self._compare(expected, keys, actual, may_be_pending)
+        self._last = bytes(keys[-1]).ljust(_SEQ_BYTES, b"\0")
+
+    def finish(self) -> Differences:
+        """Counts what the files hold beyond everything that was expected."""
+        rest = self._waiting + [self._keep(self._read(path)) for path in self._files]
+        self._waiting = []
+        for table in rest:
+            for key in _seqs(table):
+                self._surplus(bytes(key))
+        return self.differences
+
+    def _keep(self, table: pa.Table) -> pa.Table:
+        self.kept.append(table)
+        return table
+
+    def _take_through(self, last: np.bytes_) -> pa.Table | None:
+        """Rows in file order up to the first one after `last`."""
+        taken: list[pa.Table] = []
+        while True:
+            if not self._waiting:
+                path = next(self._files, None)
+                if path is None:
+                    break
+                self._waiting.append(self._keep(self._read(path)))
+            table = self._waiting.pop()
+            beyond = np.flatnonzero(_seqs(table) > last)
+            if len(beyond):
+                cut = int(beyond[0])
+                taken.append(table.slice(0, cut))
+                self._waiting.append(table.slice(cut))
+                break
+            taken.append(table)
+        taken = [table for table in taken if table.num_rows]
+        return pa.concat_tables(taken, promote_options="default") if taken else None
+
+    def _compare(
+        self, expected: pa.Table, keys: npt.NDArray[np.bytes_], actual: pa.Table | None, may_be_pending: bool
+    ) -> None:
+        found = self.differences
+        found.changes += len(keys)
+        actual_keys = _seqs(actual) if actual is not None else keys[:0]
+        if actual is not None and len(keys) == len(actual_keys) and bool((keys == actual_keys).all()):
+            self._values(expected, actual, keys)
+            return
+        unique, first = np.unique(actual_keys, return_index=True)
+        missing = keys[~np.isin(keys, unique)]
+        if may_be_pending:
+            found.pending += len(missing)
+            found.changes -= len(missing)
+        else:
+            found.lost += len(missing)
+            for key in missing[:_EXAMPLES_MAX]:
+                found.example(f"lost: seq {_text(key)}")
+        first_of_its_kind = np.zeros(len(actual_keys), dtype=bool)
+        first_of_its_kind[first] = True
+        known = np.isin(actual_keys, keys)
+        for key in actual_keys[known & ~first_of_its_kind]:
+            found.doubled += 1
+            found.example(f"doubled: seq {_text(key)}")
+        for key in actual_keys[~known]:
+            self._surplus(bytes(key))
+        if actual is None:
+            return
+        order = np.flatnonzero(known & first_of_its_kind)
+        order = order[np.argsort(actual_keys[order], kind="stable")]
+        wanted = np.flatnonzero(np.isin(keys, actual_keys))
+        self._values(expected.take(pa.array(wanted)), actual.take(pa.array(order)), keys[wanted])
+
+    def _surplus(self, key: bytes) -> None:
+        """A row beyond what was expected here: seen before, or never heard of."""
+        if key.ljust(_SEQ_BYTES, b"\0") <= self._last:
+            self.differences.doubled += 1
+            self.differences.example(f"doubled or out of order: seq {_text(key)}")
+        else:
+            self.differences.unknown += 1
+            self.differences.example(f"unknown: seq {_text(key)} is not in the log")
+
+    def _values(self, expected: pa.Table, actual: pa.Table, keys: npt.NDArray[np.bytes_]) -> None:
+        wrong: set[int] = set()
+        for name in expected.column_names:
+            if name not in actual.column_names:
+                self.differences.wrong += expected.num_rows
+                self.differences.example(f"wrong: column {name} is missing")
+                return
+            want, have = expected.column(name), actual.column(name)
+            if want.equals(have):
+                continue
+            for row, (a, b) in enumerate(zip(want.to_pylist(), have.to_pylist(), strict=True)):
+                if a != b:
+                    wrong.add(row)
+                    self.differences.example(f"wrong: seq {_text(keys[row])} column {name}: {b!r} instead of {a!r}")
+        self.differences.wrong += len(wrong)
+
+
+def _seqs(table: pa.Table) -> npt.NDArray[np.bytes_]:
+    """The seqs as 24-byte strings, which numpy compares as the rows are ordered."""
+    column = table.column("_seq").combine_chunks()
+    array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    if len(array) == 0:
+        return np.empty(0, dtype=f"S{_SEQ_BYTES}")
+    fixed = array.cast(pa.binary(_SEQ_BYTES))
+    raw = fixed.buffers()[1]
+    return np.frombuffer(raw, dtype=f"S{_SEQ_BYTES}", count=len(fixed), offset=fixed.offset * _SEQ_BYTES)
+
+
+def _text(key: bytes | np.bytes_) -> str:
+    return str(Seq.from_bytes(bytes(key).ljust(_SEQ_BYTES, b"\0")))
