@@ -14,6 +14,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from penstock.binlog.types import Flavour
 from penstock.errors import BadInput, Corruption
 from penstock.files import Buffer
 
@@ -48,10 +49,21 @@ _GTID_MARIADB = struct.Struct("<IIQ8x")
 
 TxnArray = npt.NDArray[np.void]
 
-
-class Flavour(IntEnum):
-    MYSQL = 0
-    MARIADB = 1
+__all__ = [
+    "EVENTS_BYTES_MAX",
+    "TXN_DTYPE",
+    "BadEntry",
+    "EntryHeader",
+    "Flavour",
+    "Kind",
+    "ParsedEntry",
+    "Part",
+    "TxnArray",
+    "encode_entry",
+    "gtid_text",
+    "pack_gtid",
+    "parse_entry",
+]
 
 
 class Part(IntEnum):
