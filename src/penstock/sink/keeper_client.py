@@ -1,0 +1,175 @@
+"""What delivery asks of the keeper, and the client that asks it over `control.sock`.
+
+Every call that returns is durable at the keeper. `Unavailable` means that the outcome is unknown: all calls may be
+repeated with the same arguments, and the keeper answers a repetition as it did the first time.
+"""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.errors import Unavailable
+from penstock.log.position import Position, Seq
+from penstock.wire import Client
+
+_IDLE_CONNECTIONS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A promise to write exactly one file: binding once durable (docs/formats/intent.md)."""
+
+    path: str
+    first_seq: Seq
+    last_seq: Seq
+    length: int
+    checksum: int  # CRC32C of the file's bytes
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Intent:
+        return cls(
+            path=str(value["path"]),
+            first_seq=Seq.parse(value["first_seq"]),
+            last_seq=Seq.parse(value["last_seq"]),
+            length=int(value["length"]),
+            checksum=int(value["checksum"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "first_seq": str(self.first_seq),
+            "last_seq": str(self.last_seq),
+            "length": self.length,
+            "checksum": self.checksum,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherFacts:
+    """The keeper's durable knowledge of one dispatcher."""
+
+    epoch: int
+    schema: str
+    table: str
+    progress: Seq | None
+    last_path: str | None
+    intent: Intent | None
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> DispatcherFacts:
+        progress, intent = value.get("progress"), value.get("intent")
+        return cls(
+            epoch=int(value["epoch"]),
+            schema=str(value["schema"]),
+            table=str(value["table"]),
+            progress=Seq.parse(progress) if progress else None,
+            last_path=value.get("last_path") or None,
+            intent=Intent.from_json(intent) if intent else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last row of a dispatcher in a published range."""
+
+    seq: Seq
+    schema: str
+    table: str
+
+
+class Keeper(Protocol):
+    """The keeper of every changefeed, as delivery sees it."""
+
+    def published(
+        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, Last]
+    ) -> None:
+        """A range was accepted; returns once new dispatchers and their epochs are durable."""
+        ...
+
+    def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None: ...
+
+    def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+        """Progress is durable; the keeper acks the cursor after it. Returns the checkpoint_ts."""
+        ...
+
+    def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
+        """Returns once every dispatcher of the table has everything before `seq` at the sink."""
+        ...
+
+    def dispatchers(self, changefeed: str) -> dict[str, DispatcherFacts]: ...
+
+    def checkpoint(self, changefeed: str) -> int:
+        """The commit_ts of the last whole transaction at or before mark-delete."""
+        ...
+
+
+class KeeperClient:
+    """The keeper over its socket. Threads do not wait for each other: a call takes an idle connection or a new one."""
+
+    def __init__(self, path: Path, *, timeout_seconds: float = 60.0) -> None:
+        self._path = path
+        self._timeout = timeout_seconds
+        self._idle: queue.LifoQueue[Client] = queue.LifoQueue(_IDLE_CONNECTIONS_MAX)
+
+    def published(
+        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, Last]
+    ) -> None:
+        self._call(
+            "published",
+            changefeed=changefeed,
+            run=run,
+            start=str(start),
+            end=str(end),
+            commit_ts=commit_ts,
+            last={d: {"seq": str(x.seq), "schema": x.schema, "table": x.table} for d, x in last.items()},
+        )
+
+    def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None:
+        self._call("intent", changefeed=changefeed, dispatcher=dispatcher, epoch=epoch, **intent.to_json())
+
+    def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+        answer = self._call("done", changefeed=changefeed, dispatcher=dispatcher, epoch=epoch, seq=str(seq), path=path)
+        return int(answer["checkpoint_ts"] or 0)
+
+    def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
+        self._call("drained", changefeed=changefeed, dispatcher=dispatcher, seq=str(seq))
+
+    def dispatchers(self, changefeed: str) -> dict[str, DispatcherFacts]:
+        facts = self._call("dispatchers", changefeed=changefeed)["facts"]
+        return {dispatcher: DispatcherFacts.from_json(value) for dispatcher, value in facts.items()}
+
+    def checkpoint(self, changefeed: str) -> int:
+        return int(self._call("checkpoint", changefeed=changefeed)["checkpoint_ts"] or 0)
+
+    def close(self) -> None:
+        while True:
+            try:
+                self._idle.get_nowait().close()
+            except queue.Empty:
+                return
+
+    def _call(self, op: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            client = self._idle.get_nowait()
+        except queue.Empty:
+            client = Client(self._path, timeout_seconds=self._timeout)
+        try:
+            answer = client.call(op, **arguments)
+        except Unavailable:
+            client.close()  # the other idle ones are likely broken too; each finds out by itself
+            raise
+        except BaseException:
+            self._give_back(client)
+            raise
+        self._give_back(client)
+        return answer
+
+    def _give_back(self, client: Client) -> None:
+        try:
+            self._idle.put_nowait(client)
+        except queue.Full:
+            client.close()

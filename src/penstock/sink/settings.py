@@ -1,0 +1,103 @@
+"""The settings of a sink, as a user writes them under `sinks:`, and what the delivery process gets on standard input."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from penstock.errors import BadInput, NotSupported
+
+_SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_TIME_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def _quantity(value: Any, units: dict[str, Any], example: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2].lower() not in units:
+        raise ValueError(f"{value!r} is not a quantity such as {example}")
+    return float(match[1]) * float(units[match[2].lower()])
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `64MiB`, `10kB` or a number."""
+    return round(_quantity(value, _SIZE_UNITS, "64MiB"))
+
+
+def parse_seconds(value: Any) -> float:
+    """Seconds from `60s`, `5m`, `250ms` or a number."""
+    return _quantity(value, _TIME_UNITS, "60s")
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+
+
+class FlushSettings(BaseModel):
+    """When a file is written: at `size` bytes of payload, or `every` seconds after its oldest payload came."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: Annotated[Size, Field(ge=1 << 10, le=512 << 20)] = 64 << 20
+    every: Annotated[Seconds, Field(ge=0.05, le=3600.0)] = 60.0
+
+
+class SinkSettings(BaseModel):
+    """One sink. Its name in the configuration is the changefeed's name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    format: Literal["canal-json", "parquet"]
+    flush: FlushSettings = FlushSettings()
+    only: list[str] = ["*.*"]
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str) -> str:
+        local_directory(url)
+        return url
+
+
+class DeliverySettings(BaseModel):
+    """The document on standard input of `python -m penstock.sink`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    state_dir: Path
+    changefeeds: dict[str, SinkSettings]
+    log_uuid: str | None = None  # None: read from the log in the state directory when the first run begins
+    writers: Annotated[int, Field(ge=1, le=512)] = 4  # threads per changefeed
+    spool_high_bytes: Annotated[Size, Field(ge=1)] = 512 << 20
+    spool_low_bytes: Annotated[Size, Field(ge=0)] = 256 << 20
+    drain_seconds: Annotated[Seconds, Field(ge=0)] = 20.0  # at the end, for what is still in the spool
+
+    @model_validator(mode="after")
+    def _hysteresis(self) -> DeliverySettings:
+        if self.spool_low_bytes > self.spool_high_bytes:
+            raise ValueError("spool_low_bytes is above spool_high_bytes")
+        return self
+
+
+def local_directory(url: str) -> Path:
+    """The directory of a `file://` URL (or of a plain path). Other schemes are refused by name."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+            raise BadInput(
+                f"{url}: a file URL names no host, but this one names {parts.netloc!r}",
+                hint="write file:///absolute/path, with three slashes",
+            )
+        path = Path(unquote(parts.path) if parts.scheme else url)
+        if not parts.path:
+            raise BadInput(f"{url!r} names no directory", hint="write file:///absolute/path")
+        return path.absolute()
+    raise NotSupported(
+        f"{url}: sinks of the kind {parts.scheme}:// are not supported yet", hint="use file:///absolute/path"
+    )
