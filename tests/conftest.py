@@ -1,0 +1,50 @@
+"""Fixtures that every room's tests may ask for.
+
+On a user's machine a test that needs a real component which is not there is skipped with a sentence that says why; in
+strict mode (`CI=true` or `PENSTOCK_STRICT=1`) it fails, so that a green CI means that everything ran.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tools.components import MissingComponent
+from tools.components.mariadb import MariaDbServer
+
+CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
+
+
+def is_strict() -> bool:
+    return os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_STRICT") == "1"
+
+
+def missing(reason: str) -> NoReturn:
+    """Skips, or fails in strict mode."""
+    if is_strict():
+        pytest.fail(f"strict mode: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    """A real MariaDB, shared by the whole session: use databases of your own, and leave its binlogs alone."""
+    server = MariaDbServer(tmp_path_factory.mktemp("mariadb"))
+    try:
+        server.start()
+    except MissingComponent as error:
+        missing(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def corpus_dir() -> Path:
+    """Binlog files of real servers, beside the repository on the developers' machines and CI's."""
+    if not CORPUS.is_dir():
+        missing(f"the corpus of real binlogs is not at {CORPUS}")
+    return CORPUS

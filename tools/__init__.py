@@ -1,0 +1,1 @@
+"""What developing Penstock needs beside Penstock itself."""
