@@ -1,0 +1,117 @@
+"""What the keeper knows for certain about each dispatcher, and how it stands in the progress log.
+
+A value is one JSON object; a field that is not there has its default, so that an older file can be read by a newer
+version. Seqs stand as text.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import BadInput, Corruption
+from penstock.log.position import Seq
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A file that is being written. Binding: until it is done, no other bytes may go there or anywhere else."""
+
+    path: str
+    first_seq: Seq
+    last_seq: Seq
+    length: int
+    checksum: str | int
+    rows: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "first_seq": str(self.first_seq),
+            "last_seq": str(self.last_seq),
+            "length": self.length,
+            "checksum": self.checksum,
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Intent:
+        return cls(
+            path=value["path"],
+            first_seq=Seq.parse(value["first_seq"]),
+            last_seq=Seq.parse(value["last_seq"]),
+            length=int(value["length"]),
+            checksum=value["checksum"],
+            rows=int(value.get("rows") or 0),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.path} [{self.first_seq} to {self.last_seq}, {self.length} bytes, checksum {self.checksum}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherFacts:
+    """Rows at or below `progress` are at the sink. `rows`, `files` and `bytes` count everything ever delivered."""
+
+    epoch: int
+    schema: str
+    table: str
+    progress: Seq | None = None
+    progress_commit_ts: int = 0
+    last_path: str | None = None
+    intent: Intent | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    last_write_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "schema": self.schema,
+            "table": self.table,
+            "progress": str(self.progress) if self.progress is not None else None,
+            "progress_commit_ts": self.progress_commit_ts,
+            "last_path": self.last_path,
+            "intent": self.intent.to_json() if self.intent is not None else None,
+            "rows": self.rows,
+            "files": self.files,
+            "bytes": self.bytes,
+            "last_write_ms": self.last_write_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> DispatcherFacts:
+        progress, intent = value.get("progress"), value.get("intent")
+        return cls(
+            epoch=int(value["epoch"]),
+            schema=value["schema"],
+            table=value["table"],
+            progress=Seq.parse(progress) if progress else None,
+            progress_commit_ts=int(value.get("progress_commit_ts", 0)),
+            last_path=value.get("last_path"),
+            intent=Intent.from_json(intent) if intent else None,
+            rows=int(value.get("rows", 0)),
+            files=int(value.get("files", 0)),
+            bytes=int(value.get("bytes", 0)),
+            last_write_ms=int(value.get("last_write_ms", 0)),
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> DispatcherFacts:
+        try:
+            return cls.from_json(json.loads(raw))
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corruption(f"the facts of a dispatcher cannot be read: {error!r}: {bytes(raw[:200])!r}") from error
+
+
+def parse_seq(text: object, what: str) -> Seq:
+    """A seq of a request. Raises `BadInput` that names the argument."""
+    try:
+        return Seq.parse(str(text))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{what} {text!r} is no seq", hint="a seq is ledger:entry:event:row") from error

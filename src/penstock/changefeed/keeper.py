@@ -1,0 +1,394 @@
+"""The keeper: one per changefeed, in `penstock run`. It owns the two durable facts of a changefeed.
+
+*Progress* of a dispatcher: its rows at or below this seq are at the sink. *Cursor*: nothing at or before it is needed by
+anyone. Everything else about a changefeed may be lost at any moment. What it promises:
+
+1. Whatever was answered is durable: a new dispatcher with its epoch, an intent, progress, the checkpoint.
+2. An intent is binding: while one is open, a different one of that dispatcher is refused; `done` closes it.
+3. Progress, epochs and the checkpoint never go back, over restarts too.
+4. The cursor may lag progress, never lead it. Order of `done`: (1) one frame with progress, the closed intent and the
+   checkpoint that they allow; (2) once that is durable, the acks of the ranges that are complete by it; (3) the answer.
+5. A range is acked once every dispatcher with rows in it has progress past its last one; ranges in any order.
+
+Callers are threads of `control.sock`; each frame is made under the lock, in the order in which memory changed, and is
+waited for outside it, so that the record log makes many of them durable with one sync. If a frame fails, memory is
+ahead of the disk: the keeper refuses everything from then on and the run ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.changefeed.facts import DispatcherFacts, Intent
+from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal
+from penstock.files import REAL_FILES, Files
+from penstock.log import Cursor, LogReader, RecordLog
+from penstock.log.position import Position, Seq
+from penstock.state import BucketState, Change, StateDescriptor
+
+OPERATOR = "keeper"
+CHECKPOINT_KEY = "checkpoint"
+
+
+class _Durable(Protocol):
+    def result(self, timeout: float | None = None) -> Any: ...
+
+
+class _TextCodec:
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, raw: bytes) -> str:
+        return bytes(raw).decode()
+
+
+class _FactsCodec:
+    def encode(self, value: DispatcherFacts) -> bytes:
+        return value.to_bytes()
+
+    def decode(self, raw: bytes) -> DispatcherFacts:
+        return DispatcherFacts.from_bytes(bytes(raw))
+
+
+class _U64Codec:
+    def encode(self, value: int) -> bytes:
+        return value.to_bytes(8, "big")
+
+    def decode(self, raw: bytes) -> int:
+        return int.from_bytes(raw, "big")
+
+
+DISPATCHERS: StateDescriptor[str, DispatcherFacts] = StateDescriptor(
+    "progress.dispatchers", OPERATOR, _TextCodec(), _FactsCodec()
+)
+CHECKPOINT: StateDescriptor[str, int] = StateDescriptor("progress.checkpoint", OPERATOR, _TextCodec(), _U64Codec())
+
+
+class Keeper:
+    """Facts of one changefeed. Thread-safe. Opened by the owner of the state directory's lock."""
+
+    def __init__(
+        self, name: str, reader: LogReader, cursor: Cursor, state: BucketState, record: RecordLog, clock: Clock
+    ) -> None:
+        self.name = name
+        self.reader = reader
+        self._cursor = cursor
+        self._state = state
+        self._record = record
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._dispatchers = state.store(DISPATCHERS)
+        self._checkpoints = state.store(CHECKPOINT)
+        self._facts: dict[str, DispatcherFacts] = dict(self._dispatchers.items())
+        self._checkpoint = self._checkpoints.get(CHECKPOINT_KEY) or 0  # as of the newest frame
+        self._durable_checkpoint = self._checkpoint
+        self._ranges = PublishedRanges()
+        self._run: str | None = None
+        self._published_end = cursor.mark_delete_position
+        self._newest: _Durable | None = None  # frames are durable in order: this one covers all before it
+        self._broken: PenstockError | None = None
+
+    @classmethod
+    def open(
+        cls, state_dir: Path, name: str, reader: LogReader, *, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK
+    ) -> Keeper:
+        """Opens or makes the changefeed's cursor (at the log's first entry) and progress log."""
+        record = RecordLog.open(state_dir / "progress", name, files=files)
+        state = BucketState.open(record)
+        cursor = Cursor.open(reader, state_dir, name, start="earliest", files=files)
+        return cls(name, reader, cursor, state, record, clock)
+
+    def close(self) -> None:
+        """Waits for what is on its way. Later calls raise `Closed`."""
+        with self._lock:
+            newest = self._newest
+            self._broken = self._broken or Closed(f"the keeper of {self.name} is closed")
+        if newest is not None:
+            newest.result(None)
+        self._cursor.close()
+        self._record.close()
+
+    # ---- facts
+
+    def facts(self) -> dict[str, DispatcherFacts]:
+        """Every dispatcher's facts, all of them durable."""
+        with self._lock:
+            self._check()
+            facts, newest = dict(self._facts), self._newest
+        self._wait(newest)
+        return facts
+
+    def snapshot(self) -> dict[str, DispatcherFacts]:
+        """Like `facts`, without waiting for the disk: for status only."""
+        with self._lock:
+            return dict(self._facts)
+
+    @property
+    def mark_delete(self) -> Position:
+        return self._cursor.mark_delete_position
+
+    @property
+    def published_end(self) -> Position:
+        """The last entry of the current run that was published; mark-delete where there is none yet."""
+        with self._lock:
+            return max(self._published_end, self._cursor.mark_delete_position)
+
+    @property
+    def checkpoint_ts(self) -> int:
+        """commit_ts of the last transaction before which, itself included, every row is durably at the sink.
+
+        It never goes back. It moves with mark-delete, at the ends of published ranges.
+        """
+        return self._durable_checkpoint
+
+    @property
+    def waiting_ranges(self) -> int:
+        with self._lock:
+            return len(self._ranges)
+
+    def backlog(self) -> int:
+        return self._cursor.backlog()
+
+    def reached(self, position: Position) -> bool:
+        """Whether everything up to `position` is at the sink and acked."""
+        return _at_or_after(self.reader, self._cursor.mark_delete_position, position)
+
+    def published_reached(self, position: Position) -> bool:
+        return _at_or_after(self.reader, self.published_end, position)
+
+    # ---- dispatchers and epochs (asked by the maintainer)
+
+    def create(self, dispatchers: Mapping[str, tuple[str, str]]) -> None:
+        """Makes those of {dispatcher: (schema, table)} that are not there yet, at epoch 1; returns once durable."""
+        with self._lock:
+            self._check()
+            change = self._state.begin()
+            created = False
+            for dispatcher, (schema, table) in dispatchers.items():
+                if dispatcher not in self._facts:
+                    self._put(change, dispatcher, DispatcherFacts(1, schema, table))
+                    created = True
+            pending = self._commit(change) if created else self._newest
+        self._wait(pending)
+
+    def raise_epoch(self, dispatcher: str, epoch: int) -> None:
+        """The dispatcher's older owners are fenced from here on; returns once durable. The open intent stays."""
+        with self._lock:
+            facts = self._known(dispatcher)
+            if epoch <= facts.epoch:
+                raise Fenced(f"{self._where(dispatcher)}: epoch {epoch} is not above {facts.epoch}")
+            change = self._state.begin()
+            self._put(change, dispatcher, replace(facts, epoch=epoch))
+            pending = self._commit(change)
+        self._wait(pending)
+
+    # ---- a run
+
+    def begin_run(self, run: str) -> Position:
+        """Forgets the ranges of older runs. The new run starts at the answer."""
+        with self._lock:
+            self._check()
+            self._run = run
+            self._ranges = PublishedRanges()
+            self._published_end = self._cursor.mark_delete_position
+            newest = self._newest
+            start = self.reader.next(self._published_end)
+        self._wait(newest)
+        return start
+
+    def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, Seq]) -> None:
+        """The range `start` to `end` (both included) is with delivery; `last` is each dispatcher's last seq in it.
+
+        `commit_ts` is that of the last transaction that is whole at `end`. Published again, it changes nothing.
+        """
+        with self._lock:
+            self._check()
+            if run != self._run:
+                raise StaleRun(f"{self.name}: run {run} is over", hint="begin a new run")
+            if start > end:
+                raise BadInput(f"{self.name}: the range {start} to {end} is empty")
+            if end <= self._published_end:
+                pending, complete = self._newest, []
+            else:
+                start = self._contiguous(start, end)
+                waiting = {d: seq for d, seq in last.items() if not self._delivered(d, seq)}
+                ready = self._ranges.add(start, end, commit_ts, waiting)
+                self._published_end = end
+                complete = [ready] if ready is not None else []
+                change = self._state.begin()
+                pending = self._commit(change) if self._put_checkpoint(change) else self._newest
+            checkpoint = self._checkpoint
+        self._settle(pending, complete, checkpoint)
+
+    def intent(self, dispatcher: str, epoch: int, intent: Intent) -> None:
+        """The dispatcher is about to write this file; returns once that is durable and binding."""
+        with self._lock:
+            facts = self._owned(dispatcher, epoch)
+            if facts.intent is not None:
+                if facts.intent != intent:
+                    raise Terminal(
+                        f"{self._where(dispatcher)}: {facts.intent} is not done, so {intent} cannot begin",
+                        hint="finish the open file with exactly its bytes first",
+                    )
+                pending = self._newest
+            else:
+                if intent.last_seq < intent.first_seq or (
+                    facts.progress is not None and intent.first_seq <= facts.progress
+                ):
+                    raise Terminal(f"{self._where(dispatcher)}: {intent} is not after progress {facts.progress}")
+                change = self._state.begin()
+                self._put(change, dispatcher, replace(facts, intent=intent))
+                pending = self._commit(change)
+        self._wait(pending)
+
+    def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+        """Rows at or below `seq` are at the sink, in `path` where that closes an intent. The checkpoint, once durable.
+
+        Said again, it changes nothing and gets the same kind of answer.
+        """
+        with self._lock:
+            facts = self._owned(dispatcher, epoch)
+            complete: list[PublishedRange] = []
+            if facts.progress is not None and seq <= facts.progress:
+                pending = self._newest
+            else:
+                facts = self._closed(dispatcher, facts, seq, path)
+                complete, commit_ts = self._ranges.progress(dispatcher, seq)
+                change = self._state.begin()
+                self._put(
+                    change,
+                    dispatcher,
+                    replace(facts, progress=seq, progress_commit_ts=max(facts.progress_commit_ts, commit_ts)),
+                )
+                self._put_checkpoint(change)
+                pending = self._commit(change)
+            checkpoint = self._checkpoint
+        self._settle(pending, complete, checkpoint)
+        return self._durable_checkpoint
+
+    def check_drained(self, dispatcher: str, seq: Seq) -> None:
+        """Refuses a DDL at `seq` while rows of the dispatcher before it are not durably at the sink."""
+        with self._lock:
+            facts = self._known(dispatcher)
+            if facts.intent is not None:
+                raise Terminal(f"{self._where(dispatcher)}: the DDL at {seq} cannot go before {facts.intent} is done")
+            oldest = self._ranges.oldest_pending(dispatcher)
+            if oldest is not None and oldest < seq:
+                raise Terminal(
+                    f"{self._where(dispatcher)}: the DDL at {seq} cannot go before the rows up to {oldest}; "
+                    f"progress is {facts.progress}"
+                )
+            newest = self._newest
+        self._wait(newest)
+
+    # ---- inside
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _known(self, dispatcher: str) -> DispatcherFacts:
+        self._check()
+        facts = self._facts.get(dispatcher)
+        if facts is None:
+            raise BadInput(f"{self.name} has no dispatcher {dispatcher}", hint="it is made when its range is published")
+        return facts
+
+    def _owned(self, dispatcher: str, epoch: int) -> DispatcherFacts:
+        facts = self._known(dispatcher)
+        if epoch != facts.epoch:
+            raise Fenced(f"{self._where(dispatcher)}: epoch {epoch} is not {facts.epoch}, its owner now")
+        return facts
+
+    def _where(self, dispatcher: str) -> str:
+        facts = self._facts[dispatcher]
+        return f"{self.name}: {facts.schema}.{facts.table}"
+
+    def _delivered(self, dispatcher: str, seq: Seq) -> bool:
+        progress = self._known(dispatcher).progress
+        return progress is not None and seq <= progress
+
+    def _closed(self, dispatcher: str, facts: DispatcherFacts, seq: Seq, path: str | None) -> DispatcherFacts:
+        """The facts with the intent closed that `path` names. Raises where `done` does not fit the open intent."""
+        intent = facts.intent
+        if intent is None:
+            if path is not None:
+                raise Terminal(f"{self._where(dispatcher)}: {path} was written without an intent")
+            return facts
+        if intent.path != path or intent.last_seq != seq:
+            raise Terminal(
+                f"{self._where(dispatcher)}: {intent} is open, but {path} up to {seq} is reported",
+                hint="finish the open file with exactly its bytes first",
+            )
+        return replace(
+            facts,
+            intent=None,
+            last_path=path,
+            rows=facts.rows + intent.rows,
+            files=facts.files + 1,
+            bytes=facts.bytes + intent.length,
+            last_write_ms=self._clock.wall_ms(),
+        )
+
+    def _contiguous(self, start: Position, end: Position) -> Position:
+        """Where the range really starts; a gap would let the checkpoint pass entries that nobody published."""
+        before = self._published_end
+        following = self.reader.next(before)
+        if start not in (following, Position(before.ledger_id, before.entry_id + 1)):
+            raise Terminal(
+                f"{self.name}: the range {start} to {end} does not go on at {following}", hint="begin a new run"
+            )
+        return following if following.ledger_id <= end.ledger_id else start
+
+    def _put(self, change: Change, dispatcher: str, facts: DispatcherFacts) -> None:
+        self._facts[dispatcher] = facts
+        self._dispatchers.put(change, dispatcher, facts)
+
+    def _put_checkpoint(self, change: Change) -> bool:
+        if self._ranges.head_commit_ts <= self._checkpoint:
+            return False
+        self._checkpoint = self._ranges.head_commit_ts
+        self._checkpoints.put(change, CHECKPOINT_KEY, self._checkpoint)
+        return True
+
+    def _commit(self, change: Change) -> _Durable:
+        try:
+            self._newest = self._state.commit(change)
+        except BaseException as error:
+            self._break(error)
+            raise
+        return self._newest
+
+    def _wait(self, pending: _Durable | None) -> None:
+        if pending is None:
+            return
+        try:
+            pending.result(None)
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    def _settle(self, pending: _Durable | None, complete: list[PublishedRange], checkpoint: int) -> None:
+        """Steps 1 to 3 of `done`: the frame, then the acks, then the checkpoint may be told."""
+        self._wait(pending)
+        for ack in [self._cursor.ack(first, last) for first, last in merged(complete)]:
+            self._wait(ack)
+        with self._lock:
+            self._durable_checkpoint = max(self._durable_checkpoint, checkpoint)
+
+    def _break(self, error: BaseException) -> None:
+        if self._broken is None:
+            self._broken = (
+                error if isinstance(error, PenstockError) else Terminal(f"the keeper of {self.name} failed: {error!r}")
+            )
+
+
+def _at_or_after(reader: LogReader, position: Position, target: Position) -> bool:
+    """Compares places, not addresses: `(L, last)` is the same place as `(L + 1, -1)`."""
+    return position >= target or reader.next(position) >= reader.next(target)

@@ -1,0 +1,74 @@
+"""The maintainer: owner of a changefeed's dispatchers. It makes them, gives them their epochs, and is the DDL barrier.
+
+A dispatcher is made when the first range with rows of its table is published, at epoch 1, durable before the answer; a
+dispatcher that is not in the resume table has epoch 1. Tables are not split yet, so that a table has one dispatcher and
+the barrier of a DDL is that dispatcher's own drain.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.changefeed.facts import Intent
+from penstock.changefeed.keeper import Keeper
+from penstock.errors import BadInput
+from penstock.log.position import Position, Seq
+from penstock.sink.dispatcher import dispatcher_id
+
+BeginRun = Callable[[str, str], dict[str, Any]]
+"""(changefeed, run) → delivery's answer to `begin_run`."""
+
+
+class LastRow(NamedTuple):
+    """Where a dispatcher's rows end in a published range."""
+
+    seq: Seq
+    schema: str
+    table: str
+
+
+class Maintainer:
+    """Of one changefeed. Thread-safe."""
+
+    def __init__(self, keeper: Keeper, begin_run_at_delivery: BeginRun) -> None:
+        self.keeper = keeper
+        self._begin_run_at_delivery = begin_run_at_delivery
+        self._starting = threading.Lock()
+
+    def begin_run(self) -> dict[str, Any]:
+        """A new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their ranges;
+        (3) the resume table, which nobody changes from then on but the new run."""
+        with self._starting:
+            run = uuid.uuid4().hex
+            answer = self._begin_run_at_delivery(self.keeper.name, run)
+            start = self.keeper.begin_run(run)
+            resume = {
+                dispatcher: {
+                    "epoch": facts.epoch,
+                    "progress": str(facts.progress) if facts.progress is not None else None,
+                    "intent_last_seq": str(facts.intent.last_seq) if facts.intent is not None else None,
+                }
+                for dispatcher, facts in self.keeper.facts().items()
+            }
+            return {"run": run, "incarnation": answer["incarnation"], "start": str(start), "resume": resume}
+
+    def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, LastRow]) -> None:
+        """Makes the dispatchers that are new, then hands the range to the keeper."""
+        for dispatcher, row in last.items():
+            if dispatcher != str(dispatcher_id(self.keeper.name, row.schema, row.table)):
+                raise BadInput(f"{self.keeper.name}: {dispatcher} is not the dispatcher of {row.schema}.{row.table}")
+        self.keeper.create({dispatcher: (row.schema, row.table) for dispatcher, row in last.items()})
+        self.keeper.published(run, start, end, commit_ts, {dispatcher: row.seq for dispatcher, row in last.items()})
+
+    def intent(self, dispatcher: str, epoch: int, intent: Intent) -> None:
+        self.keeper.intent(dispatcher, epoch, intent)
+
+    def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+        return self.keeper.done(dispatcher, epoch, seq, path)
+
+    def drained(self, dispatcher: str, seq: Seq) -> None:
+        """The DDL at `seq` may go to the sink: every row of the table before it is durably there."""
+        self.keeper.check_drained(dispatcher, seq)

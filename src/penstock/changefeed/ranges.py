@@ -1,0 +1,88 @@
+"""The published ranges of the current run, and which of them still have rows on their way. In memory only.
+
+A range waits for each dispatcher whose last row in it is beyond the dispatcher's progress. It is complete once nobody
+is waited for; ranges complete in any order. The index is per dispatcher, in seq order, so that moving a dispatcher's
+progress costs O(1) amortised whatever the number of ranges: each (range, dispatcher) pair is entered once and left once.
+`head_commit_ts` follows the longest prefix of complete ranges.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.log.position import Position, Seq
+
+
+@dataclass(slots=True, eq=False)
+class PublishedRange:
+    """Entries `start` to `end`, both included; `commit_ts` is that of the last transaction that ends in or before it."""
+
+    start: Position
+    end: Position
+    commit_ts: int
+    waiting: int = 0
+
+
+class PublishedRanges:
+    def __init__(self) -> None:
+        self._prefix: deque[PublishedRange] = deque()
+        self._by_dispatcher: dict[str, deque[tuple[Seq, PublishedRange]]] = {}
+        self.last: PublishedRange | None = None
+        self.head_commit_ts = 0
+
+    def __len__(self) -> int:
+        return len(self._prefix)
+
+    def add(self, start: Position, end: Position, commit_ts: int, pending: Mapping[str, Seq]) -> PublishedRange | None:
+        """Enters a range that goes on where the last one ended. The range, where nobody is waited for at all."""
+        entered = PublishedRange(start, end, commit_ts, len(pending))
+        for dispatcher, seq in pending.items():
+            self._by_dispatcher.setdefault(dispatcher, deque()).append((seq, entered))
+        self._prefix.append(entered)
+        self.last = entered
+        if pending:
+            return None
+        self._advance()
+        return entered
+
+    def progress(self, dispatcher: str, seq: Seq) -> tuple[list[PublishedRange], int]:
+        """Rows of the dispatcher at or below `seq` are at the sink: the ranges that are complete now, and the commit_ts
+        of the last range that the dispatcher has behind it by this (0 where there is none)."""
+        queue = self._by_dispatcher.get(dispatcher)
+        complete: list[PublishedRange] = []
+        commit_ts = 0
+        while queue and queue[0][0] <= seq:
+            passed = queue.popleft()[1]
+            commit_ts = passed.commit_ts
+            passed.waiting -= 1
+            if passed.waiting == 0:
+                complete.append(passed)
+        if queue is not None and not queue:
+            del self._by_dispatcher[dispatcher]
+        if complete:
+            self._advance()
+        return complete, commit_ts
+
+    def oldest_pending(self, dispatcher: str) -> Seq | None:
+        """The last seq of the dispatcher in the oldest range that waits for it."""
+        queue = self._by_dispatcher.get(dispatcher)
+        return queue[0][0] if queue else None
+
+    def _advance(self) -> None:
+        while self._prefix and self._prefix[0].waiting == 0:
+            self.head_commit_ts = max(self.head_commit_ts, self._prefix.popleft().commit_ts)
+
+
+def merged(ranges: list[PublishedRange]) -> list[tuple[Position, Position]]:
+    """The ranges as few (first, last) pairs: neighbours of one ledger become one ack."""
+    pairs: list[tuple[Position, Position]] = []
+    for entry in sorted(ranges, key=lambda r: r.start):
+        if pairs:
+            first, last = pairs[-1]
+            if last.ledger_id == entry.start.ledger_id and last.entry_id + 1 == entry.start.entry_id:
+                pairs[-1] = (first, entry.end)
+                continue
+        pairs.append((entry.start, entry.end))
+    return pairs
