@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +104,7 @@ def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Event
 
 
 @kernel
-def _u32(array: npt.NDArray[np.uint8], at: int) -> np.int64:
+def _u32(array: npt.NDArray[np.uint8], at: int) -> Any:
     return (
         np.int64(array[at])
         | np.int64(array[at + 1]) << 8
