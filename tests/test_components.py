@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.components import mariadb
+from tools.components import MissingComponent, mariadb
 from tools.components.mariadb import MariaDbServer
 
 
@@ -40,5 +40,5 @@ def test_a_missing_server_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mariadb, "_SEARCH_PATH", "/nowhere")
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("PENSTOCK_INSTALL", raising=False)
-    with pytest.raises(mariadb.MissingComponent, match="install"):
+    with pytest.raises(MissingComponent, match="install"):
         mariadb.find_mariadbd()
