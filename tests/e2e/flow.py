@@ -1,0 +1,185 @@
+"""A real `penstock run` as a user starts it, and the means to kill each of its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PENSTOCK = (sys.executable, "-m", "penstock.cli")
+VICTIMS = ("capture", "driver", "jvm", "worker", "delivery")
+
+
+def penstock(*arguments: str | Path, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run([*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+class Flow:
+    """One configuration in a directory of its own, run as a child process that prints JSON."""
+
+    def __init__(self, directory: Path, source: dict[str, Any], sinks: dict[str, dict[str, Any]]) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.config = directory / "penstock.yaml"
+        self.state_dir = directory / "state"
+        for name, sink in sinks.items():
+            sink.setdefault("url", f"file://{directory}/{name}")
+        self.config.write_text(
+            yaml.safe_dump(
+                {
+                    "version": 1,
+                    "state_dir": str(self.state_dir),
+                    "source": source,
+                    "sinks": sinks,
+                    "spark": {"master": "local[2,3]"},
+                }
+            )
+        )
+        self.process: subprocess.Popen[str] | None = None
+        self.events: list[dict[str, Any]] = []
+
+    def start(self, *, once: bool) -> None:
+        log = (self.directory / "run.err").open("a")
+        self.process = subprocess.Popen(
+            [*PENSTOCK, "run", "-c", str(self.config), "--json", *(["--once"] if once else [])],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.events.append(json.loads(line))
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return next((e for e in reversed(self.events) if e.get("event") == "progress"), {})
+
+    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], bool], timeout: float = 90.0) -> dict[str, Any]:
+        """The first snapshot that meets the condition."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if self.last and condition(self.last):
+                return self.last
+            if self.process is not None and self.process.poll() is not None:
+                raise AssertionError(f"the run ended while waiting for {what}: {self.events[-1:]} {self.errors()}")
+            time.sleep(0.1)
+        raise AssertionError(f"no {what} in {timeout} s; the last snapshot: {self.last}; {self.errors()}")
+
+    def finish(self, timeout: float = 180.0) -> dict[str, Any]:
+        """Waits for the run's end and gives its summary."""
+        assert self.process is not None
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            last = self.last
+            self.kill()
+            raise AssertionError(f"the run did not end in {timeout} s: {last}; {self.errors()}") from None
+        time.sleep(0.3)
+        summary = next((e for e in reversed(self.events) if e.get("event") == "summary"), {})
+        assert code == 0, f"exit {code}: {self.events[-1:]}; {self.errors()}"
+        return summary
+
+    def interrupt(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def errors(self) -> str:
+        """The ends of every process's log, for a failing test's message."""
+        parts = []
+        for path in [self.directory / "run.err", *(self.state_dir / "run").glob("*.log")]:
+            if path.exists() and path.stat().st_size:
+                parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-2000:]}")
+        return "\n".join(parts)
+
+    def pid(self, victim: str) -> int | None:
+        """The process that plays this part now, or None where it is not up."""
+        if victim in ("capture", "driver", "delivery"):
+            try:
+                return int((self.state_dir / "run" / f"{victim}.pid").read_text())
+            except (FileNotFoundError, ValueError):
+                return None
+        driver = self.pid("driver")
+        if driver is None:
+            return None
+        family = _descendants(driver)
+        if victim == "jvm":
+            return next((pid for pid in family if _command(pid).startswith("java")), None)
+        daemons = [pid for pid in family if "pyspark.daemon" in _arguments(pid)]
+        workers = [pid for pid in daemons if _parent(pid) in daemons]
+        return workers[0] if workers else None
+
+    def kill_victim(self, victim: str, timeout: float = 60.0) -> None:
+        """kill -9, as soon as the process is there."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            pid = self.pid(victim)
+            if pid is not None:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                    return
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.05)
+        raise AssertionError(f"there was no {victim} to kill; {self.errors()}")
+
+    def verify(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        done = penstock("verify", "-c", self.config, "--json", *arguments)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _parent(pid: int) -> int:
+    stat = _stat(pid)
+    return int(stat[1]) if stat else 0
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _arguments(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            children.setdefault(_parent(int(entry.name)), []).append(int(entry.name))
+    found, todo = [], [root]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            found.append(child)
+            todo.append(child)
+    return found

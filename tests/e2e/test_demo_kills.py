@@ -1,0 +1,117 @@
+"""The demo source through every room, while each process in turn is killed with -9: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.control.sink_files import data_directories
+from tests.e2e.flow import VICTIMS, Flow
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+CHANGES = 240_000
+RATE = 8_000  # so that the stream lasts while five processes die and come back
+
+
+@pytest.fixture(scope="module")
+def delivered(tmp_path_factory: pytest.TempPathFactory) -> Flow:
+    """A finished run in which every kind of process was killed once."""
+    flow = Flow(
+        tmp_path_factory.mktemp("demo"),
+        {"type": "demo", "seed": 7, "changes": CHANGES, "rate": RATE},
+        {"lake": {"format": "parquet", "flush": {"size": "1MiB", "every": "1s"}}},
+    )
+    try:
+        flow.start(once=True)
+        for victim in VICTIMS:
+            rows = flow.last.get("rows", 0)
+            flow.wait_for(f"progress before {victim} dies", lambda s, rows=rows: s["rows"] > rows)
+            flow.kill_victim(victim)
+        flow.finish()
+    finally:
+        flow.kill()
+    return flow
+
+
+def test_every_process_was_killed_and_every_row_is_there_once(delivered: Flow) -> None:
+    summary = next(e for e in reversed(delivered.events) if e.get("event") == "summary")
+    assert summary["restarts"]["capture"] >= 1
+    assert summary["restarts"]["delivery"] >= 1
+    assert summary["restarts"]["driver"] >= 2, "the driver itself and its JVM were killed"
+    code, report = delivered.verify()
+    assert code == 0, report
+    sink = report["sinks"][0]
+    assert sink["equal"], report
+    assert sink["changes"] >= CHANGES
+    assert sink["compared_with_source"] == sink["tables_count"] > 0
+
+
+def test_file_numbers_have_no_gap(delivered: Flow) -> None:
+    directories = data_directories(delivered.directory / "lake")
+    assert sum(len(d.files) for d in directories) > 10
+    for directory in directories:
+        assert not directory.faults
+
+
+def _first_file(root: Path, table: str) -> Path:
+    return next(d.files[0] for d in data_directories(root) if d.table == table and d.files)
+
+
+def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(path, partitioning=None)), path)
+
+
+def _without_a_row(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table.slice(0, 3), table.slice(4)])
+
+
+def _with_a_row_twice(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table.slice(0, 4), table.slice(3)])
+
+
+def _with_a_wrong_value(table: pa.Table) -> pa.Table:
+    index = next(i for i, f in enumerate(table.schema) if pa.types.is_decimal(f.type) or pa.types.is_integer(f.type))
+    field = table.schema.field(index)
+    column = table.column(index)
+    first = pc.add(column.slice(0, 1), pa.scalar(1, field.type) if pa.types.is_integer(field.type) else column.slice(0, 1))
+    changed = pa.concat_arrays([*first.cast(field.type).chunks, *column.slice(1).chunks])
+    return table.set_column(index, field, changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [(_without_a_row, "lost"), (_with_a_row_twice, "doubled"), (_with_a_wrong_value, "wrong")],
+    ids=["lost", "doubled", "wrong"],
+)
+def test_verify_finds_a_planted_fault(
+    delivered: Flow, tmp_path: Path, change: Callable[[pa.Table], pa.Table], kind: str
+) -> None:
+    lake = delivered.directory / "lake"
+    backup = tmp_path / "lake"
+    shutil.copytree(lake, backup)
+    try:
+        _rewrite(_first_file(lake, "orders"), change)
+        code, report = delivered.verify()
+        assert code == 1
+        assert report["sinks"][0][kind] == 1, report
+    finally:
+        shutil.rmtree(lake)
+        shutil.copytree(backup, lake)
+
+
+def test_verify_finds_a_missing_file(delivered: Flow, tmp_path: Path) -> None:
+    path = _first_file(delivered.directory / "lake", "orders")
+    shutil.move(path, tmp_path / "away")
+    try:
+        code, report = delivered.verify()
+        assert code == 1
+        assert report["sinks"][0]["lost"] > 0
+        assert any("is missing" in fault for fault in report["sinks"][0]["faults"])
+    finally:
+        shutil.move(tmp_path / "away", path)
