@@ -17,7 +17,7 @@ def init(
     source: Annotated[
         str, typer.Option(help="demo, a directory of binlog files, or mariadb://user@host[:port].")
     ] = "demo",
-    sink: Annotated[str, typer.Option(help="Where the files go.")] = "file://./lake",
+    sink: Annotated[str, typer.Option(help="Where the files go.")] = "./lake",
     config: ConfigOption = DEFAULT_CONFIG,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     json: JsonOption = False,

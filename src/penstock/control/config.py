@@ -106,9 +106,16 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
         raise BadConfig(path, sorted(problems, key=lambda p: p.line)) from None
     if problems:
         raise BadConfig(path, problems)
-    if not config.state_dir.is_absolute():
-        config = config.model_copy(update={"state_dir": (path.parent / config.state_dir).resolve()})
-    return config
+    return _anchored(config, path.parent.resolve())
+
+
+def _anchored(config: Config, directory: Path) -> Config:
+    """The same configuration with relative paths taken from the file's own directory."""
+    sinks = {
+        name: sink if "://" in sink.url else sink.model_copy(update={"url": (directory / sink.url).as_uri()})
+        for name, sink in config.sinks.items()
+    }
+    return config.model_copy(update={"state_dir": directory / config.state_dir, "sinks": sinks})
 
 
 def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:

@@ -22,7 +22,9 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
     """One sink's settings as delivery and the driver read them: the sink's own, and which tables are wanted."""
+    tables = config.source.tables
     return {
         **config.sinks[name].model_dump(mode="json", exclude_none=True),
-        "tables": config.source.tables.model_dump(mode="json"),
+        "source_include": list(tables.include),
+        "source_exclude": list(tables.exclude),
     }

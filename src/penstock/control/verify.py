@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.capture.changes import decode_entries
 from penstock.capture.history import read_history
+from penstock.capture.settings import Tables
 from penstock.control.compare import TableComparison
 from penstock.control.config import Config
 from penstock.control.sink_files import data_directories
@@ -29,7 +30,6 @@ from penstock.log import LogReader, Position
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
 from penstock.sink.settings import local_directory
-from penstock.spark.filter import TableFilter
 
 _META_COLUMNS = ("_op", "_seq", "_commit_ts")
 _FAULTS_MAX = 20
@@ -88,7 +88,7 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
     settings = config.sinks[name]
     fmt = FORMATS[settings.format]
     report = SinkReport(name)
-    wanted = TableFilter(config.source.tables, settings.only)
+    filters = (config.source.tables, Tables(include=tuple(settings.only)))
     comparisons = _Comparisons(local_directory(settings.url), fmt, report)
     latest: dict[tuple[str, str], TableSchema] = {}
     history = read_history(reader)
@@ -101,7 +101,7 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
         entries = reader.read(reader.next(start) if pending else start, position_end)
         for item in decode_entries(entries, history.schemas):
             table = item.table
-            if not wanted.matches(table.schema, table.table):
+            if not all(wanted.matches(table.schema, table.table) for wanted in filters):
                 continue
             latest[table.schema, table.table] = table
             if isinstance(item, ChangeBatch):

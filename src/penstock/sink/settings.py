@@ -61,8 +61,17 @@ class SinkSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        local_directory(url)
+        try:
+            local_directory(url)
+        except BadInput as error:
+            raise ValueError(str(error)) from error
         return url
+
+
+class ChangefeedSettings(SinkSettings):
+    """A sink as `penstock run` passes it on: with keys beside it that are the driver's alone."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class DeliverySettings(BaseModel):
@@ -71,7 +80,7 @@ class DeliverySettings(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     state_dir: Path
-    changefeeds: dict[str, SinkSettings]
+    changefeeds: dict[str, ChangefeedSettings]
     log_uuid: str | None = None  # None: read from the log in the state directory when the first run begins
     writers: Annotated[int, Field(ge=1, le=512)] = 4  # threads per changefeed
     spool_high_bytes: Annotated[Size, Field(ge=1)] = 512 << 20
