@@ -1,0 +1,35 @@
+"""The contract of a file format: batches become payloads anywhere, payloads become files in the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.files import Buffer
+from penstock.schema.changes import ChangeBatch
+
+
+class FileFormat(Protocol):
+    """Stateless and safe to share between threads. The same rows give the same file, however they were cut."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def extension(self) -> str:
+        """With its dot: `.json`."""
+        ...
+
+    def encode(self, batch: ChangeBatch) -> Buffer:
+        """A payload: rows of one table version that go to one date directory."""
+        ...
+
+    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
+        """A file of at least one payload of one table version, in the order given."""
+        ...
+
+    def rows(self, file: Buffer) -> pa.Table:
+        """Reads a file back, for verify and tests: `_seq` (24 bytes), `_op` (I, U, D), `_commit_ts`, then the columns."""
+        ...

@@ -1,0 +1,80 @@
+"""Kernels for columns that lakes store by another form than MySQL's: calendar dates and names of sets."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.encode.text_kernels import Kernel, kernel
+
+
+@kernel
+def days_since_epoch(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 in the proleptic Gregorian calendar, or -1 << 40 where there is no such day."""
+    if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
+        return -1 << 40
+    if day > 28:
+        leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
+        if month == 2 and day > (29 if leap else 28):
+            return -1 << 40
+        if day == 31 and (month in (4, 6, 9, 11)):
+            return -1 << 40
+    shifted_year = year - 1 if month <= 2 else year
+    era = shifted_year // 400
+    year_of_era = shifted_year - era * 400
+    march_month = month - 3 if month > 2 else month + 9
+    day_of_year = (153 * march_month + 2) // 5 + day - 1
+    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+
+
+@kernel
+def calendar_dates(values: Kernel, days: Kernel, exists: Kernel) -> None:
+    """Packed dates → days since the epoch; `exists` is false for zero, partial and impossible dates."""
+    for row in range(len(values)):
+        packed = np.int64(values[row])
+        number = days_since_epoch(packed >> 9, (packed >> 5) & 15, packed & 31)
+        exists[row] = number != -1 << 40
+        days[row] = number if exists[row] else 0
+
+
+@kernel
+def calendar_datetimes(values: Kernel, micros: Kernel, exists: Kernel) -> None:
+    """Packed datetimes → microseconds since the epoch, read as if they were UTC."""
+    for row in range(len(values)):
+        packed = values[row]
+        months = packed >> 46
+        number = days_since_epoch(months // 13, months % 13, (packed >> 41) & 31)
+        exists[row] = number != -1 << 40
+        seconds = ((packed >> 36) & 31) * 3600 + ((packed >> 30) & 63) * 60 + ((packed >> 24) & 63)
+        micros[row] = (number * 86_400 + seconds) * 1_000_000 + (packed & 0xFFFFFF) if exists[row] else 0
+
+
+@kernel
+def set_offsets(masks: Kernel, valid: Kernel, names: Kernel, offsets: Kernel) -> None:
+    """Where the comma-joined names of each mask start and end; nothing for a missing value."""
+    at = 0
+    offsets[0] = 0
+    for row in range(len(masks)):
+        if len(valid) == 0 or valid[row]:
+            listed = 0
+            for bit in range(len(names) - 1):
+                if (masks[row] >> np.uint64(bit)) & np.uint64(1):
+                    at += names[bit + 1] - names[bit]
+                    listed += 1
+            if listed > 1:
+                at += listed - 1
+        offsets[row + 1] = at
+
+
+@kernel
+def set_names(masks: Kernel, valid: Kernel, names: Kernel, name_bytes: Kernel, offsets: Kernel, out: Kernel) -> None:
+    for row in range(len(masks)):
+        at = offsets[row]
+        if len(valid) == 0 or valid[row]:
+            for bit in range(len(names) - 1):
+                if (masks[row] >> np.uint64(bit)) & np.uint64(1):
+                    if at > offsets[row]:
+                        out[at] = 44
+                        at += 1
+                    for place in range(names[bit], names[bit + 1]):
+                        out[at] = name_bytes[place]
+                        at += 1

@@ -1,0 +1,140 @@
+"""A column in its physical form (schema/changes.py) → its values as text, vectorised.
+
+A `Text` is the bytes of all values back to back and their bounds. `json_tokens` gives `"value"` or `null`; `plain_text`
+an Arrow string column, for the formats that store a type as text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.encode import json_kernels, text_kernels
+from penstock.errors import NotSupported
+from penstock.schema.model import Column
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+
+INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "enum", "set"})
+FLOATS = frozenset({"float", "double", "real"})
+DECIMALS = frozenset({"decimal", "numeric"})
+CHARACTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"})
+SPATIAL = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    }
+)
+BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}) | SPATIAL
+
+
+class Text(NamedTuple):
+    offsets: Offsets  # rows + 1, from 0
+    data: Bytes
+
+
+def unsupported(column: Column) -> NotSupported:
+    return NotSupported(
+        f"column {column.name} has type {column.mysql_type}, which cannot be encoded",
+        hint="leave the table out by a rule",
+    )
+
+
+def fraction_digits(column: Column) -> int:
+    return column.arguments[0] if column.arguments else 0
+
+
+def json_tokens(column: Column, values: pa.Array) -> Text:
+    """Each value as a JSON string, or `null`."""
+    base = column.base_type
+    if base in FLOATS:
+        # Arrow prints the shortest text that reads back as the same number; -0 keeps its sign.
+        return _strings(pc.cast(values, pa.string()), latin1=False)
+    if base in CHARACTERS or (base in DECIMALS and pa.types.is_string(values.type)):
+        return _strings(values, latin1=False)
+    if base in BINARIES:
+        return _strings(values, latin1=True)
+    return _formatted(column, values, quote=True)
+
+
+def plain_text(column: Column, values: pa.Array) -> pa.Array:
+    """Each value as text in an Arrow string column; missing stays missing."""
+    text = _formatted(column, values, quote=False)
+    validity = pa.py_buffer(np.packbits(valid_rows(values), bitorder="little").tobytes()) if values.null_count else None
+    offsets = pa.py_buffer(text.offsets.astype(np.int32))
+    return pa.StringArray.from_buffers(len(values), offsets, pa.py_buffer(text.data), validity, values.null_count)
+
+
+def valid_rows(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """True where there is a value; empty when nothing is missing."""
+    if values.null_count == 0:
+        return np.empty(0, np.bool_)
+    return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+
+
+def numbers(values: pa.Array) -> npt.NDArray[np.generic]:
+    """The fixed-width values behind a column, without copying; what stands at missing places means nothing."""
+    dtype = np.dtype(values.type.to_pandas_dtype())
+    data = values.buffers()[1]
+    if data is None or len(values) == 0:
+        return np.empty(0, dtype)
+    return np.frombuffer(data, dtype, count=len(values), offset=values.offset * dtype.itemsize)
+
+
+def _formatted(column: Column, values: pa.Array, *, quote: bool) -> Text:
+    base, rows, valid = column.base_type, len(values), valid_rows(values)
+    offsets: Offsets = np.empty(rows + 1, np.int64)
+    fsp = fraction_digits(column)
+    if base in INTEGERS or base == "year":
+        out = np.empty(rows * text_kernels.INTEGER_WIDTH, np.uint8)
+        text_kernels.integers(numbers(values), valid, quote, 4 if base == "year" else 0, offsets, out)
+    elif base in DECIMALS:
+        out = np.empty(rows * text_kernels.DECIMAL_WIDTH, np.uint8)
+        data = values.buffers()[1]
+        words = np.empty((0, 2), np.uint64)
+        if rows:
+            words = np.frombuffer(data, np.uint64, count=rows * 2, offset=values.offset * 16).reshape(rows, 2)
+        text_kernels.decimals(words, values.type.scale, valid, quote, offsets, out)
+    elif base == "date":
+        out = np.empty(rows * text_kernels.DATE_WIDTH, np.uint8)
+        text_kernels.dates(numbers(values), valid, quote, offsets, out)
+    elif base == "datetime":
+        out = np.empty(rows * text_kernels.DATETIME_WIDTH, np.uint8)
+        text_kernels.datetimes(numbers(values), fsp, valid, quote, offsets, out)
+    elif base == "timestamp":
+        out = np.empty(rows * text_kernels.DATETIME_WIDTH, np.uint8)
+        text_kernels.timestamps(numbers(values), fsp, valid, quote, offsets, out)
+    elif base == "time":
+        out = np.empty(rows * text_kernels.TIME_WIDTH, np.uint8)
+        text_kernels.times(numbers(values), fsp, valid, quote, offsets, out)
+    else:
+        raise unsupported(column)
+    return Text(offsets, out[: offsets[-1]])
+
+
+def _strings(values: pa.Array, *, latin1: bool) -> Text:
+    offsets: Offsets = np.empty(len(values) + 1, np.int64)
+    if len(values) == 0:
+        offsets[0] = 0
+        return Text(offsets, np.empty(0, np.uint8))
+    _, bounds_buffer, data = values.buffers()
+    bounds = np.frombuffer(bounds_buffer, np.int32, count=len(values) + 1, offset=values.offset * 4)
+    source = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    valid = valid_rows(values)
+    widths = json_kernels.LATIN1_WIDTHS if latin1 else json_kernels.UTF8_WIDTHS
+    json_kernels.escaped_offsets(source, bounds, valid, widths, offsets)
+    out = np.empty(offsets[-1], np.uint8)
+    json_kernels.escape(source, bounds, valid, latin1, offsets, out)
+    return Text(offsets, out)

@@ -1,0 +1,302 @@
+"""Kernels that write the values of one column as text, back to back.
+
+Every kernel fills `offsets` (rows + 1, from 0) and `out`, and returns nothing. With `quote` a value stands in double quotes
+and a missing one is the word null: a JSON token. Without, a missing value is empty. `valid` has no elements when nothing
+is missing. The caller sizes `out` by the widths named here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+INTEGER_WIDTH = 22  # 20 digits or a sign and 19, two quotes
+DECIMAL_WIDTH = 48  # 38 digits and the leading zero, sign, point, two quotes, rounded up
+DATE_WIDTH = 12
+TIME_WIDTH = 22  # -838:59:59.999999 and quotes; wider hours of a broken source still fit
+DATETIME_WIDTH = 28
+
+QUOTE = np.uint8(ord('"'))
+ZERO = np.uint8(ord("0"))
+
+Kernel = Any  # numba has no types
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compiled once a machine, and free of the GIL so that tasks of one worker do not wait for each other."""
+    return njit(cache=True, nogil=True)(function)
+
+
+@kernel
+def put_null(out: Kernel, at: int) -> int:
+    out[at] = 110
+    out[at + 1] = 117
+    out[at + 2] = 108
+    out[at + 3] = 108
+    return at + 4
+
+
+@kernel
+def put_unsigned(out: Kernel, at: int, value: Kernel) -> int:
+    value = np.uint64(value)
+    ten = np.uint64(10)
+    digits = 1
+    rest = value // ten
+    while rest != 0:
+        digits += 1
+        rest = rest // ten
+    end = at + digits
+    place = end - 1
+    while place >= at:
+        rest = value // ten
+        out[place] = ZERO + np.uint8(value - rest * ten)
+        value = rest
+        place -= 1
+    return end
+
+
+@kernel
+def put_padded(out: Kernel, at: int, value: int, width: int) -> int:
+    place = at + width - 1
+    while place >= at:
+        rest = value // 10
+        out[place] = ZERO + np.uint8(value - rest * 10)
+        value = rest
+        place -= 1
+    return at + width
+
+
+@kernel
+def put_fraction(out: Kernel, at: int, microseconds: int, fsp: int) -> int:
+    if fsp == 0:
+        return at
+    out[at] = 46
+    for _ in range(6 - fsp):
+        microseconds //= 10
+    return put_padded(out, at + 1, microseconds, fsp)
+
+
+@kernel
+def put_date(out: Kernel, at: int, year: int, month: int, day: int) -> int:
+    at = put_padded(out, at, year, 4)
+    out[at] = 45
+    at = put_padded(out, at + 1, month, 2)
+    out[at] = 45
+    return put_padded(out, at + 1, day, 2)
+
+
+@kernel
+def put_clock(out: Kernel, at: int, hour: int, minute: int, second: int) -> int:
+    at = put_padded(out, at, hour, 2)
+    out[at] = 58
+    at = put_padded(out, at + 1, minute, 2)
+    out[at] = 58
+    return put_padded(out, at + 1, second, 2)
+
+
+@kernel
+def integers(values: Kernel, valid: Kernel, quote: bool, pad: int, offsets: Kernel, out: Kernel) -> None:
+    """Any integer type. `pad` is the least number of digits: 4 for years, so that 0 stays the zero year."""
+    at = 0
+    offsets[0] = 0
+    for row in range(len(values)):
+        if len(valid) != 0 and not valid[row]:
+            if quote:
+                at = put_null(out, at)
+        else:
+            if quote:
+                out[at] = QUOTE
+                at += 1
+            value = values[row]
+            if value < 0:
+                out[at] = 45
+                # Wraps right for the least int64, whose negation is no int64.
+                at = put_unsigned(out, at + 1, np.uint64(0) - np.uint64(np.int64(value)))
+            elif pad > 0 and value < 1000:
+                at = put_padded(out, at, np.int64(value), pad)
+            else:
+                at = put_unsigned(out, at, np.uint64(value))
+            if quote:
+                out[at] = QUOTE
+                at += 1
+        offsets[row + 1] = at
+
+
+@kernel
+def decimals(words: Kernel, scale: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+    """decimal128 as little-endian pairs of uint64 (low, high), plain notation with exactly `scale` digits after the point."""
+    digits = np.empty(48, np.uint8)
+    limbs = np.empty(4, np.uint64)
+    billion = np.uint64(1_000_000_000)
+    low32 = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    at = 0
+    offsets[0] = 0
+    for row in range(len(words)):
+        if len(valid) != 0 and not valid[row]:
+            if quote:
+                at = put_null(out, at)
+            offsets[row + 1] = at
+            continue
+        if quote:
+            out[at] = QUOTE
+            at += 1
+        low, high = words[row, 0], words[row, 1]
+        if np.int64(high) < 0:
+            out[at] = 45
+            at += 1
+            low = ~low + np.uint64(1)
+            high = ~high
+            if low == 0:
+                high += np.uint64(1)
+        count = 0  # digits from the lowest
+        if high == 0:
+            while low != 0:
+                rest = low // np.uint64(10)
+                digits[count] = np.uint8(low - rest * np.uint64(10))
+                low = rest
+                count += 1
+        else:
+            limbs[0], limbs[1] = high >> half, high & low32
+            limbs[2], limbs[3] = low >> half, low & low32
+            while limbs[0] | limbs[1] | limbs[2] | limbs[3] != 0:
+                remainder = np.uint64(0)
+                for limb in range(4):
+                    part = (remainder << half) | limbs[limb]
+                    limbs[limb] = part // billion
+                    remainder = part - limbs[limb] * billion
+                for _ in range(9):
+                    rest = remainder // np.uint64(10)
+                    digits[count] = np.uint8(remainder - rest * np.uint64(10))
+                    remainder = rest
+                    count += 1
+            while count > 0 and digits[count - 1] == 0:
+                count -= 1
+        while count <= scale:
+            digits[count] = 0
+            count += 1
+        for place in range(count - 1, -1, -1):
+            out[at] = ZERO + digits[place]
+            at += 1
+            if place == scale and scale > 0:
+                out[at] = 46
+                at += 1
+        if quote:
+            out[at] = QUOTE
+            at += 1
+        offsets[row + 1] = at
+
+
+@kernel
+def dates(values: Kernel, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+    """Packed dates; zero and partial dates as they are."""
+    at = 0
+    offsets[0] = 0
+    for row in range(len(values)):
+        if len(valid) != 0 and not valid[row]:
+            if quote:
+                at = put_null(out, at)
+        else:
+            if quote:
+                out[at] = QUOTE
+                at += 1
+            packed = np.int64(values[row])
+            at = put_date(out, at, packed >> 9, (packed >> 5) & 15, packed & 31)
+            if quote:
+                out[at] = QUOTE
+                at += 1
+        offsets[row + 1] = at
+
+
+@kernel
+def datetimes(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+    at = 0
+    offsets[0] = 0
+    for row in range(len(values)):
+        if len(valid) != 0 and not valid[row]:
+            if quote:
+                at = put_null(out, at)
+        else:
+            if quote:
+                out[at] = QUOTE
+                at += 1
+            packed = values[row]
+            months = packed >> 46
+            at = put_date(out, at, months // 13, months % 13, (packed >> 41) & 31)
+            out[at] = 32
+            at = put_clock(out, at + 1, (packed >> 36) & 31, (packed >> 30) & 63, (packed >> 24) & 63)
+            at = put_fraction(out, at, packed & 0xFFFFFF, fsp)
+            if quote:
+                out[at] = QUOTE
+                at += 1
+        offsets[row + 1] = at
+
+
+@kernel
+def timestamps(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+    """Microseconds since the epoch, in UTC. 0 is MySQL's zero timestamp, not 1970."""
+    at = 0
+    offsets[0] = 0
+    for row in range(len(values)):
+        if len(valid) != 0 and not valid[row]:
+            if quote:
+                at = put_null(out, at)
+        else:
+            if quote:
+                out[at] = QUOTE
+                at += 1
+            value = values[row]
+            if value == 0:
+                at = put_date(out, at, 0, 0, 0)
+            else:
+                # Days to civil date in eras of 400 years that start on 1 March.
+                shifted = value // 86_400_000_000 + 719_468
+                era = shifted // 146_097
+                day_of_era = shifted - era * 146_097
+                year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+                day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+                march_month = (5 * day_of_year + 2) // 153
+                month = march_month + 3 if march_month < 10 else march_month - 9
+                year = year_of_era + era * 400 + (1 if month <= 2 else 0)
+                at = put_date(out, at, year, month, day_of_year - (153 * march_month + 2) // 5 + 1)
+            out[at] = 32
+            of_day = value % 86_400_000_000
+            seconds = of_day // 1_000_000
+            at = put_clock(out, at + 1, seconds // 3600, seconds // 60 % 60, seconds % 60)
+            at = put_fraction(out, at, of_day % 1_000_000, fsp)
+            if quote:
+                out[at] = QUOTE
+                at += 1
+        offsets[row + 1] = at
+
+
+@kernel
+def times(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+    """Signed microseconds; hours take as many digits as they need, two at least."""
+    at = 0
+    offsets[0] = 0
+    for row in range(len(values)):
+        if len(valid) != 0 and not valid[row]:
+            if quote:
+                at = put_null(out, at)
+        else:
+            if quote:
+                out[at] = QUOTE
+                at += 1
+            value = values[row]
+            if value < 0:
+                out[at] = 45
+                at += 1
+                value = -value
+            seconds = value // 1_000_000
+            hours = seconds // 3600
+            if hours >= 100:
+                at = put_unsigned(out, at, np.uint64(hours // 100))
+            at = put_clock(out, at, hours % 100, seconds // 60 % 60, seconds % 60)
+            at = put_fraction(out, at, value % 1_000_000, fsp)
+            if quote:
+                out[at] = QUOTE
+                at += 1
+        offsets[row + 1] = at
