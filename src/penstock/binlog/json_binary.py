@@ -1,0 +1,166 @@
+"""MySQL's binary JSON → JSON text, as the server's own `CAST(json AS CHAR)` prints it.
+
+A value is a type byte and its payload; objects and arrays hold a count, their size, and a table of offsets with small
+scalars inlined. Offsets count from the start of the object or array. Depth and every offset are checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+
+from penstock.binlog.types import ColumnType
+
+_DEPTH_MAX = 100  # the server's own limit
+
+_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
+_INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(5, 13)
+_OPAQUE = 15
+_INTEGERS = {
+    _INT16: (2, True),
+    _UINT16: (2, False),
+    _INT32: (4, True),
+    _UINT32: (4, False),
+    _INT64: (8, True),
+    _UINT64: (8, False),
+}
+
+
+def jsonb_to_text(raw: bytes) -> str:
+    """The text of one binary JSON value; `ValueError` for bytes that are none. No bytes at all are JSON null."""
+    if not raw:
+        return "null"
+    parts: list[str] = []
+    try:
+        _value(raw[0], raw[1:], parts, 0)
+    except (IndexError, struct.error, UnicodeDecodeError):
+        raise ValueError("bytes that are not binary JSON") from None
+    return "".join(parts)
+
+
+def _slice(data: bytes, start: int, length: int) -> bytes:
+    if start < 0 or length < 0 or start + length > len(data):
+        raise ValueError("binary JSON that points outside itself")
+    return data[start : start + length]
+
+
+def _value(kind: int, data: bytes, parts: list[str], depth: int) -> None:
+    if depth > _DEPTH_MAX:
+        raise ValueError("binary JSON that is nested too deeply")
+    if kind <= _LARGE_ARRAY:
+        _container(kind, data, parts, depth)
+    elif kind == _LITERAL:
+        parts.append(_literal(data[0]))
+    elif kind in _INTEGERS:
+        width, signed = _INTEGERS[kind]
+        parts.append(str(int.from_bytes(_slice(data, 0, width), "little", signed=signed)))
+    elif kind == _DOUBLE:
+        parts.append(_double(struct.unpack("<d", _slice(data, 0, 8))[0]))
+    elif kind == _STRING:
+        length, at = _length(data, 0)
+        parts.append(json.dumps(_slice(data, at, length).decode("utf-8"), ensure_ascii=False))
+    elif kind == _OPAQUE:
+        length, at = _length(data, 1)
+        parts.append(_opaque(data[0], _slice(data, at, length)))
+    else:
+        raise ValueError(f"unknown binary JSON type {kind}")
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """A length of 7 bits a byte, low first, and where it ends."""
+    value = 0
+    for i in range(5):
+        byte = data[at + i]
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, at + i + 1
+    raise ValueError("binary JSON with an endless length")
+
+
+def _literal(byte: int) -> str:
+    if byte > 2:
+        raise ValueError(f"unknown JSON literal {byte}")
+    return ("null", "true", "false")[byte]
+
+
+def _double(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError("binary JSON with a number that is not finite")
+    return repr(value)
+
+
+def _container(kind: int, data: bytes, parts: list[str], depth: int) -> None:
+    wide = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
+    is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
+
+    def number(at: int) -> int:
+        return int.from_bytes(_slice(data, at, wide), "little")
+
+    count, size = number(0), number(wide)
+    data = _slice(data, 0, size)
+    key_entries = 2 * wide
+    value_entries = key_entries + (count * (wide + 2) if is_object else 0)
+    if value_entries + count * (1 + wide) > size:
+        raise ValueError("binary JSON that points outside itself")
+    inlined = {_LITERAL, _INT16, _UINT16} | ({_INT32, _UINT32} if wide == 4 else set())
+    parts.append("{" if is_object else "[")
+    for i in range(count):
+        if i:
+            parts.append(", ")
+        if is_object:
+            at = key_entries + i * (wide + 2)
+            length = int.from_bytes(_slice(data, at + wide, 2), "little")
+            parts.append(json.dumps(_slice(data, number(at), length).decode("utf-8"), ensure_ascii=False))
+            parts.append(": ")
+        at = value_entries + i * (1 + wide)
+        inner = data[at]
+        start = at + 1 if inner in inlined else number(at + 1)
+        if start <= 0 or start >= size:
+            raise ValueError("binary JSON that points outside itself")
+        _value(inner, data[start:], parts, depth + 1)
+    parts.append("}" if is_object else "]")
+
+
+def _opaque(kind: int, raw: bytes) -> str:
+    """Values of SQL types inside JSON: decimals as numbers, temporals as text, the rest as base64 like the server."""
+    if kind == ColumnType.NEWDECIMAL:
+        return _decimal(raw)
+    if kind in (ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP, ColumnType.TIME):
+        return f'"{_temporal(kind, int.from_bytes(_slice(raw, 0, 8), "little", signed=True))}"'
+    return json.dumps(f"base64:type{kind}:{base64.b64encode(raw).decode()}")
+
+
+def _temporal(kind: int, packed: int) -> str:
+    sign = "-" if packed < 0 else ""
+    packed = abs(packed)
+    micros, whole = packed & 0xFFFFFF, packed >> 24
+    minute, second = whole >> 6 & 63, whole & 63
+    if kind == ColumnType.TIME:
+        return f"{sign}{whole >> 12 & 0x3FF:02}:{minute:02}:{second:02}.{micros:06}"
+    year, month = divmod(whole >> 22, 13)
+    day = f"{year:04}-{month:02}-{whole >> 17 & 31:02}"
+    if kind == ColumnType.DATE:
+        return day
+    return f"{day} {whole >> 12 & 31:02}:{minute:02}:{second:02}.{micros:06}"
+
+
+def _decimal(raw: bytes) -> str:
+    precision, scale = raw[0], raw[1]
+    sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4)
+    whole = precision - scale
+    if whole < 0 or not 1 <= precision <= 65:
+        raise ValueError("binary JSON with an impossible decimal")
+    groups = [whole % 9] * (whole % 9 > 0) + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9] * (scale % 9 > 0)
+    data = bytearray(raw[2:])
+    negative = data[0] < 0x80
+    data[0] ^= 0x80
+    digits, at = "", 0
+    for count in groups:
+        width = 4 if count == 9 else sizes[count]
+        chunk = bytes(byte ^ 0xFF for byte in data[at : at + width]) if negative else bytes(data[at : at + width])
+        digits += str(int.from_bytes(chunk, "big")).zfill(count)
+        at += width
+    text = digits[:whole].lstrip("0") or "0"
+    return ("-" if negative else "") + text + (f".{digits[whole:]}" if scale else "")

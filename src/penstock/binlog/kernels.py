@@ -1,0 +1,468 @@
+# ruff: noqa: PLR0917, SIM110 - kernels take many arrays, and numba does not know all()
+"""The inner loops of the row decoder: everything that is done once a row or once a value.
+
+Contract of all kernels here: they never read outside `[start, end)` of an event, whatever the bytes say, and answer with
+a status (`ST_*`) and a place instead of raising. Arrays are C-contiguous; `buf` is read-only uint8.
+
+`walk_rows` fills scratch arrays of a fixed capacity and returns when they are full, with its place in `state`, so that
+one set of scratch buffers stays in the cache however many rows there are. Fixed-width values go to `values` as 64-bit
+words; of values of variable length only start and length are noted, and `gather` copies them in a second pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.binlog.kernel import kernel
+
+# What a column's bytes are: (kind, width) and two arguments.
+K_INT = 0  # little-endian signed
+K_UINT = 1  # little-endian unsigned; also float bits, DATE, ENUM, SET
+K_BE_UINT = 2  # big-endian: BIT
+K_YEAR = 3
+K_TIME_OLD = 4
+K_DATETIME_OLD = 5
+K_TIMESTAMP_OLD = 6
+K_TIMESTAMP2 = 7  # a: bytes of fraction, b: microseconds a unit of it
+K_DATETIME2 = 8
+K_TIME2 = 9
+K_DECIMAL = 10  # up to 18 digits; a: precision, b: scale
+K_DECIMAL_WIDE = 11  # up to 38 digits, two words
+K_RAW = 12  # noted as a slice of `width` bytes
+K_VAR = 13  # noted as a slice, `width` bytes of length before it; a: most bytes, 0: no limit
+
+ST_OK = 0
+ST_CUT = 1  # a value or bitmap reaches beyond the event
+ST_VALUE = 2  # bytes that no server writes
+ST_PARTIAL = 3  # an image without some of the columns
+ST_COLUMNS = 4  # not as many columns as the table map has
+
+OP_INSERT, OP_UPDATE, OP_DELETE = 73, 85, 68
+
+
+@kernel
+def _le(buf: Any, at: Any, width: Any) -> Any:
+    value = np.uint64(0)
+    for k in range(width):
+        value |= np.uint64(buf[at + k]) << np.uint64(8 * k)
+    return value
+
+
+@kernel
+def _be(buf: Any, at: Any, width: Any) -> Any:
+    value = np.int64(0)
+    for k in range(width):
+        value = (value << 8) | np.int64(buf[at + k])
+    return value
+
+
+@kernel
+def map_tables(
+    buf: Any, offset: Any, size: Any, kind: Any, scope: Any, id_bytes: Any, trailer: Any, layout: Any
+) -> Any:
+    """For each row event the table map in force, as the index of the first table map with the same bytes; else -1.
+
+    Two table maps are the same layout if all but table id and flags is equal. `scope` numbers the entries: a table id
+    means nothing beyond its entry. -2: no table map came before; -3: the event is too short.
+    """
+    slots = 1024
+    while slots < 4 * len(offset):
+        slots *= 2
+    by_id = np.full(slots, -1, np.int64)  # table id and scope → event
+    by_bytes = np.full(slots, -1, np.int64)  # bytes → event that represents them
+    mask = slots - 1
+    head = 19 + id_bytes + 2
+    for i in range(len(offset)):
+        k = kind[i]
+        layout[i] = -1
+        if k == 19:
+            if np.int64(size[i]) - trailer < head:
+                layout[i] = -3
+                return i
+        elif not (23 <= k <= 25 or 30 <= k <= 32):
+            continue
+        elif np.int64(size[i]) - trailer < head:
+            layout[i] = -3
+            return i
+        table_id = _le(buf, offset[i] + 19, id_bytes)
+        key = (table_id ^ (np.uint64(scope[i]) << np.uint64(48))) * np.uint64(0x9E3779B97F4A7C15)
+        at = np.int64(key >> np.uint64(40)) & mask
+        while by_id[at] >= 0:
+            other = by_id[at]
+            if scope[other] == scope[i] and _le(buf, offset[other] + 19, id_bytes) == table_id:
+                break
+            at = (at + 1) & mask
+        if k != 19:
+            layout[i] = layout[by_id[at]] if by_id[at] >= 0 else -2
+            continue
+        length = np.int64(size[i]) - trailer - head
+        if by_id[at] >= 0:
+            first = layout[by_id[at]]
+            if _same(buf, offset[i] + head, offset[first] + head, length, np.int64(size[first]) - trailer - head):
+                layout[i] = first
+                by_id[at] = i
+                continue
+        by_id[at] = i
+        hashed = np.uint64(1469598103934665603)
+        for p in range(offset[i] + head, offset[i] + head + length):
+            hashed = (hashed ^ np.uint64(buf[p])) * np.uint64(1099511628211)
+        at = np.int64(hashed >> np.uint64(20)) & mask
+        while by_bytes[at] >= 0:
+            first = by_bytes[at]
+            if _same(buf, offset[i] + head, offset[first] + head, length, np.int64(size[first]) - trailer - head):
+                break
+            at = (at + 1) & mask
+        if by_bytes[at] < 0:
+            by_bytes[at] = i
+        layout[i] = by_bytes[at]
+    return -1
+
+
+@kernel
+def _same(buf: Any, a: Any, b: Any, length: Any, other_length: Any) -> Any:
+    if length != other_length:
+        return False
+    for k in range(length):
+        if buf[a + k] != buf[b + k]:
+            return False
+    return True
+
+
+@kernel
+def open_rows(
+    buf: Any,
+    offset: Any,
+    size: Any,
+    kind: Any,
+    id_bytes: Any,
+    trailer: Any,
+    columns: Any,
+    start: Any,
+    end: Any,
+    op: Any,
+) -> Any:
+    """Where the rows of each event start and end. Returns (status, event) of the first event that is not full images."""
+    for i in range(len(offset)):
+        at = offset[i] + 19 + id_bytes + 2
+        stop = offset[i] + np.int64(size[i]) - trailer
+        k = kind[i]
+        if k >= 30:
+            if stop - at < 2:
+                return ST_CUT, i
+            extra = np.int64(_le(buf, at, 2))
+            if extra < 2:
+                return ST_VALUE, i
+            at += extra
+            k -= 7
+        if stop - at < 1:
+            return ST_CUT, i
+        count = np.int64(buf[at])
+        at += 1
+        if count >= 251:
+            if count != 252:
+                return ST_VALUE, i
+            if stop - at < 2:
+                return ST_CUT, i
+            count = np.int64(_le(buf, at, 2))
+            at += 2
+        if count != columns:
+            return ST_COLUMNS, i
+        images = 2 if k == 24 else 1
+        width = (count + 7) // 8
+        if stop - at < images * width:
+            return ST_CUT, i
+        for _image in range(images):
+            for c in range(count):
+                if not (buf[at + (c >> 3)] >> np.uint8(c & 7)) & 1:
+                    return ST_PARTIAL, i
+            at += width
+        start[i] = at
+        end[i] = stop
+        op[i] = OP_INSERT if k == 23 else (OP_UPDATE if k == 24 else OP_DELETE)
+    return ST_OK, -1
+
+
+@kernel
+def _decimal_group(buf: Any, at: Any, width: Any, flip: Any, first: Any) -> Any:
+    value = np.int64(0)
+    for k in range(width):
+        byte = np.int64(buf[at + k])
+        if at + k == first:
+            byte ^= 0x80
+        value = (value << 8) | (byte ^ flip)
+    return value
+
+
+@kernel
+def _group_bytes(digits: Any) -> Any:
+    return (digits + 1) // 2 if digits < 7 else 4
+
+
+@kernel
+def _decimal(buf: Any, at: Any, precision: Any, scale: Any) -> Any:
+    """(low word, high word, ok) of a packed decimal as a 128-bit integer without its point."""
+    first = at
+    negative = (buf[at] & np.uint8(0x80)) == 0
+    flip = np.int64(0xFF) if negative else np.int64(0)
+    low = np.uint64(0)
+    high = np.uint64(0)
+    whole = precision - scale
+    for part in range(2):
+        digits = whole if part == 0 else scale
+        rest = digits % 9
+        groups = digits // 9
+        steps = groups + (1 if rest else 0)
+        for g in range(steps):
+            # the short group stands first before the point and last after it
+            short = rest > 0 and (g == 0 if part == 0 else g == steps - 1)
+            n = rest if short else 9
+            width = _group_bytes(n)
+            value = _decimal_group(buf, at, width, flip, first)
+            factor = np.int64(1)
+            for _k in range(n):
+                factor *= 10
+            if value >= factor:
+                return np.int64(0), np.int64(0), False
+            at += width
+            # (high, low) * factor + value
+            a = (low & np.uint64(0xFFFFFFFF)) * np.uint64(factor)
+            b = (low >> np.uint64(32)) * np.uint64(factor) + (a >> np.uint64(32))
+            high = high * np.uint64(factor) + (b >> np.uint64(32))
+            low = (b << np.uint64(32)) | (a & np.uint64(0xFFFFFFFF))
+            total = low + np.uint64(value)
+            if total < low:
+                high += np.uint64(1)
+            low = total
+    if negative:
+        low = ~low + np.uint64(1)
+        high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+    return np.int64(low), np.int64(high), True
+
+
+@kernel
+def walk_rows(
+    buf: Any,
+    start: Any,
+    end: Any,
+    op: Any,
+    state: Any,  # event, place in it (-1: its start), row in it; failed column
+    kinds: Any,
+    widths: Any,
+    arg_a: Any,
+    arg_b: Any,
+    slots: Any,  # of `values` or of `v_start` and `v_length`
+    values: Any,
+    v_start: Any,
+    v_length: Any,
+    valid: Any,
+    row_op: Any,
+    row_event: Any,
+    row_number: Any,
+) -> Any:
+    """Rows from `state` on, until the events or the scratch arrays end. Returns (rows, status)."""
+    columns = len(kinds)
+    null_bytes = (columns + 7) // 8
+    capacity = len(row_op)
+    rows = 0
+    event = state[0]
+    at = state[1]
+    number = state[2]
+    while event < len(start):
+        if at < 0:
+            at = start[event]
+            number = 0
+        stop = end[event]
+        while at < stop:
+            if rows == capacity:
+                state[0], state[1], state[2] = event, at, number
+                return rows, ST_OK
+            what = op[event]
+            for image in range(2):
+                present = (image == 0 and what != OP_INSERT) or (image == 1 and what != OP_DELETE)
+                if not present:
+                    for c in range(columns):
+                        valid[image, c, rows] = 0
+                        kind = kinds[c]
+                        if kind >= K_RAW:
+                            v_start[image, slots[c], rows] = 0
+                            v_length[image, slots[c], rows] = 0
+                        else:
+                            values[image, slots[c], rows] = 0
+                            if kind == K_DECIMAL_WIDE:
+                                values[image, slots[c] + 1, rows] = 0
+                    continue
+                if stop - at < null_bytes or columns == 0:
+                    state[0], state[1], state[3] = event, at, -1
+                    return rows, ST_CUT
+                nulls = at
+                at += null_bytes
+                for c in range(columns):
+                    kind = kinds[c]
+                    slot = slots[c]
+                    if (buf[nulls + (c >> 3)] >> np.uint8(c & 7)) & 1:
+                        valid[image, c, rows] = 0
+                        if kind >= K_RAW:
+                            v_start[image, slot, rows] = 0
+                            v_length[image, slot, rows] = 0
+                        else:
+                            values[image, slot, rows] = 0
+                            if kind == K_DECIMAL_WIDE:
+                                values[image, slot + 1, rows] = 0
+                        continue
+                    valid[image, c, rows] = 1
+                    width = widths[c]
+                    if stop - at < width:
+                        state[0], state[1], state[3] = event, at, c
+                        return rows, ST_CUT
+                    if kind == K_VAR:
+                        length = np.int64(_le(buf, at, width))
+                        at += width
+                        if length < 0 or length > stop - at:
+                            state[0], state[1], state[3] = event, at, c
+                            return rows, ST_CUT
+                        v_start[image, slot, rows] = at
+                        v_length[image, slot, rows] = length
+                        at += length
+                        continue
+                    ok = True
+                    value = np.int64(0)
+                    if kind == K_UINT:
+                        value = np.int64(_le(buf, at, width))
+                    elif kind == K_INT:
+                        value = np.int64(_le(buf, at, width))
+                        shift = 64 - 8 * width
+                        value = (value << shift) >> shift
+                    elif kind == K_RAW:
+                        v_start[image, slot, rows] = at
+                        v_length[image, slot, rows] = width
+                        at += width
+                        continue
+                    elif kind == K_BE_UINT:
+                        value = _be(buf, at, width)
+                        if arg_a[c] < 64 and (value < 0 or value >> arg_a[c]):
+                            ok = False
+                    elif kind == K_YEAR:
+                        value = np.int64(buf[at])
+                        if value:
+                            value += 1900
+                    elif kind == K_DATETIME2:
+                        whole = _be(buf, at, 5) - np.int64(0x8000000000)
+                        fraction = _be(buf, at + 5, arg_a[c]) * arg_b[c]
+                        if whole < 0 or fraction > 999999:
+                            ok = False
+                        value = (whole << 24) | fraction
+                    elif kind == K_TIMESTAMP2:
+                        fraction = _be(buf, at + 4, arg_a[c]) * arg_b[c]
+                        if fraction > 999999:
+                            ok = False
+                        value = _be(buf, at, 4) * 1000000 + fraction
+                    elif kind == K_TIME2:
+                        bits = 8 * arg_a[c]
+                        packed = _be(buf, at, width) - (np.int64(0x800000) << bits)
+                        negative = packed < 0
+                        if negative:
+                            packed = -packed
+                        fraction = (packed & ((np.int64(1) << bits) - 1)) * arg_b[c]
+                        whole = packed >> bits
+                        if fraction > 999999:
+                            ok = False
+                        seconds = (whole >> 12) * 3600 + ((whole >> 6) & 63) * 60 + (whole & 63)
+                        value = seconds * 1000000 + fraction
+                        if negative:
+                            value = -value
+                    elif kind == K_DECIMAL:
+                        low, _high, ok = _decimal(buf, at, arg_a[c], arg_b[c])
+                        value = low
+                    elif kind == K_DECIMAL_WIDE:
+                        low, high, ok = _decimal(buf, at, arg_a[c], arg_b[c])
+                        value = low
+                        values[image, slot + 1, rows] = high
+                    elif kind == K_TIMESTAMP_OLD:
+                        value = np.int64(_le(buf, at, 4)) * 1000000
+                    elif kind == K_TIME_OLD:
+                        packed = np.int64(_le(buf, at, 3))
+                        packed = (packed << 40) >> 40
+                        negative = packed < 0
+                        if negative:
+                            packed = -packed
+                        value = (packed // 10000 * 3600 + packed // 100 % 100 * 60 + packed % 100) * 1000000
+                        if negative:
+                            value = -value
+                    else:  # K_DATETIME_OLD
+                        packed = np.int64(_le(buf, at, 8))
+                        if packed < 0 or packed > 99991231235959:
+                            ok = False
+                        day = packed // 1000000
+                        clock = packed % 1000000
+                        whole = (day // 10000 * 13 + day // 100 % 100) << 22 | (day % 100) << 17
+                        whole |= (clock // 10000) << 12 | (clock // 100 % 100) << 6 | clock % 100
+                        value = whole << 24
+                    if not ok:
+                        state[0], state[1], state[3] = event, at, c
+                        return rows, ST_VALUE
+                    values[image, slot, rows] = value
+                    at += width
+            row_op[rows] = what
+            row_event[rows] = event
+            row_number[rows] = number
+            number += 1
+            rows += 1
+        event += 1
+        at = np.int64(-1)
+    state[0], state[1], state[2] = event, at, number
+    return rows, ST_OK
+
+
+@kernel
+def decimal_text(buf: Any, start: Any, valid: Any, precision: Any, scale: Any, offsets: Any, out: Any) -> Any:
+    """Packed decimals as text with all `scale` digits, for those above 38 digits. Returns (bytes, bad row or -1).
+
+    `out` holds at least precision + 3 bytes a row.
+    """
+    total = np.int64(0)
+    digits = np.empty(precision, np.uint8)
+    for i in range(len(start)):
+        offsets[i] = total
+        if not valid[i]:
+            continue
+        at = start[i]
+        first = at
+        negative = (buf[at] & np.uint8(0x80)) == 0
+        flip = np.int64(0xFF) if negative else np.int64(0)
+        filled = 0
+        for part in range(2):
+            count = precision - scale if part == 0 else scale
+            rest = count % 9
+            steps = count // 9 + (1 if rest else 0)
+            for g in range(steps):
+                short = rest > 0 and (g == 0 if part == 0 else g == steps - 1)
+                n = rest if short else 9
+                width = _group_bytes(n)
+                value = _decimal_group(buf, at, width, flip, first)
+                at += width
+                for k in range(filled + n - 1, filled - 1, -1):
+                    digits[k] = value % 10
+                    value //= 10
+                if value:
+                    return total, i
+                filled += n
+        if negative:
+            out[total] = 45
+            total += 1
+        k = 0
+        while k < precision - scale - 1 and digits[k] == 0:
+            k += 1
+        if precision == scale:
+            out[total] = 48
+            total += 1
+        while k < precision:
+            if k == precision - scale:
+                out[total] = 46
+                total += 1
+            out[total] = 48 + digits[k]
+            total += 1
+            k += 1
+    offsets[len(start)] = total
+    return total, -1
