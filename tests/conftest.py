@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 from tools.components import MissingComponent
 from tools.components.mariadb import MariaDbServer
+
+# The machines are noisy: an example's time proves nothing. A failing example is printed with its seed.
+settings.register_profile("penstock", deadline=None, print_blob=True)
+settings.load_profile("penstock")
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 

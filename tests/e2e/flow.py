@@ -21,7 +21,9 @@ VICTIMS = ("capture", "driver", "jvm", "worker", "delivery")
 
 def penstock(*arguments: str | Path, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
-    return subprocess.run([*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False)
+    return subprocess.run(
+        [*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 class Flow:

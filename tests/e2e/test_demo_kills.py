@@ -79,7 +79,9 @@ def _with_a_wrong_value(table: pa.Table) -> pa.Table:
     index = next(i for i, f in enumerate(table.schema) if pa.types.is_decimal(f.type) or pa.types.is_integer(f.type))
     field = table.schema.field(index)
     column = table.column(index)
-    first = pc.add(column.slice(0, 1), pa.scalar(1, field.type) if pa.types.is_integer(field.type) else column.slice(0, 1))
+    first = pc.add(
+        column.slice(0, 1), pa.scalar(1, field.type) if pa.types.is_integer(field.type) else column.slice(0, 1)
+    )
     changed = pa.concat_arrays([*first.cast(field.type).chunks, *column.slice(1).chunks])
     return table.set_column(index, field, changed)
 

@@ -89,7 +89,9 @@ class Load:
                 "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
                 rows,
             )
-            cursor.execute(f"UPDATE {table} SET price = price + 1, state = 'paid' WHERE id % 7 = %s LIMIT 20", (step % 7,))
+            cursor.execute(
+                f"UPDATE {table} SET price = price + 1, state = 'paid' WHERE id % 7 = %s LIMIT 20", (step % 7,)
+            )
             cursor.execute(f"DELETE FROM {table} WHERE id % 11 = %s LIMIT 3", (step % 11,))
 
     @contextmanager

@@ -30,4 +30,3 @@ def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> No
         return
     for finding in findings:
         console.print(f"[green]✓[/] {finding.key:<28} {finding.value}", soft_wrap=True)
-

@@ -7,7 +7,5 @@ from typing import Annotated
 
 import typer
 
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", help="The configuration file.", envvar="PENSTOCK_CONFIG")
-]
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.", envvar="PENSTOCK_CONFIG")]
 DEFAULT_CONFIG = Path("penstock.yaml")

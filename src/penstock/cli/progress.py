@@ -16,7 +16,9 @@ class RunScreen:
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json
-        self._live = Live(console=console, refresh_per_second=4, transient=True) if not as_json and console.is_terminal else None
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True) if not as_json and console.is_terminal else None
+        )
         self._last: RunStatus | None = None
         self._rate = 0.0
         self._said: dict[str, int] = {}
@@ -46,7 +48,9 @@ class RunScreen:
         for child in status.children:
             if child.restarts > self._said.get(child.name, 0):
                 self._said[child.name] = child.restarts
-                self.say(f"  [yellow]![/] {child.name} ended and was started again{': ' + child.note if child.note else ''}")
+                self.say(
+                    f"  [yellow]![/] {child.name} ended and was started again{': ' + child.note if child.note else ''}"
+                )
         if not self._started and status.phase == "running" and all(c.state == "running" for c in status.children):
             self._started = True
             self.say(f"  [green]✓[/] everything is up after {(status.now_ms - status.started_ms) / 1000:.1f} s")

@@ -63,6 +63,8 @@ def _show(report: StatusReport) -> None:
 
 
 def _row(feed: ChangefeedStatus, run: RunStatus) -> tuple[str, ...]:
-    written = "never" if feed.last_write_ms is None else f"{human_seconds((run.now_ms - feed.last_write_ms) / 1000)} ago"
+    written = (
+        "never" if feed.last_write_ms is None else f"{human_seconds((run.now_ms - feed.last_write_ms) / 1000)} ago"
+    )
     lag = human_seconds(feed.lag_seconds)
     return (feed.name, feed.state, lag, f"{feed.rows:,}", str(feed.files), str(feed.tables), written, feed.note)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def verify(
     config: ConfigOption = DEFAULT_CONFIG,
     sink: Annotated[str | None, typer.Option(help="Only this sink.")] = None,
-    source: Annotated[bool, typer.Option("--source/--no-source", help="Compare the final tables with the source too.")] = True,
+    source: Annotated[
+        bool, typer.Option("--source/--no-source", help="Compare the final tables with the source too.")
+    ] = True,
     json: JsonOption = False,
 ) -> None:
     """Compare every row at the sinks with the log, and the final tables with the source. Exit code 1: not equal."""

@@ -72,7 +72,9 @@ class BadConfig(BadInput):
     def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
         self.path = path
         self.problems = tuple(problems)
-        lines = "; ".join(f"{path}:{p.line}: {p.key}: {p.message}" if p.key else f"{path}: {p.message}" for p in problems)
+        lines = "; ".join(
+            f"{path}:{p.line}: {p.key}: {p.message}" if p.key else f"{path}: {p.message}" for p in problems
+        )
         super().__init__(lines, hint="penstock check shows every setting; penstock init writes a new file")
 
 

@@ -63,7 +63,9 @@ class Demo:
                     "version": 1,
                     "state_dir": "./state",
                     "source": {"type": "demo", "changes": changes, "rate": rate},
-                    "sinks": {_SINK: {"url": f"./{_SINK}", "format": "parquet", "flush": {"size": "4MiB", "every": "2s"}}},
+                    "sinks": {
+                        _SINK: {"url": f"./{_SINK}", "format": "parquet", "flush": {"size": "4MiB", "every": "2s"}}
+                    },
                 },
                 sort_keys=False,
             )
@@ -127,4 +129,3 @@ class Demo:
             name = versions[-1].name
             self.say(f"  [yellow]![/] ALTER TABLE shop.orders ADD note: its rows were flushed first, then {name}")
         self._versions = len(versions)
-

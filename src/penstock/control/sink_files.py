@@ -54,13 +54,17 @@ def _read(root: Path, directory: Path) -> DataDirectory:
     for path in directory.iterdir():
         if match := _DATA_FILE.match(path.name):
             numbered[int(match.group(1))] = path
-    index = next((directory / d / _INDEX_NAME for d in _INDEX_DIRECTORIES if (directory / d / _INDEX_NAME).exists()), None)
+    index = next(
+        (directory / d / _INDEX_NAME for d in _INDEX_DIRECTORIES if (directory / d / _INDEX_NAME).exists()), None
+    )
     if index is None:
         return DataDirectory(schema, table, version, date, ())
     name = index.read_text(encoding="utf-8").removesuffix("\n")
     match = _DATA_FILE.match(name)
     if match is None:
-        return DataDirectory(schema, table, version, date, (), (f"{index} holds {name!r}, which is no data file's name",))
+        return DataDirectory(
+            schema, table, version, date, (), (f"{index} holds {name!r}, which is no data file's name",)
+        )
     last = int(match.group(1))
     faults = tuple(
         f"{directory}: file {number} of {last} is missing" for number in range(1, last + 1) if number not in numbered

@@ -64,7 +64,9 @@ def _reader(column: Column) -> tuple[str, pa.DataType, Callable[[Any], Any]]:
     name, base = quote(column.name), column.base_type
     if base in _INTEGERS:
         bits = _INTEGERS[base]
-        kinds = (pa.uint8, pa.uint16, pa.uint32, pa.uint64) if column.unsigned else (pa.int8, pa.int16, pa.int32, pa.int64)
+        kinds = (
+            (pa.uint8, pa.uint16, pa.uint32, pa.uint64) if column.unsigned else (pa.int8, pa.int16, pa.int32, pa.int64)
+        )
         return name, kinds[(8, 16, 32, 64).index(bits)](), int
     if base in ("float", "double"):
         return f"CAST({name} AS DOUBLE)", pa.float32() if base == "float" else pa.float64(), float

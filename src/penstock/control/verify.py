@@ -199,7 +199,9 @@ def _compare_table(
     if want.equals(have):
         report.source_equal += 1
         return
-    report.fault(f"{table.name}: {have.num_rows:,} rows at the sink, {want.num_rows:,} at the source; {_first(want, have)}")
+    report.fault(
+        f"{table.name}: {have.num_rows:,} rows at the sink, {want.num_rows:,} at the source; {_first(want, have)}"
+    )
 
 
 def _first(want: pa.Table, have: pa.Table) -> str:
@@ -207,7 +209,9 @@ def _first(want: pa.Table, have: pa.Table) -> str:
     for a, b in zip(want.to_pylist(), have.to_pylist(), strict=False):
         if a != b:
             different = {name: (b[name], a[name]) for name in a if a[name] != b[name]}
-            return "first difference (sink, source): " + ", ".join(f"{n} {v[0]!r}, {v[1]!r}" for n, v in different.items())
+            return "first difference (sink, source): " + ", ".join(
+                f"{n} {v[0]!r}, {v[1]!r}" for n, v in different.items()
+            )
     return "the rows that both have are equal"
 
 
