@@ -7,7 +7,7 @@ version. Seqs stand as text.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import BadInput, Corruption
@@ -23,7 +23,7 @@ class Intent:
     last_seq: Seq
     length: int
     checksum: str | int
-    rows: int = 0
+    rows: int = field(default=0, compare=False)  # for the counters; not part of the promise
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -74,7 +74,14 @@ class Keeper:
     """Facts of one changefeed. Thread-safe. Opened by the owner of the state directory's lock."""
 
     def __init__(
-        self, name: str, reader: LogReader, cursor: Cursor, state: BucketState, record: RecordLog, clock: Clock
+        self,
+        name: str,
+        *,
+        reader: LogReader,
+        cursor: Cursor,
+        state: BucketState,
+        record: RecordLog,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
         self.reader = reader
@@ -102,7 +109,7 @@ class Keeper:
         record = RecordLog.open(state_dir / "progress", name, files=files)
         state = BucketState.open(record)
         cursor = Cursor.open(reader, state_dir, name, start="earliest", files=files)
-        return cls(name, reader, cursor, state, record, clock)
+        return cls(name, reader=reader, cursor=cursor, state=state, record=record, clock=clock)
 
     def close(self) -> None:
         """Waits for what is on its way. Later calls raise `Closed`."""
@@ -146,6 +153,11 @@ class Keeper:
         It never goes back. It moves with mark-delete, at the ends of published ranges.
         """
         return self._durable_checkpoint
+
+    @property
+    def broken(self) -> PenstockError | None:
+        """Why nothing more is taken, where that is so."""
+        return self._broken
 
     @property
     def waiting_ranges(self) -> int:
@@ -339,12 +351,14 @@ class Keeper:
     def _contiguous(self, start: Position, end: Position) -> Position:
         """Where the range really starts; a gap would let the checkpoint pass entries that nobody published."""
         before = self._published_end
-        following = self.reader.next(before)
+        if start == Position(before.ledger_id, before.entry_id + 1) and start.ledger_id == end.ledger_id:
+            return start
+        following = self.reader.next(before)  # the log may go on in a later ledger
         if start not in (following, Position(before.ledger_id, before.entry_id + 1)):
             raise Terminal(
-                f"{self.name}: the range {start} to {end} does not go on at {following}", hint="begin a new run"
+                f"{self.name}: the range {start} to {end} does not go on after {before}", hint="begin a new run"
             )
-        return following if following.ledger_id <= end.ledger_id else start
+        return following
 
     def _put(self, change: Change, dispatcher: str, facts: DispatcherFacts) -> None:
         self._facts[dispatcher] = facts

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.changefeed.facts import Intent
 from penstock.changefeed.keeper import Keeper
+from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
 from penstock.sink.dispatcher import dispatcher_id
@@ -33,16 +34,19 @@ class LastRow(NamedTuple):
 class Maintainer:
     """Of one changefeed. Thread-safe."""
 
-    def __init__(self, keeper: Keeper, begin_run_at_delivery: BeginRun) -> None:
+    def __init__(self, keeper: Keeper, begin_run_at_delivery: BeginRun, clock: Clock = SYSTEM_CLOCK) -> None:
         self.keeper = keeper
         self._begin_run_at_delivery = begin_run_at_delivery
+        self._clock = clock
         self._starting = threading.Lock()
+        self.begun_at: float | None = None  # when the current run began
 
     def begin_run(self) -> dict[str, Any]:
         """A new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their ranges;
         (3) the resume table, which nobody changes from then on but the new run."""
         with self._starting:
             run = uuid.uuid4().hex
+            begun_at = self._clock.monotonic()
             answer = self._begin_run_at_delivery(self.keeper.name, run)
             start = self.keeper.begin_run(run)
             resume = {
@@ -53,6 +57,7 @@ class Maintainer:
                 }
                 for dispatcher, facts in self.keeper.facts().items()
             }
+            self.begun_at = begun_at
             return {"run": run, "incarnation": answer["incarnation"], "start": str(start), "resume": resume}
 
     def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, LastRow]) -> None:

@@ -61,7 +61,7 @@ class RunSettings:
 class RunSummary:
     """How a run ended. `rows`, `files` and `bytes` count what this run brought to the sinks."""
 
-    exit_code: int  # 0 ok, 2 configuration, 3 source, 4 sink, 75 try again later
+    exit_code: int  # 0 ok, 2 configuration, 3 source, 4 sink, 75 try again later, 1 anything else
     rows: int
     files: int
     bytes: int

@@ -1,0 +1,78 @@
+"""What the run asks of the delivery process. Questions that may take long run on threads of their own."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.wire import connect, socket_path
+
+BEGIN_RUN_SECONDS_MAX = 120.0  # delivery waits for the writes in flight
+STATUS_SECONDS_MAX = 5.0
+
+
+class DeliveryClient:
+    def __init__(self, state_dir: Path) -> None:
+        self._run_dir = state_dir / "run"
+
+    @property
+    def path(self) -> Path:
+        return socket_path(self._run_dir, "delivery")
+
+    def begin_run(self, changefeed: str, run: str) -> dict[str, Any]:
+        with connect(self.path, timeout_seconds=BEGIN_RUN_SECONDS_MAX) as client:
+            return client.call("begin_run", changefeed=changefeed, run=run)
+
+    def status(self) -> dict[str, Any]:
+        with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
+            return client.call("status")
+
+    def flush(self, changefeeds: list[str], timeout_seconds: float) -> Flush:
+        """Asks for everything published to be at the sink, for all changefeeds at once."""
+        return Flush(self.path, changefeeds, timeout_seconds)
+
+
+class Flush:
+    """A flush on its way: one thread a changefeed."""
+
+    def __init__(self, path: Path, changefeeds: list[str], timeout_seconds: float) -> None:
+        self.errors: dict[str, PenstockError] = {}
+        self._path = path
+        self._timeout = timeout_seconds
+        self._threads = [threading.Thread(target=self._one, args=(name,), daemon=True) for name in changefeeds]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def over(self) -> bool:
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _one(self, changefeed: str) -> None:
+        try:
+            with connect(self._path, timeout_seconds=self._timeout) as client:
+                client.call("flush", changefeed=changefeed)
+        except PenstockError as error:
+            self.errors[changefeed] = error
+
+
+class DeliveryPoll:
+    """Delivery's own view of itself, asked again and again on a thread, so that a slow answer holds up nobody."""
+
+    def __init__(self, client: DeliveryClient, every_seconds: float) -> None:
+        self.latest: dict[str, Any] = {}
+        self._client = client
+        self._every = every_seconds
+        self._stop = threading.Event()
+        threading.Thread(target=self._poll, name="delivery-poll", daemon=True).start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def _poll(self) -> None:
+        while not self._stop.wait(self._every):
+            try:
+                self.latest = self._client.status()
+            except PenstockError:
+                self.latest = {}  # it is starting or gone: the child's state says so
