@@ -122,7 +122,7 @@ def _anchored(config: Config, directory: Path) -> Config:
 
 def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:
     # A discriminated union puts its tag into the location; the file has no such key, so it is left out.
-    known = tuple(part for i, part in enumerate(location) if location[:i] + (part,) in lines or i == len(location) - 1)
+    known = tuple(part for i, part in enumerate(location) if (*location[:i], part) in lines or i == len(location) - 1)
     line = next((lines[known[:n]] for n in range(len(known), 0, -1) if known[:n] in lines), 0)
     message = message.removeprefix("Value error, ")
     if message == "Extra inputs are not permitted":

@@ -118,10 +118,11 @@ class Demo:
             self._killed_pid, self._killed_at = delivery.pid, time.monotonic()
             os.kill(delivery.pid, signal.SIGKILL)
             self.say("  [yellow]![/] killed the delivery process on purpose (kill -9)")
-        elif self._killed_pid is not None and not self._back and delivery.state == "running":
-            if delivery.pid != self._killed_pid:
-                self._back = True
-                self.say(f"  [green]✓[/] delivery is back after {time.monotonic() - self._killed_at:.1f} s")
+            return
+        came_back = self._killed_pid not in (None, delivery.pid) and delivery.state == "running"
+        if came_back and not self._back:
+            self._back = True
+            self.say(f"  [green]✓[/] delivery is back after {time.monotonic() - self._killed_at:.1f} s")
 
     def _watch_schema(self) -> None:
         versions = sorted((self.lake / "shop" / "orders").glob("version=*"))

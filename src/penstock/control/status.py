@@ -38,9 +38,22 @@ def read_status(config: Config) -> StatusReport:
         with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
             run = RunStatus.model_validate(client.call("status"))
     except Unavailable:
-        feeds = tuple(StoppedFeed(name=name, mark_delete=None) for name in config.sinks)
+        feeds = tuple(StoppedFeed(name=name, mark_delete=_mark_delete(config, name)) for name in config.sinks)
         return StatusReport(exit_code=_STOPPED, stopped=feeds, note=f"no penstock run owns {config.state_dir}")
     unwell = any(f.state == "recovering" for f in run.changefeeds) or any(
         c.state in ("failed", "waiting") for c in run.children
     )
     return StatusReport(exit_code=_DEGRADED if unwell else _HEALTHY, run=run)
+
+
+def _mark_delete(config: Config, name: str) -> str | None:
+    """None where nothing was captured yet, or a run is just starting."""
+    from penstock.control.facts import delivered_through
+    from penstock.log import LogReader
+
+    if not (config.state_dir / "log").exists():
+        return None
+    try:
+        return str(delivered_through(config.state_dir, name, LogReader.open(config.state_dir / "log")))
+    except Unavailable:
+        return None

@@ -8,7 +8,6 @@ wrongly. Nothing is changed, and a running flow is not disturbed: what is still 
 
 from __future__ import annotations
 
-
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from penstock.capture.history import read_history
 from penstock.capture.settings import Tables
 from penstock.control.compare import TableComparison
 from penstock.control.config import Config
+from penstock.control.facts import delivered_through
 from penstock.control.sink_files import data_directories
 from penstock.control.source_truth import SourceTruth, source_truth
 from penstock.encode import FORMATS
@@ -92,7 +92,7 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
     comparisons = _Comparisons(local_directory(settings.url), fmt, report)
     latest: dict[tuple[str, str], TableSchema] = {}
     history = read_history(reader)
-    through = delivered_through(config.state_dir, name)
+    through = delivered_through(config.state_dir, name, reader)
     end = history.complete_end
     for position_end, pending in ((min(through, end), False), (end, True)):
         start = reader.first if not pending else through
@@ -233,7 +233,3 @@ def _current(kept: list[pa.Table], names: list[str], keys: list[str], schema: pa
 def _encoded(fmt: FileFormat, batch: ChangeBatch) -> pa.Table:
     return fmt.rows(fmt.assemble([fmt.encode(batch)]))
 
-
-def delivered_through(state_dir: Path, name: str) -> Position:
-    """The cursor's mark-delete position: everything at or before it must be at the sink."""
-    raise NotImplementedError
