@@ -27,6 +27,7 @@ class Intent:
     last_seq: Seq
     length: int
     checksum: int  # CRC32C of the file's bytes
+    rows: int = 0  # for the keeper's counts only
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Intent:
@@ -36,6 +37,7 @@ class Intent:
             last_seq=Seq.parse(value["last_seq"]),
             length=int(value["length"]),
             checksum=int(value["checksum"]),
+            rows=int(value.get("rows") or 0),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -45,6 +47,7 @@ class Intent:
             "last_seq": str(self.last_seq),
             "length": self.length,
             "checksum": self.checksum,
+            "rows": self.rows,
         }
 
 

@@ -1,0 +1,134 @@
+"""`python -m penstock.sink`: the delivery process.
+
+Standard input: one JSON document (`DeliverySettings`), then it stays open; when it closes, delivery drains and ends, as it
+does on SIGTERM. Standard output: one line, `{"event": "ready", …}` or `{"event": "failed", "kind", "message", "hint"}`.
+When the parent dies delivery ends at once, without draining: the keeper died with it, and the log has everything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from pydantic import ValidationError
+
+from penstock.errors import BadInput, PenstockError
+from penstock.sink.delivery import DeliveryServer
+from penstock.sink.keeper_client import KeeperClient
+from penstock.sink.settings import DeliverySettings
+from penstock.sink.target import SchemaFile
+from penstock.wire import socket_path
+
+EXIT_OK = 0
+EXIT_CONFIGURATION = 2
+EXIT_SINK = 4
+_PR_SET_PDEATHSIG = 1
+_PARENT_DIED = signal.SIGUSR2
+
+
+def read_document(stream: TextIO) -> dict[str, Any]:
+    """The first JSON document of a stream that stays open: lines are read until they are whole."""
+    text = ""
+    for line in stream:
+        text += line
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+        break
+    raise BadInput("the settings on standard input are not one JSON object")
+
+
+def end_with_parent() -> None:
+    """The kernel tells when the thread that started us ends; only where the whole parent is gone we end, at once."""
+    parent = os.getppid()
+
+    def parent_died(_signal: int, _frame: object) -> None:
+        if os.getppid() != parent:
+            os._exit(EXIT_SINK)
+
+    signal.signal(_PARENT_DIED, parent_died)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
+    parent_died(0, None)  # it may have died before prctl
+
+
+def log_uuid_reader(settings: DeliverySettings) -> Callable[[], str]:
+    """The log's UUID, asked when the first run begins: the log is surely there by then."""
+
+    def read() -> str:
+        if settings.log_uuid is not None:
+            return settings.log_uuid
+        from penstock.log import LogReader
+
+        return str(LogReader.open(settings.state_dir / "log").uuid)
+
+    return read
+
+
+def open_server(settings: DeliverySettings) -> DeliveryServer:
+    from penstock.encode import FORMATS
+
+    keeper = KeeperClient(socket_path(settings.state_dir / "run", "control"))
+    return DeliveryServer(
+        settings,
+        keeper=keeper,
+        formats=FORMATS,
+        schema_file=_schema_file(),
+        log_uuid=log_uuid_reader(settings),
+    )
+
+
+def _schema_file() -> SchemaFile:
+    from penstock.schema.schema_file import schema_file
+
+    return schema_file
+
+
+def parse_settings(document: dict[str, Any]) -> DeliverySettings:
+    try:
+        return DeliverySettings.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"delivery's settings: {where}: {first['msg']}") from error
+
+
+def main(serve: Callable[[DeliverySettings], DeliveryServer] = open_server) -> int:
+    end_with_parent()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides how we end
+    try:
+        settings = parse_settings(read_document(sys.stdin))
+        server = serve(settings)
+    except PenstockError as error:
+        _say(event="failed", kind=type(error).__name__, message=error.message, hint=error.hint)
+        return EXIT_CONFIGURATION if isinstance(error, BadInput) else EXIT_SINK
+    _say(event="ready", incarnation=server.incarnation, socket=str(server.path), pid=os.getpid())
+    threading.Thread(target=_wait_for_end, args=(sys.stdin, stop), name="stdin", daemon=True).start()
+    stop.wait()
+    drained = server.close(settings.drain_seconds)
+    _say(event="stopped", drained=drained)
+    return EXIT_OK
+
+
+def _wait_for_end(stream: TextIO, stop: threading.Event) -> None:
+    while stream.readline():
+        pass
+    stop.set()
+
+
+def _say(**event: Any) -> None:
+    try:
+        print(json.dumps(event), flush=True)
+    except BrokenPipeError:  # nobody listens any more; our standard output is not a sink
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
