@@ -1,0 +1,337 @@
+"""Cursors: named, durable readers of a log (docs/formats/record-log.md, "Cursor records").
+
+A cursor is owned apart from its log, with an epoch of its own: its acks go into a record log of its own, and an ack is
+durable when its future completes. It holds a mark-delete position (nothing at or before it is needed any more) and the
+single acked entries after it, in a roaring bitmap a ledger: there is no limit on holes, and none is ever dropped.
+The mark-delete moves over contiguous acked entries, across the ends of ledgers too. It never moves back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from pyroaring import BitMap
+
+from penstock.errors import BadInput, Corruption, NotSupported
+from penstock.files import REAL_FILES, Files
+from penstock.log.pending import Pending
+from penstock.log.position import Position
+from penstock.log.reader import LedgerView, LogReader
+from penstock.log.record_log import RecordLog
+from penstock.metadata import VersionConflict
+
+_SNAPSHOT, _ACK, _MARK_DELETE = 1, 2, 3
+_POSITION = struct.Struct("<Qq")
+_BITMAP = struct.Struct("<QI")
+_U32 = struct.Struct("<I")
+_REWRITE_BYTES_MIN = 1 << 20
+_REWRITE_FACTOR = 8  # rewrite once the records are this many times the size of a snapshot
+
+
+class MarkDeleteBackwards(BadInput):
+    """The mark-delete would move back. Nothing was changed."""
+
+
+class AckBeyondEnd(BadInput):
+    """The entries to ack are not durable in the log. Nothing was changed."""
+
+
+class Acked:
+    """The pure state of a cursor: mark-delete and the acked entries after it. No I/O, no threads."""
+
+    def __init__(self, mark_delete: Position) -> None:
+        self.mark_delete = mark_delete
+        self.ledgers: dict[int, BitMap] = {}
+
+    def contains(self, position: Position) -> bool:
+        if position <= self.mark_delete:
+            return True
+        bitmap = self.ledgers.get(position.ledger_id)
+        return bitmap is not None and position.entry_id >= 0 and position.entry_id in bitmap
+
+    def ack(self, first: Position, last: Position, views: list[LedgerView]) -> None:
+        for view in views:
+            number = view.info.id
+            if not first.ledger_id <= number <= last.ledger_id:
+                continue
+            low = max(first.entry_id, 0) if number == first.ledger_id else 0
+            high = last.entry_id if number == last.ledger_id else view.entries - 1
+            if number == self.mark_delete.ledger_id:
+                low = max(low, self.mark_delete.entry_id + 1)
+            if number >= self.mark_delete.ledger_id and low <= high:
+                self.ledgers.setdefault(number, BitMap()).add_range(low, high + 1)
+        self._advance(views)
+
+    def move_to(self, position: Position, views: list[LedgerView]) -> None:
+        if position > self.mark_delete:
+            self.mark_delete = position
+            self._advance(views)
+
+    def _advance(self, views: list[LedgerView]) -> None:
+        for view in views:
+            number = view.info.id
+            if number < self.mark_delete.ledger_id:
+                continue
+            bitmap = self.ledgers.get(number)
+            entry = self.mark_delete.entry_id if number == self.mark_delete.ledger_id else -1
+            if bitmap is not None:
+                run = _run_after(bitmap, entry)
+                if run > entry:
+                    entry = run
+                    self.mark_delete = Position(number, entry)
+            if not view.info.sealed or entry < view.entries - 1:
+                break  # a hole, or the ledger may still grow
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drops what lies at or before the mark-delete."""
+        mark = self.mark_delete
+        for number in [n for n in self.ledgers if n < mark.ledger_id]:
+            del self.ledgers[number]
+        bitmap = self.ledgers.get(mark.ledger_id)
+        if bitmap is not None and mark.entry_id >= 0:
+            bitmap.remove_range(0, mark.entry_id + 1)
+            if not bitmap:
+                del self.ledgers[mark.ledger_id]
+
+    def encode(self, uuid: UUID) -> bytes:
+        parts = [bytes([_SNAPSHOT]), uuid.bytes, _POSITION.pack(*self.mark_delete), _U32.pack(len(self.ledgers))]
+        for number, bitmap in sorted(self.ledgers.items()):
+            raw = bitmap.serialize()
+            parts += (_BITMAP.pack(number, len(raw)), raw)
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> tuple[UUID, Acked]:
+        acked = cls(Position(*_POSITION.unpack_from(raw, 17)))
+        (count,) = _U32.unpack_from(raw, 33)
+        at = 37
+        for _ in range(count):
+            number, size = _BITMAP.unpack_from(raw, at)
+            at += _BITMAP.size
+            acked.ledgers[number] = BitMap.deserialize(raw[at : at + size])
+            at += size
+        return UUID(bytes=raw[1:17]), acked
+
+
+def _run_after(bitmap: BitMap, entry: int) -> int:
+    """The last entry of the unbroken run that starts after `entry`; `entry` itself where there is none."""
+    low, high = entry, bitmap.max() if bitmap else entry
+    while low < high:
+        middle = (low + high + 1) // 2
+        if bitmap.range_cardinality(entry + 1, middle + 1) == middle - entry:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Cursor:
+    """The owner's handle. Thread-safe."""
+
+    def __init__(self, reader: LogReader, name: str, records: RecordLog, acked: Acked) -> None:
+        self.name = name
+        self._reader = reader
+        self._records = records
+        self._acked = acked
+        self._durable = acked.mark_delete
+        self._lock = threading.Lock()
+        self._rewriting = False
+
+    @classmethod
+    def open(
+        cls,
+        reader: LogReader,
+        directory: Path,
+        name: str,
+        start: Literal["earliest", "latest"] | Position = "earliest",
+        files: Files = REAL_FILES,
+    ) -> Cursor:
+        """Becomes the owner of the cursor; `start` counts only where it is new (a position: entries after it are unread).
+
+        Raises `Unavailable` while another process owns it, `Corruption` where it was there and is damaged or gone.
+        """
+        key = f"cursor/{reader.name}/{name}"
+        registered = reader.metadata.get(key) is not None
+        with contextlib.ExitStack() as on_error:
+            records = RecordLog.open(directory, name, files)
+            on_error.callback(records.close)
+            acked = _replay(records, reader)
+            if acked is None:
+                if registered:
+                    raise Corruption(
+                        f"cursor {name} is registered, but {directory} has no record of it",
+                        hint="nothing was changed; restore the directory from a copy",
+                    )
+                acked = Acked(_start(reader, start))
+                records.append(acked.encode(reader.uuid)).result()
+            if not registered:
+                with contextlib.suppress(VersionConflict):  # another opener registered it: the lock says who owns it
+                    reader.metadata.create(key, str(reader.uuid).encode())
+            on_error.pop_all()
+        return cls(reader, name, records, acked)
+
+    @property
+    def epoch(self) -> int:
+        return self._records.epoch
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """Nothing at or before it is needed any more; durable."""
+        return self._durable
+
+    def ack(self, first: Position, last: Position) -> Pending[None]:
+        """Acks the entries from `first` to `last`, both included; done once that is durable.
+
+        Acking again is fine. Raises `AckBeyondEnd` where an entry of them is not durable in the log.
+        """
+        if first > last:
+            raise BadInput(f"cannot ack from {first} to {last}: the first comes after the last")
+        record = bytes([_ACK]) + _POSITION.pack(*first) + _POSITION.pack(*last)
+        with self._lock:
+            views = self._known(last)
+            pending = self._records.append(record)
+            self._acked.ack(first, last, views)
+            return self._after(pending)
+
+    def mark_delete(self, position: Position) -> Pending[None]:
+        """Acks everything up to `position`. Raises `MarkDeleteBackwards` for an older one, `AckBeyondEnd` for one to come."""
+        with self._lock:
+            if position < self._acked.mark_delete:
+                raise MarkDeleteBackwards(
+                    f"cursor {self.name} is at {self._acked.mark_delete} and cannot go back to {position}"
+                )
+            views = self._known(position)
+            pending = self._records.append(bytes([_MARK_DELETE]) + _POSITION.pack(*position))
+            self._acked.move_to(position, views)
+            return self._after(pending)
+
+    def is_acked(self, position: Position) -> bool:
+        """Whether an ack of this entry was taken (it may still be on its way to the disk)."""
+        with self._lock:
+            return self._acked.contains(position)
+
+    def backlog(self) -> int:
+        """How many durable entries of the log are not acked. Exact."""
+        views = self._reader.ledgers()
+        with self._lock:
+            return sum(self._unacked(view) for view in views)
+
+    def holes(self) -> Iterator[tuple[Position, Position]]:
+        """The acked runs after the mark-delete, as (first, last); for status."""
+        with self._lock:
+            ledgers = [(number, bitmap.copy()) for number, bitmap in sorted(self._acked.ledgers.items())]
+        for number, bitmap in ledgers:
+            at = -1
+            while bitmap and at < bitmap.max():
+                first = bitmap.next_set_bit(at + 1)
+                at = _run_after(bitmap, first)
+                yield Position(number, first), Position(number, at)
+
+    def close(self) -> None:
+        """Finishes the acks on their way and gives up ownership."""
+        self._records.close()
+
+    def _unacked(self, view: LedgerView) -> int:
+        mark = self._acked.mark_delete
+        number = view.info.id
+        if number < mark.ledger_id:
+            return 0
+        passed = mark.entry_id + 1 if number == mark.ledger_id else 0
+        return view.entries - passed - len(self._acked.ledgers.get(number, ()))
+
+    def _known(self, position: Position) -> list[LedgerView]:
+        """The ledgers, after a check that `position` is durable."""
+        views = self._reader.ledgers()
+        if position.entry_id >= 0 or position > self._acked.mark_delete:
+            end = self._reader.end()
+            entries = next((view.entries for view in views if view.info.id == position.ledger_id), 0)
+            if position > end or position.entry_id >= entries:
+                raise AckBeyondEnd(f"cursor {self.name}: entry {position} is not in the log, which ends at {end}")
+        return views
+
+    def _after(self, appended: Pending[int]) -> Pending[None]:
+        """Publishes the mark-delete when the record is durable. Called with the lock held."""
+        answer: Pending[None] = Pending()
+        mark_delete = self._acked.mark_delete
+        self._rewrite_if_large()
+
+        def finish(done: Pending[int]) -> None:
+            error = done.exception(0)
+            if error is not None:
+                answer.fail(error)
+                return
+            self._durable = max(self._durable, mark_delete)
+            answer.complete(None)
+
+        appended.add_done_callback(finish)
+        return answer
+
+    def _rewrite_if_large(self) -> None:
+        size = self._records.bytes
+        if self._rewriting or size < _REWRITE_BYTES_MIN:
+            return
+        snapshot = self._acked.encode(self._reader.uuid)
+        if size < _REWRITE_FACTOR * len(snapshot):
+            return
+        self._rewriting = True
+
+        def finish(_: Pending[int]) -> None:
+            self._rewriting = False
+
+        self._records.rewrite_later([(snapshot, ())]).add_done_callback(finish)
+
+
+def _start(reader: LogReader, start: Literal["earliest", "latest"] | Position) -> Position:
+    if start == "earliest":
+        return Position(reader.first.ledger_id, -1)
+    if start == "latest":
+        return reader.end()
+    if not isinstance(start, Position):
+        raise BadInput(f"a cursor cannot start at {start!r}", hint="earliest, latest or a position")
+    if start > reader.end():
+        raise AckBeyondEnd(f"a cursor cannot start at {start}, the log ends at {reader.end()}")
+    return start
+
+
+def _replay(records: RecordLog, reader: LogReader) -> Acked | None:
+    acked: Acked | None = None
+    views = reader.ledgers()
+    for record in records.records():
+        kind = record.data[0]
+        if kind == _SNAPSHOT:
+            uuid, acked = Acked.decode(record.data)
+            if uuid != reader.uuid:
+                raise Corruption(
+                    f"the cursor belongs to log {uuid}, not to {reader.uuid}",
+                    hint="nothing was changed; the log or the cursors come from another state directory",
+                )
+        elif acked is None:
+            raise Corruption(f"record {record.number} of a cursor comes before any snapshot")
+        elif kind == _ACK:
+            first, last = _POSITION.unpack_from(record.data, 1), _POSITION.unpack_from(record.data, 17)
+            acked.ack(Position(*first), Position(*last), views)
+        elif kind == _MARK_DELETE:
+            acked.move_to(Position(*_POSITION.unpack_from(record.data, 1)), views)
+        else:
+            raise NotSupported(f"cursor record of kind {kind} is not known", hint="a newer Penstock wrote it: upgrade")
+    end = reader.end()
+    if (
+        acked is not None
+        and acked.mark_delete > max(end, Position(end.ledger_id, -1))
+        and acked.mark_delete.entry_id >= 0
+    ):
+        raise Corruption(
+            f"the cursor is at {acked.mark_delete}, beyond the log's end {end}",
+            hint="nothing was changed; the log was restored from an older copy than its cursors",
+        )
+    return acked
+
+
+__all__ = ["AckBeyondEnd", "Cursor", "MarkDeleteBackwards"]

@@ -1,0 +1,155 @@
+"""Ledgers: their names, their footer, and the list of them in the metadata store (docs/formats/ledger.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import NotSupported
+from penstock.files import File
+from penstock.log.file_header import corruption
+from penstock.log.frame import crc32c
+from penstock.log.frame_writer import FrameIndex
+
+FOOTER_MAGIC = b"PSX1"
+TRAILER_BYTES = 64
+_TRAILER = struct.Struct("<4sBBHQQQQIIQ4x")
+_U32 = struct.Struct("<I")
+_NAME = re.compile(r"ledger-(\d{16})\.log")
+
+U64Array = npt.NDArray[np.uint64]
+
+
+def ledger_name(ledger_id: int) -> str:
+    return f"ledger-{ledger_id:016d}.log"
+
+
+def ledger_id_of(name: str) -> int | None:
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInfo:
+    """What the list knows of a ledger; the counts are there once it is sealed."""
+
+    id: int
+    epoch: int
+    state: str = "open"
+    entries: int = 0
+    frames_end: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        return self.state == "sealed"
+
+    def seal(self, index: FrameIndex, frames_end: int) -> LedgerInfo:
+        return dataclasses.replace(
+            self,
+            state="sealed",
+            entries=len(index.offsets),
+            frames_end=frames_end,
+            first_ms=index.first_ms,
+            last_ms=index.last_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerList:
+    """The log's one document in the metadata store."""
+
+    uuid: UUID
+    epoch: int
+    next_ledger: int
+    trimmed_below: int
+    ledgers: tuple[LedgerInfo, ...]
+
+    def encode(self) -> bytes:
+        document = {
+            "format": 1,
+            "uuid": str(self.uuid),
+            "epoch": self.epoch,
+            "next_ledger": self.next_ledger,
+            "trimmed_below": self.trimmed_below,
+            "ledgers": [dataclasses.asdict(ledger) for ledger in self.ledgers],
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> LedgerList:
+        document: dict[str, Any] = json.loads(raw)
+        if document["format"] != 1:
+            raise NotSupported(
+                f"the ledger list has format {document['format']}", hint="a newer Penstock wrote it: upgrade"
+            )
+        return cls(
+            UUID(document["uuid"]),
+            document["epoch"],
+            document["next_ledger"],
+            document["trimmed_below"],
+            tuple(LedgerInfo(**ledger) for ledger in document["ledgers"]),
+        )
+
+
+class Footer(NamedTuple):
+    """The index of a sealed ledger. `times` has two columns: highest wall_ms so far, entry."""
+
+    offsets: U64Array
+    times: U64Array
+    frames_end: int
+
+
+def encode_footer(ledger_id: int, frames_end: int, index: FrameIndex) -> bytes:
+    offsets = np.asarray(index.offsets, "<u8").tobytes()
+    times = np.asarray(index.finished_times(), "<u8").tobytes()
+    record = _TRAILER.pack(
+        FOOTER_MAGIC,
+        1,
+        0,
+        0,
+        ledger_id,
+        len(index.offsets),
+        frames_end,
+        len(times) // 16,
+        google_crc32c.value(offsets),
+        google_crc32c.value(times),
+        0,
+    )
+    return b"".join((offsets, times, record, _U32.pack(google_crc32c.value(record))))
+
+
+def read_footer(file: File, info: LedgerInfo) -> Footer:
+    """The footer of a sealed ledger. It was durable before the list said so: anything else is corruption."""
+    size = file.size()
+    at = size - TRAILER_BYTES
+    raw = file.read_at(max(at, 0), TRAILER_BYTES)
+    if len(raw) < TRAILER_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
+        raise corruption(file.path, max(at, 0), "the footer does not match its checksum")
+    magic, version, _, _, ledger_id, entries, frames_end, times, index_crc, times_crc, _ = _TRAILER.unpack_from(raw)
+    if version != 1:
+        raise NotSupported(f"{file.path} has a footer of version {version}", hint="a newer Penstock wrote it: upgrade")
+    if (magic, ledger_id, entries, frames_end) != (FOOTER_MAGIC, info.id, info.entries, info.frames_end) or (
+        frames_end + 8 * entries + 16 * times != at
+    ):
+        raise corruption(file.path, at, "the footer does not agree with the ledger list")
+    raw_index = file.read_at(frames_end, 8 * entries)
+    raw_times = file.read_at(frames_end + 8 * entries, 16 * times)
+    if crc32c(raw_index) != index_crc or crc32c(raw_times) != times_crc:
+        raise corruption(file.path, frames_end, "the index does not match its checksum")
+    return Footer(np.frombuffer(raw_index, "<u8"), np.frombuffer(raw_times, "<u8").reshape(-1, 2), frames_end)
+
+
+def ledger_path(directory: Path, ledger_id: int) -> Path:
+    return directory / ledger_name(ledger_id)

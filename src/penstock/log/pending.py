@@ -1,0 +1,112 @@
+"""A light future: the answer to an append, complete once it is durable.
+
+`concurrent.futures.Future` costs a condition for each object; this one costs a few attributes and makes a lock only for
+the caller that really waits. Callbacks run on the thread that completes it, before any waiter wakes: they must be short.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
+_guard = threading.Lock()  # orders registration against completion, for all of them: held for a few instructions
+
+
+class Pending(Generic[T]):
+    """A result that will come. Completed exactly once, with a value or an exception."""
+
+    __slots__ = ("_callbacks", "_done", "_error", "_value", "_waiters")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Pending[T]], None]] | None = None
+        self._waiters: list[threading.Lock] | None = None
+
+    def done(self) -> bool:
+        return self._done
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value, once it is there. Raises what went wrong, or `TimeoutError`."""
+        if not self._done:
+            self._wait(timeout)
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What went wrong, or None where nothing did."""
+        if not self._done:
+            self._wait(timeout)
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[Pending[T]], None]) -> None:
+        """Calls `callback(self)` when it is done; at once where it is already."""
+        with _guard:
+            if not self._done:
+                if self._callbacks is None:
+                    self._callbacks = []
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def complete(self, value: T) -> None:
+        """For the producer alone."""
+        self._value = value
+        self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """For the producer alone."""
+        self._error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        # Callbacks first: whoever waits for the result also sees what the callbacks did. One that is added meanwhile is
+        # picked up by the next turn of the loop, which ends with `_done` set under the guard.
+        while True:
+            with _guard:
+                callbacks, self._callbacks = self._callbacks, None
+                if not callbacks:
+                    self._done = True
+                    waiters, self._waiters = self._waiters, None
+                    break
+            for callback in callbacks:
+                try:
+                    callback(self)
+                except Exception:  # one caller's mistake must not cost another caller its answer
+                    _logger.exception("a callback of a pending result failed")
+        for waiter in waiters or ():
+            waiter.release()
+
+    def _wait(self, timeout: float | None) -> None:
+        waiter = threading.Lock()
+        waiter.acquire()
+        with _guard:
+            if self._done:
+                return
+            if self._waiters is None:
+                self._waiters = []
+            self._waiters.append(waiter)
+        if not waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
+            if self._give_up(waiter):
+                raise TimeoutError(f"not durable within {timeout} s")
+
+    def _give_up(self, waiter: threading.Lock) -> bool:
+        with _guard:
+            if self._waiters is None:  # it came at this very moment
+                return False
+            self._waiters.remove(waiter)
+            return True
+
+
+def wait_all(pendings: list[Pending[T]], timeout: float | None = None) -> list[T]:
+    """The results of all of them, within one shared budget of time."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    return [p.result(None if deadline is None else deadline - time.monotonic()) for p in pendings]

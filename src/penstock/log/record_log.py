@@ -1,0 +1,265 @@
+"""The record log (docs/formats/record-log.md): one owner's small facts, group committed, compacted by rewriting.
+
+Records are numbered across rewrites. What `rewrite` gets replaces every record appended before it; records appended
+after the call follow. A crash leaves the old generation or the new one, never a mixture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Corruption, NotSupported
+from penstock.files import REAL_FILES, Buffer, Files, read_file, replace_file
+from penstock.log.file_header import (
+    FILE_HEADER_BYTES,
+    RECORD_LOG_MAGIC,
+    FileHeader,
+    corruption,
+    create_frame_file,
+    read_file_header,
+)
+from penstock.log.frame import BODY_BYTES_MAX, FrameInfo, StateChange, decode_changes, total_bytes
+from penstock.log.frame_reader import BadFrameAt, find_end, holds_frames, read_frames
+from penstock.log.frame_writer import FrameWriter
+from penstock.log.group_commit import Append, GroupCommit
+from penstock.log.pending import Pending
+from penstock.log.position import Position
+from penstock.log.synced import EndFile
+
+_WAITING_BYTES_MAX = 64 << 20
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class Record(NamedTuple):
+    """What was appended."""
+
+    number: int
+    data: bytes
+    changes: tuple[StateChange, ...] = ()
+    wall_ms: int = 0
+
+
+class RecordLog:
+    """The owner's handle. Thread-safe."""
+
+    def __init__(self, directory: Path, name: str, files: Files, clock: Clock, resources: contextlib.ExitStack) -> None:
+        self._directory = directory
+        self._name = name
+        self._files = files
+        self._clock = clock
+        self._resources = resources
+        self.uuid, self.epoch, self._generation, existed = self._take_over()
+        self._end_file = EndFile.open(files, self._path("end"), writable=True)
+        resources.callback(self._end_file.close)
+        self._writer = self._recover(existed)
+        self._commit_thread: GroupCommit[int] = GroupCommit(
+            f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX, self._end_file.sync
+        )
+
+    @classmethod
+    def open(cls, directory: Path, name: str, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK) -> RecordLog:
+        """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where durable bytes are damaged."""
+        if not _NAME.fullmatch(name):
+            raise BadInput(
+                f"{name!r} cannot be the name of a record log", hint="letters, digits, dot, dash, underscore"
+            )
+        with contextlib.ExitStack() as resources:
+            files.make_directory(directory)
+            resources.enter_context(files.lock(directory / f"{name}.lock"))
+            return cls(directory, name, files, clock, resources.pop_all())
+
+    @property
+    def bytes(self) -> int:
+        """Size of the present generation: what a rewrite could save."""
+        return self._writer.synced_end - FILE_HEADER_BYTES
+
+    def append(self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = ()) -> Pending[int]:
+        """Appends a record; its number comes once it is durable."""
+        buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
+        size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
+        if size > BODY_BYTES_MAX:
+            raise BadInput(f"a record of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+        return self._commit_thread.submit(buffers, changes, size)
+
+    def records(self) -> Iterator[Record]:
+        """Every durable record of the present generation, in order."""
+        writer = self._writer
+        file = self._files.open(writer.file.path)
+        try:
+            header = read_file_header(file, RECORD_LOG_MAGIC, self.uuid, writer.file_id)
+            start, stop = FILE_HEADER_BYTES, writer.synced_end
+            for frame in read_frames(file, writer.file_id, start, header.first_entry, stop):
+                yield Record(
+                    frame.header.entry_id, bytes(frame.data), decode_changes(frame.changes), frame.header.wall_ms
+                )
+        except BadFrameAt as error:
+            raise corruption(file.path, error.offset, error.reason) from error
+        finally:
+            file.close()
+
+    def infos(self) -> Iterator[FrameInfo]:
+        """As `records`, addressed by position, for those who want state alone."""
+        for number, data, changes, wall_ms in self.records():
+            yield FrameInfo(Position(0, number), len(data), changes, wall_ms)
+
+    def rewrite(self, records: Iterable[tuple[Buffer, Sequence[StateChange]]]) -> None:
+        """Replaces every record appended so far by these; returns once they are durable."""
+        self.rewrite_later(records).result()
+
+    def rewrite_later(self, records: Iterable[tuple[Buffer, Sequence[StateChange]]]) -> Pending[int]:
+        """As `rewrite`, in order with the appends, without waiting. Safe to call from a callback."""
+        taken: list[tuple[Sequence[Buffer], Sequence[StateChange]]] = [
+            ((data,), tuple(changes)) for data, changes in records
+        ]
+        size = sum(len(data[0]) + total_bytes(changes) for data, changes in taken)
+        return self._commit_thread.submit((), (), size, lambda: self._rewrite(taken))
+
+    def close(self) -> None:
+        """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""
+        already_failed = self._commit_thread.error
+        self._commit_thread.close()
+        self._writer.file.close()
+        self._resources.close()
+        error = self._commit_thread.error
+        if error is not None and error is not already_failed:
+            raise error
+
+    # -- the writer thread ---------------------------------------------------------------------------------------
+
+    def _commit(self, batch: list[Append]) -> list[int]:
+        self._end_file.check()
+        wall_ms = self._clock.wall_ms()
+        writer = self._writer
+        first = writer.next_entry
+        for item in batch:
+            writer.add(item.data, item.changes, wall_ms)
+        writer.sync()
+        self._end_file.check()
+        self._publish(writer)
+        return list(range(first, writer.next_entry))
+
+    def _publish(self, writer: FrameWriter) -> None:
+        self._end_file.publish(writer.file_id, writer.synced_end, Position(writer.file_id, writer.next_entry - 1))
+
+    def _rewrite(self, records: list[tuple[Sequence[Buffer], Sequence[StateChange]]]) -> None:
+        """(1) a new generation, synced; (2) `.current` names it; (3) slot; (4) the old file is removed."""
+        self._end_file.check()
+        old = self._writer
+        writer = self._create(self._generation + 1, old.next_entry)
+        for data, changes in records:
+            writer.add(data, changes, self._clock.wall_ms())
+        writer.sync()
+        self._end_file.check()
+        self._write_current(writer.file_id)
+        self._generation = writer.file_id
+        self._publish(writer)
+        self._writer = writer
+        old.file.close()
+        self._files.remove(old.file.path)
+
+    # -- open ----------------------------------------------------------------------------------------------------
+
+    def _take_over(self) -> tuple[uuid.UUID, int, int, bool]:
+        """(uuid, our epoch, generation, whether it was there), the epoch durable."""
+        if not self._files.exists(self._path("current")):
+            self._refuse_records()
+            EndFile.create(self._files, self._path("end"))
+            return uuid.uuid4(), 1, 0, False
+        path = self._path("current")
+        raw = read_file(self._files, path)
+        text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
+        if not text or f"{google_crc32c.value(text):08x}".encode() != crc:
+            raise corruption(path, 0, "it does not match its checksum")
+        document = json.loads(text)
+        if document["format"] != 1:
+            raise NotSupported(f"{path} has format {document['format']}", hint="a newer Penstock wrote it: upgrade")
+        if not self._files.exists(self._path("end")):
+            raise Corruption(f"{self._path('end')} is missing", hint="nothing was changed; restore it from a copy")
+        self.uuid, self.epoch = uuid.UUID(document["uuid"]), document["epoch"] + 1
+        self._write_current(document["generation"])
+        return self.uuid, self.epoch, document["generation"], True
+
+    def _refuse_records(self) -> None:
+        """The first record comes after `.current`: records without it mean that it was lost."""
+        for name in self._files.list(self._directory):
+            number = self._generation_of(name)
+            if number is None:
+                continue
+            file = self._files.open(self._directory / name)
+            try:
+                lost = number > 1 or holds_frames(file, number)
+            finally:
+                file.close()
+            if lost:
+                raise Corruption(
+                    f"{self._path('current')} is missing, but {name} is there",
+                    hint="nothing was changed; restore the directory from a copy",
+                )
+
+    def _write_current(self, generation: int) -> None:
+        document = {"format": 1, "uuid": str(self.uuid), "epoch": self.epoch, "generation": generation}
+        text = json.dumps(document, separators=(",", ":")).encode()
+        replace_file(self._files, self._path("current"), [text, f"\n{google_crc32c.value(text):08x}\n".encode()])
+
+    def _recover(self, existed: bool) -> FrameWriter:
+        slot = self._end_file.fence(self.epoch)
+        if not existed:
+            self._remove_leftovers()
+            writer = self._create(1, 0)
+            self._write_current(1)
+            self._generation = 1
+            return writer
+        path = self._generation_path(self._generation)
+        try:
+            file = self._files.open(path, writable=True)
+        except FileNotFoundError as error:
+            raise corruption(path, 0, f"{self._path('current').name} names this file, but it is missing") from error
+        try:
+            header = read_file_header(file, RECORD_LOG_MAGIC, self.uuid, self._generation)
+            same = slot is not None and slot.file_id == self._generation
+            end, index = find_end(
+                file, self._generation, header.first_entry, slot.synced_end if slot and same else FILE_HEADER_BYTES
+            )
+            file.truncate(end)
+            file.datasync()
+        except BaseException:
+            file.close()
+            raise
+        writer = FrameWriter(
+            file, self._generation, self.epoch, next_entry=header.first_entry + len(index.offsets), end=end
+        )
+        self._publish(writer)
+        self._remove_leftovers()
+        return writer
+
+    def _create(self, generation: int, first_entry: int) -> FrameWriter:
+        path = self._generation_path(generation)
+        header = FileHeader(self.uuid, generation, self.epoch, self._clock.wall_ms(), first_entry)
+        file = create_frame_file(self._files, path, RECORD_LOG_MAGIC, header, 0)
+        return FrameWriter(file, generation, self.epoch, next_entry=first_entry, end=FILE_HEADER_BYTES)
+
+    def _remove_leftovers(self) -> None:
+        """Generations that `.current` does not name: an unfinished rewrite, or one whose last step was cut."""
+        for name in self._files.list(self._directory):
+            number = self._generation_of(name)
+            if number is not None and number != self._generation:
+                self._files.remove(self._directory / name)
+
+    def _path(self, kind: str) -> Path:
+        return self._directory / f"{self._name}.{kind}"
+
+    def _generation_path(self, generation: int) -> Path:
+        return self._directory / f"{self._name}-{generation:016d}.rlog"
+
+    def _generation_of(self, name: str) -> int | None:
+        match = re.fullmatch(re.escape(self._name) + r"-(\d{16})\.rlog", name)
+        return int(match[1]) if match else None

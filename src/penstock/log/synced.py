@@ -1,0 +1,139 @@
+"""The synced end and the fence (docs/formats/ledger.md, "end"): what is durable, and who may say so.
+
+One small file a log. The owner writes a slot after each sync of its data, without a sync of its own: a slot never claims
+what is not durable. Readers in other processes learn the end with one small read. Two slots in turn, in sectors of their
+own, so that a torn write leaves the other one.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from penstock.errors import Fenced
+from penstock.files import File, Files
+from penstock.log.position import Position
+
+_SECTOR = 512
+_FENCE = struct.Struct("<4sIQ44x")
+_SLOT = struct.Struct("<4sIQQQQqQ4x")
+_U32 = struct.Struct("<I")
+_RECORD_BYTES = 64
+_READ_ATTEMPTS = 50
+
+
+class SyncedEnd(NamedTuple):
+    """`file_id` is durable up to byte `synced_end`; `last` is the last durable entry of the whole log."""
+
+    epoch: int
+    file_id: int
+    synced_end: int
+    last: Position
+    commits: int
+
+
+class EndFile:
+    """The open `end` file. An owner fences and publishes; a reader asks."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._commits = 0
+        self._epoch = 0
+
+    @classmethod
+    def create(cls, files: Files, path: Path) -> None:
+        """Makes the file durable; fine if it is there (a cut may have left a short one: it is filled up)."""
+        file = files.open(path, writable=True) if files.exists(path) else files.create(path)
+        try:
+            if file.size() < 3 * _SECTOR:
+                file.truncate(3 * _SECTOR)
+            file.datasync()
+        finally:
+            file.close()
+        files.sync_directory(path.parent)
+
+    @classmethod
+    def open(cls, files: Files, path: Path, *, writable: bool = False) -> EndFile:
+        return cls(files.open(path, writable=writable))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def fence(self, epoch: int) -> SyncedEnd | None:
+        """From here on an owner with a lower epoch acknowledges nothing more. The end that it published, if any."""
+        highest = self._fence_epoch()
+        if highest > epoch:
+            raise _fenced(self._file.path, epoch, highest)
+        record = _FENCE.pack(b"PSE0", 0, epoch)
+        self._file.write_at(0, record + _U32.pack(google_crc32c.value(record)))
+        self._file.datasync()
+        self._epoch = epoch
+        slot = self.read()
+        self._commits = slot.commits if slot else 0
+        return slot
+
+    def check(self) -> None:
+        """Raises `Fenced` where another owner came."""
+        highest = self._fence_epoch()
+        if highest > self._epoch:
+            raise _fenced(self._file.path, self._epoch, highest)
+
+    def publish(self, file_id: int, synced_end: int, last: Position) -> None:
+        """The data up to here is synced: readers may see it."""
+        self._commits += 1
+        magic = b"PSEA" if self._commits % 2 else b"PSEB"
+        record = _SLOT.pack(magic, 0, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits)
+        at = _SECTOR if self._commits % 2 else 2 * _SECTOR
+        self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
+
+    def sync(self) -> None:
+        """Makes the slots durable: before a long quiet time, such as a close."""
+        self._file.datasync()
+
+    def read(self) -> SyncedEnd | None:
+        """The newest slot; None where nothing was published yet, or a power cut tore the only one."""
+        for _ in range(_READ_ATTEMPTS):
+            raw = self._file.read_at(_SECTOR, _SECTOR + _RECORD_BYTES)
+            a, b = _slot(raw, 0, b"PSEA"), _slot(raw, _SECTOR, b"PSEB")
+            if a and b:
+                return max(a, b, key=lambda slot: (slot.epoch, slot.commits))
+            # One of them alone: the other was never written, or is being written at this moment by another process.
+            if (a or b) is not None and (blank(raw[:_RECORD_BYTES]) or blank(raw[_SECTOR:])):
+                return a or b
+            if blank(raw):
+                return None
+        return a or b
+
+    def _fence_epoch(self) -> int:
+        raw = self._file.read_at(0, _RECORD_BYTES)
+        if blank(raw):
+            return 0
+        for _ in range(_READ_ATTEMPTS):
+            if len(raw) == _RECORD_BYTES and google_crc32c.value(raw[:-4]) == _U32.unpack_from(raw, 60)[0]:
+                return int(_FENCE.unpack_from(raw)[2])
+            raw = self._file.read_at(0, _RECORD_BYTES)
+        return 0  # torn by a power cut while an owner opened: that owner never wrote, its epoch is in the metadata
+
+
+def blank(raw: bytes) -> bool:
+    return not raw.strip(b"\0")
+
+
+def _slot(raw: bytes, at: int, magic: bytes) -> SyncedEnd | None:
+    record = raw[at : at + _RECORD_BYTES]
+    if len(record) < _RECORD_BYTES or google_crc32c.value(record[:-4]) != _U32.unpack_from(record, 60)[0]:
+        return None
+    found, _, epoch, file_id, synced_end, last_file, last_entry, commits = _SLOT.unpack_from(record)
+    if found != magic:
+        return None
+    return SyncedEnd(epoch, file_id, synced_end, Position(last_file, last_entry), commits)
+
+
+def _fenced(path: Path, epoch: int, highest: int) -> Fenced:
+    return Fenced(
+        f"{path.parent}: owner epoch {epoch} was replaced by epoch {highest}",
+        hint="another process owns it now; stop this one",
+    )

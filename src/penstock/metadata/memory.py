@@ -1,0 +1,57 @@
+"""The metadata store in memory, for crash tests that hold the whole disk in memory too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from penstock.metadata.sqlite import conflict
+from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned
+
+
+class MemoryMetadata:
+    """Every operation is durable at once. `before_write` may raise, to cut the power there."""
+
+    def __init__(self, before_write: Callable[[], None] = lambda: None) -> None:
+        self._entries: dict[str, Versioned] = {}
+        self._lock = threading.Lock()
+        self.before_write = before_write
+
+    def get(self, key: str) -> Versioned | None:
+        return self._entries.get(key)
+
+    def create(self, key: str, value: bytes) -> int:
+        self.transaction([Create(key, value)])
+        return 1
+
+    def put(self, key: str, value: bytes, expected: int) -> int:
+        self.transaction([Put(key, value, expected)])
+        return expected + 1
+
+    def delete(self, key: str, expected: int) -> None:
+        self.transaction([Delete(key, expected)])
+
+    def children(self, prefix: str) -> list[str]:
+        return sorted(key for key in self._entries if key.startswith(prefix))
+
+    def transaction(self, operations: Sequence[Operation]) -> None:
+        with self._lock:
+            self.before_write()
+            entries = dict(self._entries)
+            for operation in operations:
+                present = entries.get(operation.key)
+                version = present.version if present else 0
+                expected = 0 if isinstance(operation, Create) else operation.expected
+                if version != expected:
+                    raise conflict(operation.key, expected, version)
+                match operation:
+                    case Create(key, value) | Put(key, value, _):
+                        entries[key] = Versioned(value, version + 1)
+                    case Delete(key, _):
+                        del entries[key]
+                    case Check():
+                        pass
+            self._entries = entries
+
+    def close(self) -> None:
+        """Keeps its content: a test opens the same object again."""

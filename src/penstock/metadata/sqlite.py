@@ -1,0 +1,152 @@
+"""The metadata store on SQLite: one file, usable from several processes and threads of one machine.
+
+WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite
+is the one exception to "every durable file goes through `files.py`": it has its own, better tested, crash safety.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from penstock.errors import Closed, Corruption, StorageFailed, Unavailable
+from penstock.metadata.store import Check, Create, Delete, Operation, Put, VersionConflict, Versioned
+
+_FORMAT = 1
+_APPLICATION_ID = 0x50535431  # "PST1": a file of somebody else is refused
+_BUSY_SECONDS = 10.0
+
+
+class SqliteMetadata:
+    """Opens the store at `path`, making it where there is none."""
+
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        if must_exist and not path.exists():
+            raise Unavailable(f"there is no metadata at {path}", hint="has the capture process started once?")
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            with self._errors():
+                self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        connection.execute("PRAGMA synchronous=FULL")
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application == _APPLICATION_ID and version == _FORMAT:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if (tables and "entries" not in tables) or version not in (0, _FORMAT):
+                raise Corruption(
+                    f"{self.path} is not a metadata store of this version", hint="nothing was changed; check the path"
+                )
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS entries"
+                " (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID"
+            )
+            connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={_FORMAT}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    def get(self, key: str) -> Versioned | None:
+        with self._use() as connection:
+            row = connection.execute("SELECT value, version FROM entries WHERE key = ?", (key,)).fetchone()
+        return Versioned(bytes(row[0]), row[1]) if row else None
+
+    def create(self, key: str, value: bytes) -> int:
+        self.transaction([Create(key, value)])
+        return 1
+
+    def put(self, key: str, value: bytes, expected: int) -> int:
+        self.transaction([Put(key, value, expected)])
+        return expected + 1
+
+    def delete(self, key: str, expected: int) -> None:
+        self.transaction([Delete(key, expected)])
+
+    def children(self, prefix: str) -> list[str]:
+        with self._use() as connection:
+            rows = connection.execute(
+                "SELECT key FROM entries WHERE substr(key, 1, ?) = ? ORDER BY key", (len(prefix), prefix)
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    def transaction(self, operations: Sequence[Operation]) -> None:
+        with self._use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for operation in operations:
+                    _apply(connection, operation)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._connection is None:
+                raise Closed(f"{self.path} is closed")
+            with self._errors():
+                yield self._connection
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            text = str(error)
+            if "locked" in text or "busy" in text:
+                raise Unavailable(f"{self.path} is busy: {text}") from error
+            raise StorageFailed(
+                f"{self.path}: {text}", hint="free space or repair the disk, then start again"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise Corruption(f"{self.path}: {error}", hint="nothing was changed; restore the file") from error
+
+
+def _apply(connection: sqlite3.Connection, operation: Operation) -> None:
+    row = connection.execute("SELECT version FROM entries WHERE key = ?", (operation.key,)).fetchone()
+    version = row[0] if row else 0
+    expected = 0 if isinstance(operation, Create) else operation.expected
+    if version != expected:
+        raise conflict(operation.key, expected, version)
+    match operation:
+        case Create(key, value):
+            connection.execute("INSERT INTO entries VALUES (?, ?, 1)", (key, value))
+        case Put(key, value, _):
+            connection.execute("UPDATE entries SET value = ?, version = version + 1 WHERE key = ?", (value, key))
+        case Delete(key, _):
+            connection.execute("DELETE FROM entries WHERE key = ?", (key,))
+        case Check():
+            pass
+
+
+def conflict(key: str, expected: int, version: int) -> VersionConflict:
+    return VersionConflict(
+        f"metadata {key!r} is at version {version or 'none'}, not at {expected or 'none'}",
+        hint="another process changed it",
+    )
