@@ -1,0 +1,1 @@
+"""Measurements beside a peer. `make bench` runs them; each group is a module with `measure() -> Iterator[Result]`."""
