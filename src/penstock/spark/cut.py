@@ -1,0 +1,62 @@
+"""Cuts a table's decoded rows into payloads.
+
+Rows at or below the dispatcher's progress are dropped before anything is encoded. A payload never reaches over an open
+intent's last seq (the file that was being written must get exactly the same rows again), never over midnight UTC of
+commit_ts (files lie in date directories), and holds about `PAYLOAD_BYTES` of encoded bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.log.position import SEQ_BYTES, Seq
+from penstock.schema.changes import ChangeBatch
+
+PAYLOAD_BYTES = 8 << 20
+_DAY_MS = 86_400_000
+_SEQ_TEXT = f"S{SEQ_BYTES}"  # fixed length, so numpy's zero padding does not disturb the order
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a dispatcher goes on. `progress` and `intent_last` are seqs as bytes; empty: none."""
+
+    epoch: int
+    progress: bytes = b""
+    intent_last: bytes = b""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Resume:
+        progress, intent = value.get("progress"), value.get("intent_last_seq")
+        return cls(
+            int(value["epoch"]),
+            Seq.parse(progress).to_bytes() if progress else b"",
+            Seq.parse(intent).to_bytes() if intent else b"",
+        )
+
+
+def payloads(batch: ChangeBatch, resume: Resume, rows_max: int) -> Iterator[ChangeBatch]:
+    """The batch's rows after progress, each exactly once and in order, as slices that may become payloads."""
+    first = rows_up_to(batch.seq, resume.progress)
+    cuts = {len(batch)}
+    if (at := rows_up_to(batch.seq, resume.intent_last)) > first:
+        cuts.add(at)
+    days = (batch.commit_ts >> np.uint64(18)) // np.uint64(_DAY_MS)
+    cuts.update(int(i) + 1 for i in np.flatnonzero(days[1:] != days[:-1]))
+    for cut in sorted(cuts):
+        while first < cut:
+            last = min(cut, first + max(1, rows_max))
+            yield batch.slice(first, last)
+            first = last
+
+
+def rows_up_to(seqs: npt.NDArray[np.void], bound: bytes) -> int:
+    """How many of the ascending seqs are at or below `bound`."""
+    if not bound or not len(seqs):
+        return 0
+    return int(np.searchsorted(np.ascontiguousarray(seqs).view(_SEQ_TEXT), np.array(bound, _SEQ_TEXT), side="right"))

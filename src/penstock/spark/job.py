@@ -1,0 +1,86 @@
+"""What a run tells its planner and its tasks: plain data that travels as one JSON option of the data source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from penstock.capture.settings import Tables
+from penstock.errors import BadInput
+from penstock.log.position import Position
+from penstock.sink.dispatcher import FIRST_EPOCH
+from penstock.spark.cut import Resume
+from penstock.spark.plan import MIB, PlanSettings
+
+OPTION = "job"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one changefeed. `resume` is the keeper's answer: {dispatcher: {epoch, progress, intent_last_seq}}."""
+
+    state_dir: str
+    delivery_socket: str
+    changefeed: str
+    run: str
+    start: str
+    format: str
+    only: tuple[str, ...] = ("*.*",)
+    exclude: tuple[str, ...] = ()
+    source_include: tuple[str, ...] = ("*.*",)
+    source_exclude: tuple[str, ...] = ()
+    batch_bytes_max: int = 256 * MIB
+    range_bytes_min: int = 4 * MIB
+    parallelism: int = 2
+    resume: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_options(cls, options: dict[str, str]) -> Job:
+        text = options.get(OPTION)
+        if text is None:
+            raise BadInput(
+                "this data source is driven by `penstock run`",
+                hint="reading a sink with Spark comes in a later version",
+            )
+        value = json.loads(text)
+        for name in ("only", "exclude", "source_include", "source_exclude"):
+            value[name] = tuple(value[name])
+        return cls(**value)
+
+    @property
+    def log_directory(self) -> Path:
+        return Path(self.state_dir) / "log"
+
+    @property
+    def start_position(self) -> Position:
+        return Position.parse(self.start)
+
+    @property
+    def plan_settings(self) -> PlanSettings:
+        return PlanSettings(self.batch_bytes_max, self.range_bytes_min, self.parallelism)
+
+    @cached_property
+    def resume_table(self) -> dict[str, Resume]:
+        return {dispatcher: Resume.from_json(value) for dispatcher, value in self.resume.items()}
+
+    def resume_of(self, dispatcher: str) -> Resume:
+        """A dispatcher that nobody knows yet starts with the first epoch and no progress."""
+        return self.resume_table.get(dispatcher, _NEW)
+
+    @cached_property
+    def _filters(self) -> tuple[Tables, Tables]:
+        own = Tables(include=self.only, exclude=self.exclude)
+        return own, Tables(include=self.source_include, exclude=self.source_exclude)
+
+    def wants(self, schema: str, table: str) -> bool:
+        """Whether the changefeed takes the table: named by its own filter and by the source's; `exclude` wins."""
+        return all(tables.matches(schema, table) for tables in self._filters)
+
+
+_NEW = Resume(FIRST_EPOCH)

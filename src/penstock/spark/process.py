@@ -1,0 +1,154 @@
+"""The driver process: `python -m penstock.spark`.
+
+Standard input: one JSON document, then nothing; when it closes, the process ends.
+
+    {"state_dir": "...", "changefeeds": {name: {"format", "only", "exclude", ...}}, "spark": {"spark.…": "…"}}
+
+Standard output: one JSON object a line: `ready` once the session is up, `progress` at most once a second for each
+changefeed, `restart` when a run begins again, and `error` with kind, message and hint. Exit codes: 0 told to stop, 2
+configuration, 3 source, 4 sink, 75 try again (the JVM died). The JVM and the Python workers end with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, TextIO
+
+from penstock.errors import BadInput, PenstockError, Terminal
+from penstock.spark import fault
+from penstock.spark.fault import EXIT_RETRY, Fault
+from penstock.spark.job import Job
+from penstock.spark.session import scratch_directory, start_session
+from penstock.wire import socket_path
+
+_PR_SET_PDEATHSIG = 1
+_STOP_SECONDS_MAX = 20.0
+_CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min")
+
+
+def main() -> int:
+    die_with_parent()
+    output = _own_output()
+    lock = threading.Lock()
+
+    def emit(event: dict[str, Any]) -> None:
+        with lock, contextlib.suppress(BrokenPipeError):
+            output.write(json.dumps(event, ensure_ascii=False) + "\n")
+            output.flush()
+
+    try:
+        settings = _settings(sys.stdin.readline())
+        code = run_driver(settings, emit)
+    except PenstockError as error:
+        _tell(emit, error)
+        code = fault.exit_code(error, "config")
+    # The JVM ends when its standard input closes; waiting for its shutdown hooks would only delay a stop.
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def run_driver(settings: dict[str, Any], emit: Any) -> int:
+    """Runs every changefeed's query until standard input closes, SIGTERM, or a terminal error. The exit code."""
+    from penstock.spark.query import ChangefeedQuery, EngineLost
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    signal.signal(signal.SIGINT, lambda _number, _frame: stop.set())
+    threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
+    state_dir = Path(settings["state_dir"]).absolute()
+    session = start_session(state_dir, settings.get("spark") or {})
+    parallelism = int(session.sparkContext.defaultParallelism)
+    emit({"event": "ready", "spark": session.version, "parallelism": parallelism})
+    codes: list[int] = []
+
+    def follow(query: ChangefeedQuery) -> None:
+        try:
+            query.run()
+        except Fault as error:
+            _tell(emit, error.error, changefeed=query.changefeed)
+            codes.append(fault.exit_code(error.error, error.where))
+        except EngineLost as error:
+            emit({"event": "error", "kind": "Unavailable", "message": "Spark's JVM ended", "hint": str(error)[:200]})
+            codes.append(EXIT_RETRY)
+        except Exception as error:
+            _tell(emit, Terminal(f"{type(error).__name__}: {error}"), changefeed=query.changefeed)
+            codes.append(EXIT_RETRY)
+        if codes:
+            stop.set()
+
+    threads = []
+    control = socket_path(state_dir / "run", "control")
+    for name, value in settings["changefeeds"].items():
+        job = job_of(state_dir, name, value, parallelism)
+        scratch = scratch_directory(state_dir)
+        query = ChangefeedQuery(session, job, control=control, scratch=scratch, emit=emit, stop=stop)
+        threads.append(threading.Thread(target=follow, args=(query,), name=f"query-{name}", daemon=True))
+    for thread in threads:
+        thread.start()
+    while not stop.wait(3600):
+        pass
+    for thread in threads:
+        thread.join(_STOP_SECONDS_MAX)
+    return codes[0] if codes else 0
+
+
+def job_of(state_dir: Path, name: str, value: dict[str, Any], parallelism: int) -> Job:
+    """A changefeed's settings as a job, still without a run."""
+    from penstock.encode import FORMATS
+
+    if value.get("format") not in FORMATS:
+        raise BadInput(
+            f"{name}: the format {value.get('format')!r} is unknown", hint=f"use one of {', '.join(sorted(FORMATS))}"
+        )
+    given = {key: value[key] for key in _CHANGEFEED_KEYS if value.get(key) is not None}
+    return Job(
+        state_dir=str(state_dir),
+        delivery_socket=str(socket_path(state_dir / "run", "delivery")),
+        changefeed=name,
+        run="",
+        start="0:0",
+        format=value["format"],
+        parallelism=parallelism,
+        **{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()},
+    )
+
+
+def die_with_parent() -> None:
+    """The kernel ends this process when its parent is gone, however that happened (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _settings(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"the settings on standard input are not JSON: {error}") from error
+    if not isinstance(value, dict) or "state_dir" not in value or not value.get("changefeeds"):
+        raise BadInput("the settings on standard input name no state_dir or no changefeeds")
+    return value
+
+
+def _stop_at_end_of_input(stop: threading.Event) -> None:
+    while sys.stdin.readline():
+        pass
+    stop.set()
+
+
+def _own_output() -> TextIO:
+    """Standard output, out of reach for the JVM and for stray prints, which go to standard error."""
+    own = os.dup(1)
+    os.set_inheritable(own, False)
+    os.dup2(2, 1)
+    return os.fdopen(own, "w", encoding="utf-8")
+
+
+def _tell(emit: Any, error: PenstockError, **more: Any) -> None:
+    emit({"event": "error", "kind": fault.kind_of(error), "message": error.message, "hint": error.hint, **more})

@@ -1,0 +1,233 @@
+"""One changefeed's streaming query: runs, publishes, and begins again.
+
+A run: ask the keeper to begin one (control.sock), start a query from its answer with a scratch checkpoint of its own,
+publish each batch's ranges to delivery in order. Whatever ends the query, the next run starts from the keeper's facts,
+so nothing here is durable. What heals by itself is retried with a growing pause; what does not is told, once.
+
+    begin_run ─► running ─► stopped
+        ▲           │ transient error, dead worker, stale run
+        └── pause ◄─┘ terminal error, or the same unexpected one again and again ─► failed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadInput, PenstockError
+from penstock.spark import fault
+from penstock.spark.fault import Fault
+from penstock.spark.job import OPTION, Job
+from penstock.spark.manifest import Manifest
+from penstock.wire import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Emit = Callable[[dict[str, Any]], None]
+
+PAUSE_SECONDS_FIRST = 0.2
+PAUSE_SECONDS_MAX = 5.0
+UNEXPECTED_IN_A_ROW_MAX = 4  # runs that failed without publishing anything, before it is called terminal
+_POLL_SECONDS = 0.25
+_PROGRESS_SECONDS = 1.0
+_PUBLISH_SECONDS_MAX = 300.0
+
+
+class EngineLost(Exception):
+    """The JVM is gone; only a new process brings it back."""
+
+
+@dataclass
+class Counters:
+    """Since the driver started. `stage_seconds` adds up all tasks: with two cores it grows twice as fast as the clock."""
+
+    rows: int = 0
+    bytes: int = 0
+    read_bytes: int = 0
+    batches: int = 0
+    runs: int = 0
+    published_end: str | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def add_seconds(self, seconds: dict[str, float]) -> None:
+        for stage, value in seconds.items():
+            self.stage_seconds[stage] = self.stage_seconds.get(stage, 0.0) + value
+
+    def to_json(self) -> dict[str, Any]:
+        seconds = {stage: round(value, 3) for stage, value in self.stage_seconds.items()}
+        return {**self.__dict__, "stage_seconds": seconds}
+
+
+class ChangefeedQuery:
+    """Runs until told to stop, or until a terminal error, which `run` raises as a `Fault`. `job`: all but the run's own."""
+
+    def __init__(
+        self, session: SparkSession, job: Job, *, control: Path, scratch: Path, emit: Emit, stop: threading.Event
+    ) -> None:
+        self._session = session
+        self._job = job
+        self._control = Client(control)
+        self._delivery = Client(Path(job.delivery_socket), timeout_seconds=_PUBLISH_SECONDS_MAX)
+        self._scratch = scratch / "checkpoints" / job.changefeed
+        self._emit = emit
+        self._stop = stop
+        self._publishing = threading.Lock()
+        self._fault: Fault | None = None
+        self._progress_due = 0.0
+        self.counters = Counters()
+
+    @property
+    def changefeed(self) -> str:
+        return self._job.changefeed
+
+    def run(self) -> None:
+        pause = PAUSE_SECONDS_FIRST
+        unexpected = 0
+        while not self._stop.is_set():
+            batches = self.counters.batches
+            try:
+                self._one_run()
+            except Fault as error:
+                self._check_engine()
+                if not (error.error.transient or error.begin_again):
+                    raise
+                failure: PenstockError = error.error
+                unexpected = 0 if error.error.transient or self.counters.batches > batches else unexpected + 1
+                if unexpected >= UNEXPECTED_IN_A_ROW_MAX:
+                    raise
+            except EngineLost:
+                raise
+            except Exception as error:  # a bug, a dead worker, an end of Spark's: it may heal
+                self._check_engine()
+                failure = fault.unexpected(str(error))
+                unexpected = 0 if self.counters.batches > batches else unexpected + 1
+                if unexpected >= UNEXPECTED_IN_A_ROW_MAX:
+                    raise Fault(failure, "source") from error
+            if self._stop.is_set():
+                return
+            self._emit(
+                {
+                    "event": "restart",
+                    "changefeed": self._job.changefeed,
+                    "kind": fault.kind_of(failure),
+                    "message": failure.message,
+                }
+            )
+            pause = PAUSE_SECONDS_FIRST if self.counters.batches > batches else min(2 * pause, PAUSE_SECONDS_MAX)
+            self._stop.wait(pause)
+
+    def _one_run(self) -> None:
+        """Returns when told to stop; raises whatever ends the query before that."""
+        try:
+            begun = self._control.call("begin_run", changefeed=self._job.changefeed)
+        except PenstockError as error:
+            raise Fault(error, "sink") from error
+        job = replace(self._job, run=str(begun["run"]), start=begun["start"], resume=begun["resume"])
+        run = _Run(job, begun["incarnation"])
+        self._fault = None
+        self.counters.runs += 1
+        checkpoint = self._scratch / f"{job.run}-{time.time_ns()}"
+        rows = self._session.readStream.format("penstock").option(OPTION, job.to_json()).load()
+        query = (
+            rows.writeStream.queryName(f"{job.changefeed}-{job.run}")
+            .foreachBatch(lambda frame, _batch: self._publish(run, frame))
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
+        try:
+            while not self._stop.is_set():
+                if query.awaitTermination(_POLL_SECONDS):
+                    raise RuntimeError("the query ended by itself")
+        except Exception as error:
+            if self._fault is not None:
+                raise self._fault from None
+            if (found := fault.find(str(error))) is not None:
+                raise found from None
+            raise
+        finally:
+            with self._publishing:  # a batch that is being published is published
+                run.over = True
+            with contextlib.suppress(Exception):
+                query.stop()
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        self._tell_progress(time.monotonic())
+
+    def _publish(self, run: _Run, frame: DataFrame) -> None:
+        """Runs once per batch, in this process: names the attempts that count. Idempotent at delivery."""
+        begun = time.perf_counter()
+        manifests = sorted((Manifest.from_row(row) for row in frame.collect()), key=lambda m: m.start)
+        collected = time.perf_counter()
+        with self._publishing:
+            if run.over:
+                return
+            try:
+                for manifest in manifests:
+                    if manifest.error:
+                        raise fault.from_text(manifest.error)
+                self._call_publish(run, manifests)
+            except Fault as error:
+                self._fault = error
+                raise
+        done = time.perf_counter()
+        counters = self.counters
+        counters.batches += 1
+        counters.published_end = str(manifests[-1].end)
+        for manifest in manifests:
+            counters.rows += manifest.rows
+            counters.bytes += manifest.bytes
+            counters.read_bytes += manifest.read_bytes
+            counters.add_seconds(manifest.seconds)
+        counters.add_seconds({"batch": collected - begun, "publish": done - collected})
+        self._tell_progress(time.monotonic())
+
+    def _call_publish(self, run: _Run, manifests: list[Manifest]) -> None:
+        ranges = []
+        for manifest in manifests:
+            run.commit_ts = max(run.commit_ts, manifest.commit_ts)
+            ranges.append(
+                {
+                    "start": str(manifest.start),
+                    "end": str(manifest.end),
+                    "attempt": manifest.attempt,
+                    "payloads": manifest.payloads,
+                    "commit_ts": run.commit_ts,
+                }
+            )
+        try:
+            self._delivery.call(
+                "publish",
+                changefeed=run.job.changefeed,
+                run=run.job.run,
+                incarnation=run.incarnation,
+                ranges=ranges,
+            )
+        except PenstockError as error:
+            # Delivery refused the batch as a whole: another run may cut it otherwise, but not for ever.
+            raise Fault(error, "sink", begin_again=isinstance(error, BadInput)) from error
+
+    def _tell_progress(self, now: float) -> None:
+        if now >= self._progress_due or self._stop.is_set():
+            self._progress_due = now + _PROGRESS_SECONDS
+            self._emit({"event": "progress", "changefeed": self._job.changefeed, **self.counters.to_json()})
+
+    def _check_engine(self) -> None:
+        """Raises `EngineLost` where the JVM does not answer any more."""
+        try:
+            self._session.sparkContext._jsc.sc().isStopped()
+        except Exception as error:
+            raise EngineLost(str(error)) from error
+
+
+@dataclass
+class _Run:
+    job: Job
+    incarnation: Any
+    commit_ts: int = 0  # of the last whole transaction published in this run
+    over: bool = False

@@ -1,0 +1,129 @@
+"""`format("penstock")`: the data source that Spark plans, schedules and retries.
+
+The planning methods run in one Python process beside the driver; `read` runs in the workers. An offset is
+`{"position": "L:E", "generation": n}`: the position that is read next (plan.py), and the replay generation.
+The source yields one manifest row per range (task.py); the rows themselves never pass through the JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.errors import NotSupported, PenstockError
+from penstock.log.position import Position
+from penstock.schema.model import TableSchema
+from penstock.spark.fault import Fault
+from penstock.spark.feed import LogFeed
+from penstock.spark.job import Job
+from penstock.spark.manifest import Manifest, freeze_once
+from penstock.spark.plan import PlannedRange, Planner, SchemaAt
+from penstock.wire import Client
+
+_GENERATION = 0  # replays of single dispatchers come with recovery
+
+
+@dataclass
+class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+    """A planned range as it travels to a task; the schemas as packed JSON, most of it the same in every batch."""
+
+    start: str
+    end: str
+    schemas: bytes
+
+    @classmethod
+    def of(cls, planned: PlannedRange, job: Job) -> Range:
+        wanted = [s for s in planned.schemas if job.wants(s.table.schema, s.table.table)]
+        text = json.dumps([[str(s.position), s.table.to_json()] for s in wanted])
+        return cls(str(planned.start), str(planned.end), zlib.compress(text.encode(), 1))
+
+
+@lru_cache(maxsize=8)
+def unpack_schemas(packed: bytes) -> tuple[SchemaAt, ...]:
+    value = json.loads(zlib.decompress(packed))
+    return tuple(SchemaAt(Position.parse(at), TableSchema.from_json(table)) for at, table in value)
+
+
+class PenstockSource(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        return Manifest.COLUMNS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return PenstockStreamReader(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        error = NotSupported(
+            'spark.read.format("penstock") is not in this version yet', hint="read the sink's own files for now"
+        )
+        raise Fault(error, "config")
+
+
+class PenstockStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Plans in the planning process, reads in the workers; only the job travels between them."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        try:
+            self._job = Job.from_options(options)
+        except PenstockError as error:
+            raise Fault(error, "config") from error
+        self._planner: Planner | None = None
+        self._delivery: Client | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_job": self._job, "_planner": None, "_delivery": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return _offset(self._job.start_position)
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch; `start` while delivery is suppressed or nothing new is complete."""
+        freeze_once()
+        if self._delivery is None:
+            self._delivery = Client(Path(self._job.delivery_socket))
+        try:
+            if self._delivery.call("pressure", changefeed=self._job.changefeed)["suppressed"]:
+                return start
+        except PenstockError as error:
+            raise Fault(error, "sink") from error
+        try:
+            return _offset(self._plan().end_of_batch(Position.parse(start["position"])))
+        except PenstockError as error:
+            raise Fault(error, "source") from error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        try:
+            ranges = self._plan().ranges(Position.parse(start["position"]), Position.parse(end["position"]))
+        except PenstockError as error:
+            raise Fault(error, "source") from error
+        return [Range.of(planned, self._job) for planned in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        from penstock.spark.task import run_range  # numba and the encoders: only in the workers
+
+        context = TaskContext.get()
+        attempt = int(context.taskAttemptId()) if context is not None else 0
+        start, end = Position.parse(partition.start), Position.parse(partition.end)
+        yield run_range(self._job, start, end, unpack_schemas(partition.schemas), attempt).to_row()
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            feed = LogFeed.open(self._job.log_directory)
+            self._planner = Planner(feed.more, self._job.plan_settings)
+        return self._planner
+
+
+def _offset(position: Position) -> dict[str, Any]:
+    return {"position": str(position), "generation": _GENERATION}

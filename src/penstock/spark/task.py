@@ -1,0 +1,204 @@
+"""A task: one range of the log, from raw entries to payloads staged with delivery.
+
+The bytes go straight to delivery; Spark gets one `Manifest` row. A task that dies, or runs twice, leaves staged payloads
+under an attempt that nobody publishes. An error of ours comes back inside the manifest, so that Spark does not try again
+what cannot heal, or what needs a new run; anything else is raised, and Spark retries it.
+
+Log readers, connections and learnt sizes live in this module, because a Python worker serves many tasks; each can be
+rebuilt at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from penstock.capture.changes import SchemaView, decode_entries
+from penstock.capture.entry import Kind, Part, parse_entry
+from penstock.encode import FORMATS
+from penstock.errors import PenstockError
+from penstock.log import Entry, LogReader
+from penstock.log.position import Position, Seq
+from penstock.schema.changes import ChangeBatch, SchemaChange
+from penstock.sink.dispatcher import dispatcher_id
+from penstock.sink.storage.layout import date_of
+from penstock.spark.cut import PAYLOAD_BYTES, payloads
+from penstock.spark.fault import Fault, Where, to_text
+from penstock.spark.job import Job
+from penstock.spark.manifest import Manifest, freeze_once
+from penstock.spark.plan import SchemaAt
+from penstock.wire import Client
+
+DECODE_BYTES = 32 << 20  # of entries decoded at once: bounds a task's memory, and gives payloads of a good size
+_ROW_BYTES_FIRST_GUESS = 256.0
+_STAGE_SECONDS_MAX = 120.0
+
+_readers: dict[str, LogReader] = {}
+_clients: dict[str, Client] = {}
+_row_bytes: dict[tuple[str, str, str], float] = {}  # (format, schema, table): learnt from the payloads before
+
+
+def run_range(job: Job, start: Position, end: Position, schemas: Iterable[SchemaAt], attempt: int) -> Manifest:
+    """Stages the rows of a range that come after progress. Never raises a `PenstockError`: it is in the manifest."""
+    freeze_once()
+    manifest = Manifest(start, end, attempt)
+    where: Where = "source"
+    try:
+        with manifest.timed("task"):
+            stager = _Stager(job, manifest)
+            for change in _changes(job, start, end, schemas, manifest):
+                where = "sink"
+                stager.take(change)
+                where = "source"
+    except Fault as fault:
+        manifest.error = to_text(fault.error, fault.where)
+    except PenstockError as error:
+        manifest.error = to_text(error, where)
+        forget_connections()
+    return manifest
+
+
+def forget_connections() -> None:
+    for client in _clients.values():
+        client.close()
+    _clients.clear()
+
+
+def _changes(
+    job: Job, start: Position, end: Position, schemas: Iterable[SchemaAt], manifest: Manifest
+) -> Iterator[ChangeBatch | SchemaChange]:
+    view = SchemaView(schemas)
+    decoded = _groups(job, start, end, manifest)
+    for group in decoded:
+        changes = iter(decode_entries(group, view))
+        while True:
+            with manifest.timed("decode"):
+                change = next(changes, None)
+            if change is None:
+                break
+            if job.wants(change.table.schema, change.table.table):
+                yield change
+
+
+def _groups(job: Job, start: Position, end: Position, manifest: Manifest) -> Iterator[list[Entry]]:
+    """The entries with events, about `DECODE_BYTES` at a time."""
+    reader = open_reader(job.log_directory)
+    entries = reader.read(start, end)
+    group: list[Entry] = []
+    size = 0
+    while True:
+        with manifest.timed("read"):
+            entry = next(entries, None)
+        if entry is None:
+            break
+        if not len(entry.data):
+            continue  # state only
+        manifest.read_bytes += len(entry.data)
+        if group and size + len(entry.data) > DECODE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(entry)
+        size += len(entry.data)
+        manifest.commit_ts = max(manifest.commit_ts, _last_commit_ts(entry))
+    if group:
+        yield group
+
+
+def _last_commit_ts(entry: Entry) -> int:
+    transactions = parse_entry(entry.data).transactions
+    ends = np.isin(transactions["part"], (Part.WHOLE, Part.LAST)) & np.isin(transactions["kind"], (Kind.ROWS, Kind.DDL))
+    return int(transactions["commit_ts"][ends].max(initial=0))
+
+
+def open_reader(directory: Path) -> LogReader:
+    key = str(directory)
+    if key not in _readers:
+        _readers[key] = LogReader.open(directory)
+    return _readers[key]
+
+
+class _Stager:
+    """Encodes changes and hands them to delivery, in order, under one attempt of one range."""
+
+    def __init__(self, job: Job, manifest: Manifest) -> None:
+        self._job = job
+        self._manifest = manifest
+        self._format = FORMATS[job.format]
+        self._client = _clients.setdefault(
+            job.delivery_socket, Client(Path(job.delivery_socket), timeout_seconds=_STAGE_SECONDS_MAX)
+        )
+
+    def take(self, change: ChangeBatch | SchemaChange) -> None:
+        resume = self._job.resume_of(self._dispatcher(change))
+        if isinstance(change, SchemaChange):
+            if change.seq <= resume.progress:
+                return
+            seq, ts = Seq.from_bytes(change.seq), change.commit_ts
+            body = change.table.to_json().encode()
+            self._stage(change, body, kind="ddl", epoch=resume.epoch, seqs=(seq, seq), times=(ts, ts))
+            return
+        key = (self._job.format, change.table.schema, change.table.table)
+        rows_max = int(PAYLOAD_BYTES / _row_bytes.get(key, _ROW_BYTES_FIRST_GUESS))
+        schema = change.table.to_json()
+        for piece in payloads(change, resume, rows_max):
+            with self._manifest.timed("encode"):
+                body = memoryview(self._format.encode(piece)).cast("B")
+            _row_bytes[key] = max(1.0, body.nbytes / len(piece))
+            seqs = Seq.from_bytes(piece.seq[0].tobytes()), Seq.from_bytes(piece.seq[-1].tobytes())
+            times = int(piece.commit_ts[0]), int(piece.commit_ts[-1])
+            self._stage(
+                change,
+                body,
+                kind="data",
+                epoch=resume.epoch,
+                seqs=seqs,
+                times=times,
+                rows=len(piece),
+                table_schema=schema,
+            )
+
+    def _dispatcher(self, change: ChangeBatch | SchemaChange) -> str:
+        return dispatcher_id(self._job.changefeed, change.table.schema, change.table.table)
+
+    def _stage(
+        self,
+        change: ChangeBatch | SchemaChange,
+        body: bytes | memoryview,
+        *,
+        kind: str,
+        epoch: int,
+        seqs: tuple[Seq, Seq],
+        times: tuple[int, int],
+        rows: int = 0,
+        table_schema: str | None = None,
+    ) -> None:
+        manifest = self._manifest
+        with manifest.timed("stage"):
+            self._client.call(
+                "stage",
+                body,
+                changefeed=self._job.changefeed,
+                run=self._job.run,
+                start=str(manifest.start),
+                end=str(manifest.end),
+                attempt=manifest.attempt,
+                ordinal=manifest.payloads,
+                kind=kind,
+                dispatcher=self._dispatcher(change),
+                epoch=epoch,
+                schema=change.table.schema,
+                table=change.table.table,
+                version=change.table.version,
+                date=date_of(times[0]),
+                first_seq=str(seqs[0]),
+                last_seq=str(seqs[1]),
+                first_commit_ts=times[0],
+                last_commit_ts=times[1],
+                rows=rows,
+                table_schema=table_schema,
+            )
+        manifest.payloads += 1
+        manifest.rows += rows
+        manifest.bytes += len(body)

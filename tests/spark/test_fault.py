@@ -1,0 +1,49 @@
+"""Errors find their way out of a Java exception's text."""
+
+from __future__ import annotations
+
+import pickle
+
+from penstock.capture.entry import BadEntry
+from penstock.errors import Corruption, NotSupported, StaleRun
+from penstock.spark import fault
+from penstock.spark.fault import Fault
+
+JAVA = """An error occurred while calling o97.awaitTermination: org.apache.spark.SparkException: Job aborted
+  File "/x/worker.py", line 12, in read
+penstock.spark.fault.Fault: {}
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
+"""
+
+
+def test_an_error_survives_a_java_stack_trace() -> None:
+    text = JAVA.format(Fault(NotSupported("type GEOMETRY of shop.a", hint='leave "it" out'), "source"))
+    found = fault.find(text)
+    assert found is not None
+    assert type(found.error) is NotSupported
+    assert (found.error.message, found.error.hint, found.where) == (
+        "type GEOMETRY of shop.a",
+        'leave "it" out',
+        "source",
+    )
+    assert fault.exit_code(found.error, found.where) == 3
+
+
+def test_a_rooms_own_error_becomes_the_kind_that_all_know() -> None:
+    found = fault.from_text(fault.to_text(BadEntry("not an entry"), "source"))
+    assert type(found.error) is Corruption
+
+
+def test_transient_errors_ask_for_another_try() -> None:
+    assert fault.exit_code(StaleRun("old"), "sink") == 75
+
+
+def test_an_unexpected_error_is_one_line() -> None:
+    text = JAVA.format("x").replace("penstock.spark.fault.Fault: x", "ZeroDivisionError: division by zero")
+    assert fault.find(text) is None
+    assert fault.unexpected(text).message == "ZeroDivisionError: division by zero"
+
+
+def test_a_fault_can_be_pickled() -> None:
+    again = pickle.loads(pickle.dumps(Fault(Corruption("bad", hint="h"), "sink")))
+    assert (again.error.message, again.where) == ("bad", "sink")

