@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.encode import json_kernels, text_kernels
 from penstock.encode.images import OPS, differs, shown_images
@@ -48,14 +47,23 @@ class CanalJson:
     extension = ".json"
 
     def encode(self, batch: ChangeBatch) -> Buffer:
-        parts = [
-            _encode_part(batch.slice(start, min(start + ROWS_AT_A_TIME, len(batch))))
-            for start in range(0, len(batch), ROWS_AT_A_TIME)
-        ]
-        return parts[0].data if len(parts) == 1 else b"".join(parts)
+        constants = _joined(_fragments(batch.table))
+        out, length = np.empty(0, np.uint8), 0
+        for start in range(0, len(batch), ROWS_AT_A_TIME):
+            part = batch.slice(start, min(start + ROWS_AT_A_TIME, len(batch)))
+            starts, arena = _arena(_tokens(part))
+            end = length + len(part) * len(constants[1]) + len(arena)
+            if end > len(out):
+                # Room for all rows if the rest are like these; what is never touched costs no memory.
+                grown = np.empty(end * len(batch) // (start + len(part)) * 9 // 8 + 1, np.uint8)
+                grown[:length] = out[:length]
+                out = grown
+            json_kernels.lines(*constants, starts, arena, out[length:end])
+            length = end
+        return out[:length].data
 
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
-        return b"".join(payloads)
+        return payloads[0] if len(payloads) == 1 else b"".join(payloads)
 
     def rows(self, file: Buffer) -> pa.Table:
         objects = [json.loads(line) for line in bytes(file).decode().split(TERMINATOR) if line]
@@ -69,24 +77,19 @@ class CanalJson:
         return pa.table(table)
 
 
-def _encode_part(batch: ChangeBatch) -> npt.NDArray[np.uint8]:
+def _tokens(batch: ChangeBatch) -> list[Text]:
+    """What differs from line to line, in the order of its places between the fragments."""
     columns = batch.table.columns
-    updates = batch.op == OP_UPDATE
     millis = _integers(batch.commit_ts >> np.uint64(LOGICAL_BITS))
-    tokens = [
+    return [
         _types(batch.op),
         millis,
         millis,
-        _old(batch, updates),
+        _old(batch, batch.op == OP_UPDATE),
         *(json_tokens(column, values) for column, values in zip(columns, shown_images(batch), strict=True)),
         _integers(batch.commit_ts),
         _seqs(batch.seq),
     ]
-    starts, arena = _arena(tokens)
-    bounds, fragments = _joined(_fragments(batch.table))
-    out = np.empty(len(batch) * len(fragments) + sum(len(token.data) for token in tokens), np.uint8)
-    json_kernels.lines(bounds, fragments, starts, arena, out)
-    return out
 
 
 def _fragments(table: TableSchema) -> list[bytes]:

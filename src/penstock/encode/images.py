@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,7 +14,7 @@ from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
 OPS = frozenset({OP_INSERT, OP_UPDATE, OP_DELETE})
 
 
-def shown_images(batch: ChangeBatch) -> list[pa.Array]:
+def shown_images(batch: ChangeBatch) -> list[pa.Array[Any]]:
     """One array a column. Copies only where deletes and other changes are mixed."""
     deletes = batch.op == OP_DELETE
     if not deletes.any():
@@ -23,12 +25,12 @@ def shown_images(batch: ChangeBatch) -> list[pa.Array]:
     return [pc.if_else(mask, before, after) for before, after in zip(batch.before, batch.after, strict=True)]
 
 
-def differs(before: pa.Array, after: pa.Array) -> npt.NDArray[np.bool_]:
+def differs(before: pa.Array[Any], after: pa.Array[Any]) -> npt.NDArray[np.bool_]:
     """Where two images of a column differ, missing counted as a value of its own. No float is equal to another bit pattern."""
     if pa.types.is_floating(before.type):
         bits = pa.int32() if pa.types.is_float32(before.type) else pa.int64()
         before, after = before.view(bits), after.view(bits)
-    unequal = pc.fill_null(pc.not_equal(before, after), False)
+    unequal: Any = pc.not_equal(before, after).fill_null(False)
     if before.null_count or after.null_count:
         unequal = pc.or_(unequal, pc.xor(before.is_null(), after.is_null()))
     return np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=np.bool_)

@@ -3,11 +3,12 @@
 Tokens of all columns lie in one arena; row r of column c is `arena[starts[c, r]:starts[c, r + 1]]`.
 """
 
+# ruff: noqa: PLR0917 - compiled kernels take their arrays by place
 from __future__ import annotations
 
 import numpy as np
 
-from penstock.encode.text_kernels import QUOTE, Kernel, kernel, put_null, put_unsigned
+from penstock.encode.text_kernels import QUOTE, Kernel, copy_bytes, kernel, put_null, put_unsigned
 
 
 def _widths(latin1: bool) -> Kernel:
@@ -45,7 +46,7 @@ def put_escaped(out: Kernel, at: int, byte: int, latin1: bool) -> int:
         out[at] = 0xC0 | (byte >> 6)
         out[at + 1] = 0x80 | (byte & 0x3F)
         return at + 2
-    if byte >= 32 and byte != 34 and byte != 92:
+    if byte >= 32 and byte not in (34, 92):
         out[at] = byte
         return at + 1
     out[at] = 92
@@ -86,8 +87,7 @@ def escape(source: Kernel, bounds: Kernel, valid: Kernel, latin1: bool, offsets:
         at += 1
         first, last = bounds[row], bounds[row + 1]
         if offsets[row + 1] - offsets[row] == last - first + 2:
-            for place in range(last - first):
-                out[at + place] = source[first + place]
+            copy_bytes(out, at, source, first, last - first)
             at += last - first
         else:
             for place in range(first, last):
@@ -166,13 +166,13 @@ def old_tokens(
                     out[at] = 44
                     at += 1
                 listed = True
-                for place in range(names[column], names[column + 1]):
-                    out[at] = name_bytes[place]
-                    at += 1
+                length = names[column + 1] - names[column]
+                copy_bytes(out, at, name_bytes, names[column], length)
+                at += length
                 token = taken[column]
-                for place in range(starts[column, token], starts[column, token + 1]):
-                    out[at] = arena[place]
-                    at += 1
+                length = starts[column, token + 1] - starts[column, token]
+                copy_bytes(out, at, arena, starts[column, token], length)
+                at += length
                 taken[column] = token + 1
         out[at] = 125
         out[at + 1] = 93
@@ -180,21 +180,18 @@ def old_tokens(
 
 
 @kernel
-def lines(fragments: Kernel, fragment_bytes: Kernel, starts: Kernel, arena: Kernel, out: Kernel) -> int:
-    """Each row: fragment 0, token 0, fragment 1, token 1, … last fragment. Returns the bytes written."""
+def lines(fragments: Kernel, fragment_bytes: Kernel, starts: Kernel, arena: Kernel, out: Kernel) -> None:
+    """Each row: fragment 0, token 0, fragment 1, token 1, … last fragment."""
     columns = len(starts)
     at = 0
     for row in range(starts.shape[1] - 1):
         for column in range(columns + 1):
             first = fragments[column]
             length = fragments[column + 1] - first
-            for place in range(length):
-                out[at + place] = fragment_bytes[first + place]
+            copy_bytes(out, at, fragment_bytes, first, length)
             at += length
             if column < columns:
                 first = starts[column, row]
                 length = starts[column, row + 1] - first
-                for place in range(length):
-                    out[at + place] = arena[first + place]
+                copy_bytes(out, at, arena, first, length)
                 at += length
-    return at

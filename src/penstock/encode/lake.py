@@ -6,6 +6,8 @@ TIME is text. What such a type cannot say becomes null: zero, partial and imposs
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,8 +23,8 @@ DATETIME = pa.timestamp("us")
 TIMESTAMP = pa.timestamp("us", "UTC")
 DECIMAL_DIGITS_MAX = 38  # of decimal128, and of Spark; longer ones are text
 
-_SIGNED = {"tinyint": pa.int8(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64()}  # fmt: skip
-_UNSIGNED = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "integer": pa.int64(), "bigint": UINT64}  # fmt: skip
+_SIGNED: dict[str, pa.DataType] = {"tinyint": pa.int8(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64()}  # fmt: skip
+_UNSIGNED: dict[str, pa.DataType] = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "integer": pa.int64(), "bigint": UINT64}  # fmt: skip
 
 
 def lake_type(column: Column) -> pa.DataType:
@@ -41,13 +43,18 @@ def lake_type(column: Column) -> pa.DataType:
         return pa.string()
     if base in BINARIES:
         return pa.binary()
-    simple = {"year": pa.int16(), "date": pa.date32(), "datetime": DATETIME, "timestamp": TIMESTAMP}
+    simple: dict[str, pa.DataType] = {
+        "year": pa.int16(),
+        "date": pa.date32(),
+        "datetime": DATETIME,
+        "timestamp": TIMESTAMP,
+    }
     if base not in simple:
         raise unsupported(column)
     return simple[base]
 
 
-def lake_values(column: Column, values: pa.Array) -> pa.Array:
+def lake_values(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
     """The column as `lake_type` says."""
     base, target = column.base_type, lake_type(column)
     if base == "date":
@@ -73,14 +80,14 @@ def lake_values(column: Column, values: pa.Array) -> pa.Array:
 
 
 def _where(
-    data: npt.NDArray[np.generic], exists: npt.NDArray[np.bool_], values: pa.Array, kind: pa.DataType
-) -> pa.Array:
+    data: npt.NDArray[np.generic], exists: npt.NDArray[np.bool_], values: pa.Array[Any], kind: pa.DataType
+) -> pa.Array[Any]:
     if values.null_count:
         exists = exists & valid_rows(values)
     return pa.array(data, kind, mask=~exists)
 
 
-def _set_names(column: Column, values: pa.Array) -> pa.Array:
+def _set_names(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
     if (pc.max(values).as_py() or 0) >> len(column.elements):
         raise BadInput(f"column {column.name} holds a member that {column.mysql_type} does not have")
     names = [element.encode() for element in column.elements]
@@ -93,5 +100,5 @@ def _set_names(column: Column, values: pa.Array) -> pa.Array:
     lake_kernels.set_names(masks, valid, bounds, np.frombuffer(b"".join(names), np.uint8), offsets, out)
     validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes()) if values.null_count else None
     return pa.StringArray.from_buffers(
-        len(values), pa.py_buffer(offsets), pa.py_buffer(out), validity, values.null_count
+        len(values), pa.py_buffer(offsets.data), pa.py_buffer(out.data), validity, values.null_count
     )

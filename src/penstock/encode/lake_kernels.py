@@ -1,5 +1,6 @@
 """Kernels for columns that lakes store by another form than MySQL's: calendar dates and names of sets."""
 
+# ruff: noqa: PLR0917 - compiled kernels take their arrays by place
 from __future__ import annotations
 
 import numpy as np

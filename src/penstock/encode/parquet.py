@@ -8,6 +8,7 @@ same file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,6 @@ ROW_GROUP_ROWS = 131_072  # fixed: part of what makes the bytes a function of th
 LOGICAL_BITS = 18
 
 _OWN = ("_op", "_commit_ts", "_seq")
-_OP_NAMES = pa.array(["I", "U", "D"])
 
 
 class Parquet:
@@ -75,30 +75,30 @@ def lake_schema(table: TableSchema) -> pa.Schema:
                 f"{table.name} has a column {column.name}, a name that Parquet files of Penstock use themselves",
                 hint="choose canal-json for this table or rename the column",
             )
-    own = [
+    fields: list[pa.Field[Any]] = [
         pa.field("_op", pa.string(), nullable=False),
         pa.field("_commit_ts", TIMESTAMP, nullable=False),
         pa.field("_seq", pa.binary(), nullable=False),
     ]
-    return pa.schema(own + [pa.field(column.name, lake_type(column)) for column in table.columns])
+    fields += [pa.field(column.name, lake_type(column)) for column in table.columns]
+    return pa.schema(fields)
 
 
-def _ops(batch: ChangeBatch) -> pa.Array:
-    ordinals = np.full(256, 3, np.int8)
-    for ordinal, name in enumerate(_OP_NAMES.to_pylist()):
-        ordinals[ord(name)] = ordinal
+def _ops(batch: ChangeBatch) -> pa.Array[Any]:
     unknown = set(np.unique(batch.op).tolist()) - OPS
     if unknown:
         raise BadInput(f"unknown operations {sorted(unknown)} in a batch of changes")
-    return _OP_NAMES.take(pa.array(ordinals[batch.op]))
+    # The codes are the letters themselves: a column of strings of one byte each.
+    offsets = np.arange(len(batch) + 1, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(batch), pa.py_buffer(offsets.data), pa.py_buffer(batch.op.tobytes()))
 
 
-def _commit_times(batch: ChangeBatch) -> pa.Array:
+def _commit_times(batch: ChangeBatch) -> pa.Array[Any]:
     micros = (batch.commit_ts >> np.uint64(LOGICAL_BITS)).astype(np.int64) * 1000
     return pa.array(micros, pa.int64()).view(TIMESTAMP)
 
 
-def _seqs(batch: ChangeBatch) -> pa.Array:
+def _seqs(batch: ChangeBatch) -> pa.Array[Any]:
     data = np.ascontiguousarray(batch.seq).tobytes()
     offsets = np.arange(len(batch) + 1, dtype=np.int32) * batch.seq.dtype.itemsize
-    return pa.BinaryArray.from_buffers(pa.binary(), len(batch), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(pa.binary(), len(batch), [None, pa.py_buffer(offsets.data), pa.py_buffer(data)])

@@ -6,7 +6,7 @@ an Arrow string column, for the formats that store a type as text.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ def fraction_digits(column: Column) -> int:
     return column.arguments[0] if column.arguments else 0
 
 
-def json_tokens(column: Column, values: pa.Array) -> Text:
+def json_tokens(column: Column, values: pa.Array[Any]) -> Text:
     """Each value as a JSON string, or `null`."""
     base = column.base_type
     if base in FLOATS:
@@ -69,31 +69,34 @@ def json_tokens(column: Column, values: pa.Array) -> Text:
     return _formatted(column, values, quote=True)
 
 
-def plain_text(column: Column, values: pa.Array) -> pa.Array:
+def plain_text(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
     """Each value as text in an Arrow string column; missing stays missing."""
     text = _formatted(column, values, quote=False)
     validity = pa.py_buffer(np.packbits(valid_rows(values), bitorder="little").tobytes()) if values.null_count else None
-    offsets = pa.py_buffer(text.offsets.astype(np.int32))
-    return pa.StringArray.from_buffers(len(values), offsets, pa.py_buffer(text.data), validity, values.null_count)
+    offsets = pa.py_buffer(text.offsets.astype(np.int32).data)
+    return pa.StringArray.from_buffers(len(values), offsets, pa.py_buffer(text.data.data), validity, values.null_count)
 
 
-def valid_rows(values: pa.Array) -> npt.NDArray[np.bool_]:
+def valid_rows(values: pa.Array[Any]) -> npt.NDArray[np.bool_]:
     """True where there is a value; empty when nothing is missing."""
     if values.null_count == 0:
         return np.empty(0, np.bool_)
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
-def numbers(values: pa.Array) -> npt.NDArray[np.generic]:
+def numbers(values: pa.Array[Any]) -> npt.NDArray[Any]:
     """The fixed-width values behind a column, without copying; what stands at missing places means nothing."""
     dtype = np.dtype(values.type.to_pandas_dtype())
-    data = values.buffers()[1]
-    if data is None or len(values) == 0:
+    return _view(values.buffers()[1], dtype, values.offset, len(values))
+
+
+def _view(buffer: pa.Buffer | None, dtype: np.dtype[Any], first: int, count: int) -> npt.NDArray[Any]:
+    if buffer is None or count == 0:
         return np.empty(0, dtype)
-    return np.frombuffer(data, dtype, count=len(values), offset=values.offset * dtype.itemsize)
+    return np.frombuffer(memoryview(buffer), dtype, count=count, offset=first * dtype.itemsize)
 
 
-def _formatted(column: Column, values: pa.Array, *, quote: bool) -> Text:
+def _formatted(column: Column, values: pa.Array[Any], *, quote: bool) -> Text:
     base, rows, valid = column.base_type, len(values), valid_rows(values)
     offsets: Offsets = np.empty(rows + 1, np.int64)
     fsp = fraction_digits(column)
@@ -102,10 +105,7 @@ def _formatted(column: Column, values: pa.Array, *, quote: bool) -> Text:
         text_kernels.integers(numbers(values), valid, quote, 4 if base == "year" else 0, offsets, out)
     elif base in DECIMALS:
         out = np.empty(rows * text_kernels.DECIMAL_WIDTH, np.uint8)
-        data = values.buffers()[1]
-        words = np.empty((0, 2), np.uint64)
-        if rows:
-            words = np.frombuffer(data, np.uint64, count=rows * 2, offset=values.offset * 16).reshape(rows, 2)
+        words = _view(values.buffers()[1], np.dtype(np.uint64), values.offset * 2, rows * 2).reshape(rows, 2)
         text_kernels.decimals(words, values.type.scale, valid, quote, offsets, out)
     elif base == "date":
         out = np.empty(rows * text_kernels.DATE_WIDTH, np.uint8)
@@ -124,14 +124,14 @@ def _formatted(column: Column, values: pa.Array, *, quote: bool) -> Text:
     return Text(offsets, out[: offsets[-1]])
 
 
-def _strings(values: pa.Array, *, latin1: bool) -> Text:
+def _strings(values: pa.Array[Any], *, latin1: bool) -> Text:
     offsets: Offsets = np.empty(len(values) + 1, np.int64)
     if len(values) == 0:
         offsets[0] = 0
         return Text(offsets, np.empty(0, np.uint8))
     _, bounds_buffer, data = values.buffers()
-    bounds = np.frombuffer(bounds_buffer, np.int32, count=len(values) + 1, offset=values.offset * 4)
-    source = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    bounds = _view(bounds_buffer, np.dtype(np.int32), values.offset, len(values) + 1)
+    source = _view(data, np.dtype(np.uint8), 0, data.size if data else 0)
     valid = valid_rows(values)
     widths = json_kernels.LATIN1_WIDTHS if latin1 else json_kernels.UTF8_WIDTHS
     json_kernels.escaped_offsets(source, bounds, valid, widths, offsets)
