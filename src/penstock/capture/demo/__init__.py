@@ -1,0 +1,12 @@
+"""The demo source: a small shop whose real binlog bytes are a function of a seed and a size, and its independent truth.
+
+| module | job |
+|---|---|
+| `ragged.py` | strings of bytes of differing lengths in columns, and the kernels that join them |
+| `plan.py` | which row is written when: closed forms, no history to replay |
+| `shop.py` | the tables, and the content of any row at any of its stages |
+| `rows.py` | column values to row images of the binlog |
+| `stream.py` | a chunk of the plan as one binlog file |
+| `source.py` | the `Source` that capture reads |
+| `truth.py` | the final tables and the number of changes, from the plan alone |
+"""
