@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ def compare(expected: list[pa.Table], files: list[pa.Table], *, pending_after: i
 
 def cut(ids: list[int], cuts: list[int]) -> list[pa.Table]:
     edges = sorted({0, len(ids), *(c % (len(ids) + 1) for c in cuts)})
-    return [rows(ids[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    return [rows(ids[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 CUTS = st.lists(st.integers(0, 100), max_size=6)
