@@ -1,0 +1,69 @@
+"""`make bench`: measures, prints a table, writes bench/results.json.
+
+    python -m bench.run [GROUP ...]     every group without a name
+
+A group is a module of this package with `measure() -> Iterator[Result]`; the calibration runs first, always.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import calibration
+from bench.result import Result
+
+GROUPS = ("pipeline",)
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def table(results: Iterable[Result]) -> Table:
+    made = Table(title="Penstock beside its peers, measured in this run")
+    for heading in ("name", "value", "unit", "peer", "peer value", "ratio", "goal", "met"):
+        made.add_column(heading, justify="left" if heading in ("name", "unit", "peer") else "right")
+    for result in results:
+        made.add_row(
+            result.name,
+            _number(result.value),
+            result.unit,
+            result.peer or "",
+            _number(result.peer_value),
+            "" if result.ratio is None else f"{result.ratio:.2f}×",
+            "" if result.goal is None else f"{result.goal:g}×",
+            {True: "yes", False: "no", None: ""}[result.met],
+        )
+    return made
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def main(arguments: list[str]) -> int:
+    groups = arguments or list(GROUPS)
+    for name in groups:
+        if name not in GROUPS:
+            print(f"there is no group {name!r}; there are: {', '.join(GROUPS)}", file=sys.stderr)
+            return 2
+    results = list(calibration.measure())
+    for name in groups:
+        for result in importlib.import_module(f"bench.{name}").measure():
+            print(f"{result.name}: {_number(result.value)} {result.unit}", file=sys.stderr, flush=True)
+            results.append(result)
+    RESULTS.write_text(json.dumps([result.to_json() for result in results], indent=2) + "\n")
+    # A log file has no width of its own: never cut a number short.
+    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console.print(table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
