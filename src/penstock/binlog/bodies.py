@@ -28,6 +28,11 @@ GTID_TRANSACTIONAL = 0x04
 GTID_DDL = 0x20
 GTID_PREPARED_XA = 0x40
 GTID_COMPLETED_XA = 0x80
+# and its extra flags
+GTID_MULTI_ENGINE = 0x01
+GTID_START_ALTER = 0x02
+GTID_COMMIT_ALTER = 0x04
+GTID_ROLLBACK_ALTER = 0x08
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ class MariadbGtid:
     flags2: int
     commit_id: int = 0
     xid: Xid | None = None
+    flags_extra: int = 0
 
     def __str__(self) -> str:
         return f"{self.domain}-{self.server_id}-{self.sequence}"
@@ -149,6 +155,11 @@ class MariadbGtid:
     @property
     def completed_xa(self) -> bool:
         return bool(self.flags2 & GTID_COMPLETED_XA)
+
+    @property
+    def alter_without_effect(self) -> bool:
+        """The ALTER only starts or is undone here (two-phase alter): its outcome is another GTID's."""
+        return bool(self.flags_extra & (GTID_START_ALTER | GTID_ROLLBACK_ALTER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +253,9 @@ def parse_mariadb_gtid(event: Bytes, fde: FormatDescription) -> MariadbGtid:
         if len(body) < at + gtrid + bqual:
             raise BadEvent("cut in the XA id", event_type=event[4])
         xid = Xid(format_id, bytes(body[at : at + gtrid]), bytes(body[at + gtrid : at + gtrid + bqual]))
-    return MariadbGtid(domain, server_id, sequence, flags2, commit_id, xid)
+        at += gtrid + bqual
+    extra = body[at] if at < len(body) else 0
+    return MariadbGtid(domain, server_id, sequence, flags2, commit_id, xid, extra)
 
 
 def parse_query(event: Bytes, fde: FormatDescription) -> Query:

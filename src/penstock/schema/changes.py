@@ -23,6 +23,7 @@ Each column comes in the *physical form* of its MySQL type, so that nothing is r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,8 @@ class ChangeBatch:
     op: npt.NDArray[np.uint8]  # OP_INSERT, OP_UPDATE, OP_DELETE
     seq: npt.NDArray[np.void]  # dtype SEQ_DTYPE, big-endian: .tobytes() sorts as the rows do
     commit_ts: npt.NDArray[np.uint64]
-    before: list[pa.Array]
-    after: list[pa.Array]
+    before: list[pa.Array[Any]]
+    after: list[pa.Array[Any]]
 
     def __len__(self) -> int:
         return len(self.op)

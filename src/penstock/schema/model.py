@@ -61,6 +61,7 @@ class TableSchema:
     query: str = ""
     ddl_type: DdlType = DdlType.NONE
     comment: str = field(default="", compare=False)
+    charset: str | None = None  # the table's default, for columns added later
 
     @property
     def name(self) -> str:

@@ -1,0 +1,263 @@
+"""Column definitions of CREATE and ALTER TABLE → `Column`, with types spelled as SHOW CREATE TABLE spells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.binlog.charset import charset_of_collation
+from penstock.schema.model import Column
+from penstock.schema.tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Cursor, Token, split_commas
+
+_SYNONYMS = {
+    "INTEGER": "int",
+    "INT1": "tinyint",
+    "INT2": "smallint",
+    "INT3": "mediumint",
+    "MIDDLEINT": "mediumint",
+    "INT4": "int",
+    "INT8": "bigint",
+    "DEC": "decimal",
+    "NUMERIC": "decimal",
+    "FIXED": "decimal",
+    "NUMBER": "decimal",
+    "REAL": "double",
+    "FLOAT4": "float",
+    "FLOAT8": "double",
+    "CHARACTER": "char",
+    "VARCHARACTER": "varchar",
+    "VARCHAR2": "varchar",
+    "NCHAR": "char",
+    "NVARCHAR": "varchar",
+    "GEOMCOLLECTION": "geometrycollection",
+    "CLOB": "longtext",
+    "RAW": "varbinary",
+}
+_NATIONAL = frozenset({"NCHAR", "NVARCHAR"})
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
+_CHARACTER = _TEXTS | {"char", "varchar", "enum", "set"}
+_BINARY_TWIN = {
+    "char": "binary",
+    "varchar": "varbinary",
+    "tinytext": "tinyblob",
+    "text": "blob",
+    "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}
+_MAX_BYTES = {"utf8mb4": 4, "utf8mb3": 3, "ucs2": 2, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4}
+_MAX_BYTES |= {"gbk": 2, "big5": 2, "sjis": 2, "cp932": 2, "euckr": 2, "gb2312": 2, "ujis": 3, "eucjpms": 3}
+
+
+def bytes_a_character(charset: str | None) -> int:
+    """The most bytes that a character of this charset takes."""
+    return _MAX_BYTES.get(charset or "", 1)
+
+
+def charset_name(text: str, default: str | None = None) -> str:
+    """A charset as tables name it; `utf8` is `utf8mb3`, DEFAULT the table's."""
+    name = text.lower()
+    if name == "default":
+        return default or "utf8mb4"
+    return "utf8mb3" if name == "utf8" else name
+
+
+@dataclass
+class _Spelled:
+    """What was read of a column so far."""
+
+    base: str
+    arguments: list[str]
+    elements: tuple[str, ...] = ()
+    unsigned: bool = False
+    zerofill: bool = False
+    charset: str | None = None
+    byte: bool = False
+    nullable: bool = True
+    primary_key: bool = False
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A column and where ALTER TABLE puts it: `first`, `after` another, or last."""
+
+    column: Column
+    first: bool = False
+    after: str | None = None
+
+
+def read_column(cursor: Cursor, default_charset: str) -> ColumnDefinition:
+    """Takes `name type attributes…` up to the end of the cursor's tokens."""
+    name = cursor.name()
+    spelled = _read_type(cursor)
+    first, after = _read_attributes(cursor, spelled)
+    return ColumnDefinition(_column(name, spelled, default_charset), first, after)
+
+
+def _read_type(cursor: Cursor) -> _Spelled:
+    token = cursor.next()
+    if token.kind != WORD:
+        cursor.at -= 1
+        raise cursor.unreadable()
+    word = token.upper
+    charset = "utf8mb3" if word in _NATIONAL else None
+    if word == "NATIONAL":
+        charset = "utf8mb3"
+        word = cursor.next().upper
+    base = _SYNONYMS.get(word, word.lower())
+    if word == "DOUBLE":
+        cursor.word("PRECISION")
+    elif (word in ("CHAR", "CHARACTER", "NCHAR") and cursor.word("VARYING")) or (
+        word in ("NCHAR",) and cursor.word("VARCHAR")
+    ):
+        base = "varchar"
+    elif word == "LONG":
+        base = "mediumblob" if cursor.any_word("VARBINARY", "BYTE") else "mediumtext"
+        cursor.any_word("VARCHAR", "VARCHARACTER")
+        cursor.word("VARYING")
+    elif word in ("BOOL", "BOOLEAN"):
+        return _Spelled("tinyint", ["1"])
+    elif word == "SERIAL":
+        return _Spelled("bigint", [], unsigned=True, nullable=False)
+    arguments: list[str] = []
+    elements: tuple[str, ...] = ()
+    if cursor.now.kind == SYMBOL and cursor.now.text == "(":
+        inside = cursor.inside()
+        if base in ("enum", "set"):
+            elements = tuple(part[-1].text.rstrip(" ") for part in split_commas(inside) if part)
+        else:
+            arguments = [t.text for t in inside if t.kind == NUMBER]
+    return _Spelled(base, arguments, elements, charset=charset)
+
+
+def _read_attributes(cursor: Cursor, spelled: _Spelled) -> tuple[bool, str | None]:
+    """Everything after the type; what does not matter for the shape is passed over."""
+    first = False
+    after: str | None = None
+    while not cursor.done:
+        if cursor.word("UNSIGNED"):
+            spelled.unsigned = True
+        elif cursor.word("ZEROFILL"):
+            spelled.unsigned = spelled.zerofill = True
+        elif cursor.word("CHARACTER", "SET") or cursor.word("CHAR", "SET") or cursor.word("CHARSET"):
+            cursor.symbol("=")
+            spelled.charset = charset_name(cursor.name())
+        elif cursor.word("COLLATE"):
+            cursor.symbol("=")
+            collation = charset_of_collation(cursor.name())
+            spelled.charset = spelled.charset or (None if collation == "default" else collation)
+        elif cursor.word("ASCII"):
+            spelled.charset = "latin1"
+        elif cursor.word("UNICODE"):
+            spelled.charset = "ucs2"
+        elif cursor.word("BYTE"):
+            spelled.byte = True
+        elif cursor.word("NOT", "NULL"):
+            spelled.nullable = False
+        elif cursor.word("PRIMARY"):
+            cursor.word("KEY")
+            spelled.primary_key = True
+        elif cursor.word("UNIQUE"):
+            cursor.word("KEY")
+        elif cursor.word("KEY"):
+            spelled.primary_key = True
+        elif cursor.word("DEFAULT"):
+            spelled.default = _read_default(cursor)
+        elif cursor.word("ON", "UPDATE") or cursor.word("ON", "DELETE") or cursor.word("COMMENT"):
+            cursor.next()
+        elif cursor.word("REFERENCES"):
+            cursor.qualified()
+        elif cursor.any_word("COMPRESSED"):
+            pass  # the table map says it, and the decoder refuses it by name
+        elif cursor.word("FIRST"):
+            first = True
+        elif cursor.word("AFTER"):
+            after = cursor.name()
+        elif cursor.now.kind == SYMBOL and cursor.now.text == "(":
+            cursor.skip_group()
+        else:
+            cursor.next()
+    return first, after
+
+
+def _read_default(cursor: Cursor) -> str | None:
+    """The default as text; None for NULL. Expressions keep their spelling."""
+    token = cursor.now
+    if token.kind == SYMBOL and token.text == "(":
+        cursor.inside()
+        return cursor.sql[token.start : cursor.tokens[cursor.at - 1].end]
+    cursor.next()
+    if token.kind == SYMBOL and token.text in "+-":
+        number = cursor.next()
+        return number.text if token.text == "+" else f"-{number.text}"
+    if token.kind == WORD:
+        follows = cursor.now
+        if follows.kind == STRING and (token.text.startswith("_") or token.upper in ("B", "X", "N")):
+            cursor.next()  # _utf8mb4'x', b'01', x'ff'
+            return follows.text if token.text.startswith("_") or token.upper == "N" else f"{token.text}'{follows.text}'"
+        if follows.kind == SYMBOL and follows.text == "(":
+            cursor.inside()
+            return cursor.sql[token.start : cursor.tokens[cursor.at - 1].end]
+        return None if token.upper == "NULL" else token.text
+    return token.text
+
+
+def _column(name: str, spelled: _Spelled, default_charset: str) -> Column:
+    base = spelled.base
+    charset: str | None = None
+    if base in _CHARACTER:
+        charset = charset_name(spelled.charset or default_charset)
+        if (charset == "binary" or spelled.byte) and base in _BINARY_TWIN:
+            base = _BINARY_TWIN[base]
+            charset = None
+    elif base == "json":
+        charset = "utf8mb4"
+    return Column(
+        name,
+        _type_text(base, spelled, charset),
+        nullable=spelled.nullable and not spelled.primary_key,
+        primary_key=spelled.primary_key,
+        charset=charset,
+        elements=spelled.elements,
+        default=spelled.default,
+    )
+
+
+def _type_text(base: str, spelled: _Spelled, charset: str | None) -> str:
+    arguments = list(spelled.arguments)
+    if spelled.elements:
+        return f"{base}({','.join(_quote(e) for e in spelled.elements)})"
+    if base == "decimal":
+        arguments = [*(arguments or ["10"]), "0"][:2]
+    elif base in ("char", "binary", "bit") and not arguments:
+        arguments = ["1"]
+    elif base == "float" and len(arguments) == 1:
+        base, arguments = ("float" if int(arguments[0]) <= 24 else "double"), []
+    elif base in ("time", "datetime", "timestamp") and arguments == ["0"]:
+        arguments = []
+    elif base in ("text", "blob") and arguments:
+        base, arguments = _sized(base, int(arguments[0]) * bytes_a_character(charset)), []
+    elif base in ("tinytext", "mediumtext", "longtext", "tinyblob", "mediumblob", "longblob", "date"):
+        arguments = []
+    text = f"{base}({','.join(arguments)})" if arguments else base
+    if spelled.unsigned and (base in _INTEGERS or base in ("decimal", "float", "double")):
+        text += " unsigned"
+    if spelled.zerofill:
+        text += " zerofill"
+    return text
+
+
+def _sized(base: str, size: int) -> str:
+    for prefix, most in (("tiny", 255), ("", 65_535), ("medium", (1 << 24) - 1)):
+        if size <= most:
+            return prefix + base
+    return "long" + base
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def key_columns(inside: list[Token]) -> list[str]:
+    """The column names of `(a, b(10) DESC)`."""
+    return [part[0].text for part in split_commas(inside) if part and part[0].kind in (WORD, NAME, STRING)]
