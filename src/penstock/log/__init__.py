@@ -4,7 +4,7 @@ A log has one owner (`Log`), any number of readers in other processes (`LogReade
 owned apart. `append(...).result()` returns once the entry and its state changes are on the disk.
 """
 
-from penstock.log.cursor import Cursor
+from penstock.log.cursor import AckBeyondEnd, Cursor, MarkDeleteBackwards
 from penstock.log.frame import Entry, FrameInfo, StateChange
 from penstock.log.managed import Log, LogSettings
 from penstock.log.pending import Pending, wait_all
@@ -13,6 +13,7 @@ from penstock.log.reader import LedgerView, LogReader
 from penstock.log.record_log import Record, RecordLog
 
 __all__ = [
+    "AckBeyondEnd",
     "Cursor",
     "Entry",
     "FrameInfo",
@@ -20,6 +21,7 @@ __all__ = [
     "Log",
     "LogReader",
     "LogSettings",
+    "MarkDeleteBackwards",
     "Pending",
     "Position",
     "Record",

@@ -191,6 +191,7 @@ class Cursor:
 
         Acking again is fine. Raises `AckBeyondEnd` where an entry of them is not durable in the log.
         """
+        last = _previous(last, self._reader.ledgers()) if last.entry_id < 0 else last
         if first > last:
             raise BadInput(f"cannot ack from {first} to {last}: the first comes after the last")
         record = bytes([_ACK]) + _POSITION.pack(*first) + _POSITION.pack(*last)
@@ -203,6 +204,7 @@ class Cursor:
     def mark_delete(self, position: Position) -> Pending[None]:
         """Acks everything up to `position`. Raises `MarkDeleteBackwards` for an older one, `AckBeyondEnd` for one to come."""
         with self._lock:
+            position = _previous(position, self._reader.ledgers())
             if position < self._acked.mark_delete:
                 raise MarkDeleteBackwards(
                     f"cursor {self.name} is at {self._acked.mark_delete} and cannot go back to {position}"
@@ -244,12 +246,12 @@ class Cursor:
         if number < mark.ledger_id:
             return 0
         passed = mark.entry_id + 1 if number == mark.ledger_id else 0
-        return view.entries - passed - len(self._acked.ledgers.get(number, ()))
+        return max(view.entries - passed - len(self._acked.ledgers.get(number, ())), 0)
 
     def _known(self, position: Position) -> list[LedgerView]:
         """The ledgers, after a check that `position` is durable."""
         views = self._reader.ledgers()
-        if position.entry_id >= 0 or position > self._acked.mark_delete:
+        if position > self._acked.mark_delete:
             end = self._reader.end()
             entries = next((view.entries for view in views if view.info.id == position.ledger_id), 0)
             if position > end or position.entry_id >= entries:
@@ -321,17 +323,31 @@ def _replay(records: RecordLog, reader: LogReader) -> Acked | None:
             acked.move_to(Position(*_POSITION.unpack_from(record.data, 1)), views)
         else:
             raise NotSupported(f"cursor record of kind {kind} is not known", hint="a newer Penstock wrote it: upgrade")
-    end = reader.end()
-    if (
-        acked is not None
-        and acked.mark_delete > max(end, Position(end.ledger_id, -1))
-        and acked.mark_delete.entry_id >= 0
+    if acked is not None:
+        _refuse_beyond(acked.mark_delete, views)
+    return acked
+
+
+def _refuse_beyond(mark_delete: Position, views: list[LedgerView]) -> None:
+    """A cursor beyond its log means that the log lost entries. The open ledger says nothing yet: after a power cut its
+    published end may be old until the log's owner has recovered it."""
+    view = next((view for view in views if view.info.id == mark_delete.ledger_id), None)
+    newest = max((view.info.id for view in views), default=0)
+    if (view is None and mark_delete.ledger_id > newest and mark_delete.entry_id >= 0) or (
+        view is not None and view.info.sealed and mark_delete.entry_id >= view.entries
     ):
         raise Corruption(
-            f"the cursor is at {acked.mark_delete}, beyond the log's end {end}",
+            f"the cursor is at {mark_delete}, which the log does not have",
             hint="nothing was changed; the log was restored from an older copy than its cursors",
         )
-    return acked
+
+
+def _previous(position: Position, views: list[LedgerView]) -> Position:
+    """`(L, -1)` as the last entry before it, which is the same place."""
+    if position.entry_id >= 0:
+        return position
+    before = [view for view in views if view.info.id < position.ledger_id and view.entries]
+    return Position(before[-1].info.id, before[-1].entries - 1) if before else position
 
 
 __all__ = ["AckBeyondEnd", "Cursor", "MarkDeleteBackwards"]

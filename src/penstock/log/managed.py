@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Corruption, Fenced
+from penstock.errors import BadInput, Corruption, Fenced, NotSupported
 from penstock.files import REAL_FILES, Buffer, Files
 from penstock.log.file_header import (
     FILE_HEADER_BYTES,
@@ -25,7 +25,7 @@ from penstock.log.file_header import (
     create_frame_file,
     read_file_header,
 )
-from penstock.log.frame import BODY_BYTES_MAX, Entry, StateChange, total_bytes
+from penstock.log.frame import BODY_BYTES_MAX, Entry, FrameInfo, StateChange, total_bytes
 from penstock.log.frame_reader import find_end, holds_frames
 from penstock.log.frame_writer import FrameIndex, FrameWriter
 from penstock.log.group_commit import Append, GroupCommit
@@ -98,14 +98,9 @@ class Log:
             if metadata is None:
                 metadata = SqliteMetadata(default_metadata_path(directory))
                 resources.callback(metadata.close)
-            return cls(
-                directory,
-                settings=settings,
-                files=files,
-                clock=clock,
-                metadata=metadata,
-                resources=resources.pop_all(),
-            )
+            log = cls(directory, settings=settings, files=files, clock=clock, metadata=metadata, resources=resources)
+            log._resources = resources.pop_all()  # from here on close() releases them
+            return log
 
     @property
     def uuid(self) -> uuid.UUID:
@@ -139,6 +134,16 @@ class Log:
     def read(self, start: Position, end: Position) -> Iterator[Entry]:
         """The durable entries from `start` to `end`, both included."""
         return self.reader().read(start, end)
+
+    def infos(self) -> Iterator[FrameInfo]:
+        """Every durable entry without its data: what a replay of state needs."""
+        reader = self.reader()
+        if not reader.complete:
+            raise NotSupported(
+                "the first ledgers of this log were trimmed, so its state cannot be replayed from the start",
+                hint="a state checkpoint is needed; this version has none",
+            )
+        return reader.scan(reader.first, reader.end())
 
     def reader(self) -> LogReader:
         """A reader of this log that shares its metadata store; closed with the log."""

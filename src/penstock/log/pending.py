@@ -1,7 +1,8 @@
 """A light future: the answer to an append, complete once it is durable.
 
 `concurrent.futures.Future` costs a condition for each object; this one costs a few attributes and makes a lock only for
-the caller that really waits. Callbacks run on the thread that completes it, before any waiter wakes: they must be short.
+the caller that really waits. Callbacks run on the thread that completes it, with the result there, before waiters
+wake: they must be short.
 """
 
 from __future__ import annotations
@@ -68,20 +69,15 @@ class Pending(Generic[T]):
         self._finish()
 
     def _finish(self) -> None:
-        # Callbacks first: whoever waits for the result also sees what the callbacks did. One that is added meanwhile is
-        # picked up by the next turn of the loop, which ends with `_done` set under the guard.
-        while True:
-            with _guard:
-                callbacks, self._callbacks = self._callbacks, None
-                if not callbacks:
-                    self._done = True
-                    waiters, self._waiters = self._waiters, None
-                    break
-            for callback in callbacks:
-                try:
-                    callback(self)
-                except Exception:  # one caller's mistake must not cost another caller its answer
-                    _logger.exception("a callback of a pending result failed")
+        with _guard:
+            self._done = True
+            callbacks, self._callbacks = self._callbacks, None
+            waiters, self._waiters = self._waiters, None
+        for callback in callbacks or ():
+            try:
+                callback(self)
+            except Exception:  # one caller's mistake must not cost another caller its answer
+                _logger.exception("a callback of a pending result failed")
         for waiter in waiters or ():
             waiter.release()
 
@@ -94,9 +90,8 @@ class Pending(Generic[T]):
             if self._waiters is None:
                 self._waiters = []
             self._waiters.append(waiter)
-        if not waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
-            if self._give_up(waiter):
-                raise TimeoutError(f"not durable within {timeout} s")
+        if not waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)) and self._give_up(waiter):
+            raise TimeoutError(f"not durable within {timeout} s")
 
     def _give_up(self, waiter: threading.Lock) -> bool:
         with _guard:

@@ -75,7 +75,9 @@ class RecordLog:
         with contextlib.ExitStack() as resources:
             files.make_directory(directory)
             resources.enter_context(files.lock(directory / f"{name}.lock"))
-            return cls(directory, name, files, clock, resources.pop_all())
+            log = cls(directory, name, files, clock, resources)
+            log._resources = resources.pop_all()  # from here on close() releases them
+            return log
 
     @property
     def bytes(self) -> int:

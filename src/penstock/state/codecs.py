@@ -1,0 +1,201 @@
+"""Encodings of keys and values (docs/formats/state.md). Order-preserving where it is said; nothing is ever unpickled.
+
+codecs.u64, codecs.i64, codecs.text, codecs.raw, codecs.json, codecs.tuple_of(codecs.text, codecs.u64)
+"""
+
+from __future__ import annotations
+
+import json as _json
+import struct
+from typing import Any, Protocol, TypeVar
+
+from penstock.errors import BadInput, Corruption
+
+T = TypeVar("T")
+
+_U64 = struct.Struct(">Q")
+_SIGN = 1 << 63
+_END = b"\x00\x01"
+_ESCAPED = b"\x00\xff"
+
+
+class Codec(Protocol[T]):
+    """Turns values into bytes and back. `name` is written down with the data and must never change its meaning."""
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, value: T) -> bytes: ...
+
+    def decode(self, raw: bytes) -> T: ...
+
+    def encode_part(self, value: T) -> bytes:
+        """As a part of a tuple: its end can be told, and order is kept."""
+        ...
+
+    def decode_part(self, raw: bytes, at: int) -> tuple[T, int]:
+        """The value at `at`, and where the next part starts."""
+        ...
+
+    def prefix(self, value: T) -> bytes:
+        """The bytes with which every key that starts with `value` starts."""
+        ...
+
+
+class _U64Codec:
+    name = "u64"
+
+    def encode(self, value: int) -> bytes:
+        if not 0 <= value < 1 << 64:
+            raise BadInput(f"{value} does not fit into 64 bits without a sign")
+        return _U64.pack(value)
+
+    def decode(self, raw: bytes) -> int:
+        return _whole(self.decode_part(raw, 0), raw)
+
+    encode_part = encode
+
+    def decode_part(self, raw: bytes, at: int) -> tuple[int, int]:
+        if at + 8 > len(raw):
+            raise _short()
+        return _U64.unpack_from(raw, at)[0], at + 8
+
+    prefix = encode
+
+
+class _I64Codec:
+    name = "i64"
+
+    def encode(self, value: int) -> bytes:
+        if not -_SIGN <= value < _SIGN:
+            raise BadInput(f"{value} does not fit into 64 bits")
+        return _U64.pack(value + _SIGN)
+
+    def decode(self, raw: bytes) -> int:
+        return _whole(self.decode_part(raw, 0), raw)
+
+    encode_part = encode
+
+    def decode_part(self, raw: bytes, at: int) -> tuple[int, int]:
+        if at + 8 > len(raw):
+            raise _short()
+        return _U64.unpack_from(raw, at)[0] - _SIGN, at + 8
+
+    prefix = encode
+
+
+class _RawCodec:
+    name = "raw"
+
+    def encode(self, value: bytes) -> bytes:
+        return bytes(value)
+
+    def decode(self, raw: bytes) -> bytes:
+        return raw
+
+    def encode_part(self, value: bytes) -> bytes:
+        return bytes(value).replace(b"\x00", _ESCAPED) + _END
+
+    def decode_part(self, raw: bytes, at: int) -> tuple[bytes, int]:
+        end = raw.find(b"\x00", at)
+        while end >= 0 and raw[end : end + 2] == _ESCAPED:
+            end = raw.find(b"\x00", end + 2)
+        if end < 0 or raw[end : end + 2] != _END:
+            raise _short()
+        return raw[at:end].replace(_ESCAPED, b"\x00"), end + 2
+
+    prefix = encode
+
+
+class _TextCodec:
+    name = "text"
+
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, raw: bytes) -> str:
+        return raw.decode()
+
+    def encode_part(self, value: str) -> bytes:
+        return raw.encode_part(value.encode())
+
+    def decode_part(self, source: bytes, at: int) -> tuple[str, int]:
+        value, after = raw.decode_part(source, at)
+        return value.decode(), after
+
+    prefix = encode
+
+
+class _JsonCodec:
+    name = "json"
+
+    def encode(self, value: Any) -> bytes:
+        return _json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+    def decode(self, raw: bytes) -> Any:
+        return _json.loads(raw)
+
+    def encode_part(self, value: Any) -> bytes:
+        return raw.encode_part(self.encode(value))
+
+    def decode_part(self, source: bytes, at: int) -> tuple[Any, int]:
+        value, after = raw.decode_part(source, at)
+        return _json.loads(value), after
+
+    def prefix(self, value: Any) -> bytes:
+        raise BadInput("JSON has no prefix order", hint="use text, numbers or tuples as keys")
+
+
+class TupleCodec:
+    """A tuple of parts; a shorter tuple is a prefix of it."""
+
+    def __init__(self, parts: tuple[Codec[Any], ...]) -> None:
+        self._parts = parts
+
+    @property
+    def name(self) -> str:
+        return f"tuple({','.join(part.name for part in self._parts)})"
+
+    def encode(self, value: tuple[Any, ...]) -> bytes:
+        if len(value) != len(self._parts):
+            raise BadInput(f"a key of {len(self._parts)} parts is needed, got {value!r}")
+        return self.prefix(value)
+
+    def decode(self, raw: bytes) -> tuple[Any, ...]:
+        return _whole(self.decode_part(raw, 0), raw)
+
+    encode_part = encode
+
+    def decode_part(self, raw: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+        values = []
+        for part in self._parts:
+            value, at = part.decode_part(raw, at)
+            values.append(value)
+        return tuple(values), at
+
+    def prefix(self, value: tuple[Any, ...]) -> bytes:
+        if len(value) > len(self._parts):
+            raise BadInput(f"a prefix of at most {len(self._parts)} parts is needed, got {value!r}")
+        return b"".join(part.encode_part(item) for part, item in zip(self._parts, value, strict=False))
+
+
+def _whole(decoded: tuple[T, int], raw: bytes) -> T:
+    value, after = decoded
+    if after != len(raw):
+        raise Corruption(f"a key or value has {len(raw) - after} bytes too many")
+    return value
+
+
+def _short() -> Corruption:
+    return Corruption("a key or value ends in the middle")
+
+
+u64: Codec[int] = _U64Codec()
+i64: Codec[int] = _I64Codec()
+raw: Codec[bytes] = _RawCodec()
+text: Codec[str] = _TextCodec()
+json: Codec[Any] = _JsonCodec()
+
+
+def tuple_of(*parts: Codec[Any]) -> Codec[tuple[Any, ...]]:
+    return TupleCodec(parts)
