@@ -21,6 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "enum", "set"})
+FRACTIONAL = frozenset({"time", "datetime", "timestamp"})
 FLOATS = frozenset({"float", "double", "real"})
 DECIMALS = frozenset({"decimal", "numeric"})
 CHARACTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"})
@@ -99,7 +100,7 @@ def _view(buffer: pa.Buffer | None, dtype: np.dtype[Any], first: int, count: int
 def _formatted(column: Column, values: pa.Array[Any], *, quote: bool) -> Text:
     base, rows, valid = column.base_type, len(values), valid_rows(values)
     offsets: Offsets = np.empty(rows + 1, np.int64)
-    fsp = fraction_digits(column)
+    fsp = fraction_digits(column) if base in FRACTIONAL else 0
     if base in INTEGERS or base == "year":
         out = np.empty(rows * text_kernels.INTEGER_WIDTH, np.uint8)
         text_kernels.integers(numbers(values), valid, quote, 4 if base == "year" else 0, offsets, out)

@@ -1,0 +1,94 @@
+"""Parquet: typed values, bytes that depend on the rows alone, refusals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.encode import FORMATS
+from penstock.encode.parquet import lake_schema
+from penstock.errors import BadInput, NotSupported
+from penstock.log.position import Seq
+from penstock.schema.model import Column, TableSchema
+from tests.encode.reference import KINDS, Change, batch_of, change_lists, lake_value
+
+PARQUET = FORMATS["parquet"]
+NAMES = list(KINDS)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@given(change_lists(NAMES))
+@settings(max_examples=40)
+def test_every_type_reads_back_typed(changes: list[Change]) -> None:
+    rows = PARQUET.rows(PARQUET.assemble([PARQUET.encode(batch_of(NAMES, changes))]))
+    assert rows.column_names == ["_op", "_commit_ts", "_seq", *NAMES]
+    assert rows["_op"].to_pylist() == [change.op for change in changes]
+    assert rows["_seq"].to_pylist() == [change.seq.to_bytes() for change in changes]
+    assert rows["_commit_ts"].to_pylist() == [
+        EPOCH + timedelta(milliseconds=change.commit_ts >> 18) for change in changes
+    ]
+    for name in NAMES:
+        expected = [lake_value(name, change.shown[name]) for change in changes]
+        assert rows[name].to_pylist() == expected, name
+
+
+@given(change_lists(NAMES, max_size=6), st.data())
+@settings(max_examples=30)
+def test_the_file_does_not_depend_on_how_its_rows_were_cut(changes: list[Change], data: st.DataObject) -> None:
+    batch = batch_of(NAMES, changes)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(changes)), max_size=3)))
+    bounds = [0, *cuts, len(changes)]
+    payloads = [PARQUET.encode(batch.slice(a, b)) for a, b in pairwise(bounds)]
+    assert bytes(PARQUET.assemble(payloads)) == bytes(PARQUET.assemble([PARQUET.encode(batch)]))
+
+
+def test_large_files_do_not_depend_on_cuts_either() -> None:
+    # More than one row group and more than one page a column, with a dictionary that overflows.
+    names = ["big", "varchar", "double", "enum"]
+    changes = [
+        Change("I", None, {"big": n * 7919, "varchar": f"{n:x}" * 3 if n % 3 else None, "double": n / 7, "enum": n % 6}, Seq(1, n, 0, 0), n << 18)
+        for n in range(140_000)
+    ]  # fmt: skip
+    batch = batch_of(names, changes)
+    whole = bytes(PARQUET.assemble([PARQUET.encode(batch)]))
+    for step in (1_000, 49_999, 131_072):
+        payloads = [PARQUET.encode(batch.slice(a, min(a + step, len(batch)))) for a in range(0, len(batch), step)]
+        assert bytes(PARQUET.assemble(payloads)) == whole
+    assert PARQUET.rows(whole)["big"].to_pylist() == [n * 7919 for n in range(140_000)]
+
+
+def test_no_batch_changes_the_types() -> None:
+    """Columns of nothing but nulls have the types of the table, so that files of one version are read together."""
+    nothing: dict[str, Any] = dict.fromkeys(NAMES)
+    rows = PARQUET.rows(
+        PARQUET.assemble([PARQUET.encode(batch_of(NAMES, [Change("I", None, nothing, Seq(1, 1, 1, 1), 1)]))])
+    )
+    expected = lake_schema(batch_of(NAMES, []).table)
+    assert rows.schema.types == expected.types
+    assert not any(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) for kind in rows.schema.types)
+
+
+def test_an_ordinal_outside_the_enum_is_refused() -> None:
+    batch = batch_of(["enum"], [])
+    broken = type(batch)(batch.table, *(getattr(batch_of(["usmall"], [Change("I", None, {"usmall": 9}, Seq(1, 1, 1, 1), 1)]), field) for field in ("op", "seq", "commit_ts", "before", "after")))  # fmt: skip
+    with pytest.raises(BadInput, match="an ordinal that enum"):
+        PARQUET.encode(broken)
+
+
+def test_payloads_of_two_versions_are_refused() -> None:
+    change = Change("I", None, {"int": 1, "big": 1}, Seq(1, 1, 1, 1), 1)
+    with pytest.raises(BadInput, match="different table versions"):
+        PARQUET.assemble([PARQUET.encode(batch_of(["int"], [change])), PARQUET.encode(batch_of(["big"], [change]))])
+    with pytest.raises(BadInput, match="at least one payload"):
+        PARQUET.assemble([])
+
+
+def test_columns_named_as_our_own_are_refused() -> None:
+    with pytest.raises(NotSupported, match="has a column _OP"):
+        lake_schema(TableSchema("d", "t", 1, (Column("_OP", "int"),)))
