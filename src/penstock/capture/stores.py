@@ -5,89 +5,66 @@
 | `source.position` | `SOURCE` | `SourcePosition`: where a restart reads on |
 | `source.open` | `SOURCE` | `OpenTransaction`; absent: the log ends with a whole transaction |
 | `schema.history` | (schema, table, n) | `TableSchema`; n grows by one for each change of that table |
+
+All versions of a table: `store.prefix((schema, table))`, in order.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.capture.position import OpenTransaction, SourcePosition
-from penstock.errors import Corruption
+from penstock.errors import BadInput
 from penstock.schema.model import TableSchema
-from penstock.state import StateDescriptor
+from penstock.state import StateDescriptor, codecs
 
 OPERATOR = "capture"
 SOURCE = "source"  # the only key of source.position and source.open: a log has one source
 
-_N = struct.Struct(">I")
+SchemaKey = tuple[Any, ...]  # (schema, table, n)
 
 
-class SchemaKey(NamedTuple):
-    """A table's n-th schema."""
-
-    schema: str
-    table: str
-    n: int
+class _Json(Protocol):
+    def to_json(self) -> str: ...
 
 
-class TextCodec:
-    def encode(self, value: str) -> bytes:
-        return value.encode()
-
-    def decode(self, raw: bytes) -> str:
-        return raw.decode()
+T = TypeVar("T", bound=_Json)
 
 
-class SchemaKeyCodec:
-    """`schema NUL table NUL n` with n big-endian: the versions of a table are neighbours, in order."""
+class _JsonObject(Generic[T]):
+    """A value that knows its own JSON."""
 
-    def encode(self, value: SchemaKey) -> bytes:
-        return self.prefix(value.schema, value.table) + _N.pack(value.n)
+    def __init__(self, name: str, from_json: Callable[[bytes], T]) -> None:
+        self.name = name
+        self._from_json = from_json
 
-    def decode(self, raw: bytes) -> SchemaKey:
-        schema, middle, rest = raw.partition(b"\0")
-        table, _, n = rest.partition(b"\0")
-        if not middle or len(n) != _N.size:
-            raise Corruption(f"{raw!r} is not a key of schema.history")
-        return SchemaKey(schema.decode(), table.decode(), _N.unpack(n)[0])
-
-    @staticmethod
-    def prefix(schema: str, table: str) -> bytes:
-        """What the keys of all versions of a table start with."""
-        return f"{schema}\0{table}\0".encode()
-
-
-class PositionCodec:
-    def encode(self, value: SourcePosition) -> bytes:
+    def encode(self, value: T) -> bytes:
         return value.to_json().encode()
 
-    def decode(self, raw: bytes) -> SourcePosition:
-        return SourcePosition.from_json(raw)
+    def decode(self, raw: bytes) -> T:
+        return self._from_json(raw)
 
+    def encode_part(self, value: T) -> bytes:
+        return codecs.raw.encode_part(self.encode(value))
 
-class OpenTransactionCodec:
-    def encode(self, value: OpenTransaction) -> bytes:
-        return value.to_json().encode()
+    def decode_part(self, raw: bytes, at: int) -> tuple[T, int]:
+        value, after = codecs.raw.decode_part(raw, at)
+        return self.decode(value), after
 
-    def decode(self, raw: bytes) -> OpenTransaction:
-        return OpenTransaction.from_json(raw)
-
-
-class TableSchemaCodec:
-    def encode(self, value: TableSchema) -> bytes:
-        return value.to_json().encode()
-
-    def decode(self, raw: bytes) -> TableSchema:
-        return TableSchema.from_json(raw)
+    def prefix(self, value: T) -> bytes:
+        raise BadInput(f"{self.name} is a value, not a key: it has no prefix")
 
 
 SOURCE_POSITION: StateDescriptor[str, SourcePosition] = StateDescriptor(
-    "source.position", OPERATOR, TextCodec(), PositionCodec()
+    "source.position", OPERATOR, codecs.text, _JsonObject("source-position", SourcePosition.from_json)
 )
 SOURCE_OPEN: StateDescriptor[str, OpenTransaction] = StateDescriptor(
-    "source.open", OPERATOR, TextCodec(), OpenTransactionCodec()
+    "source.open", OPERATOR, codecs.text, _JsonObject("open-transaction", OpenTransaction.from_json)
 )
 SCHEMA_HISTORY: StateDescriptor[SchemaKey, TableSchema] = StateDescriptor(
-    "schema.history", OPERATOR, SchemaKeyCodec(), TableSchemaCodec()
+    "schema.history",
+    OPERATOR,
+    codecs.tuple_of(codecs.text, codecs.text, codecs.u64),
+    _JsonObject("table-schema", TableSchema.from_json),
 )

@@ -10,10 +10,14 @@ import pyarrow as pa
 from penstock.capture.demo import shop
 from penstock.capture.demo.plan import Ids, Plan
 from penstock.capture.demo.rows import arrow_array
+from penstock.capture.settings import DemoSource
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TableTruth:
+    """One table: its final rows, sorted by key, in physical forms; and how many changes led there."""
+
+    rows: pa.Table
     inserts: int
     updates: int
     deletes: int
@@ -23,19 +27,12 @@ class Counts:
         return self.inserts + self.updates + self.deletes
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """By table name (`shop.orders`): the final rows, sorted by key, in physical forms; and the counts of changes."""
-
-    tables: dict[str, pa.Table]
-    counts: dict[str, Counts]
-
-    @property
-    def changes(self) -> int:
-        return sum(counts.changes for counts in self.counts.values())
+def demo_truth(settings: DemoSource) -> dict[str, TableTruth]:
+    """By table name (`shop.orders`): what a whole run of this demo leaves."""
+    return truth(settings.seed, settings.changes)
 
 
-def truth(seed: int, changes: int, *, chunks: int | None = None) -> Truth:
+def truth(seed: int, changes: int, *, chunks: int | None = None) -> dict[str, TableTruth]:
     """The shop after the first `chunks` files of the demo stream; after all of them by default."""
     plan = Plan(seed, changes)
     last = (plan.chunks if chunks is None else chunks) - 1
@@ -52,25 +49,27 @@ def truth(seed: int, changes: int, *, chunks: int | None = None) -> Truth:
     items = plan.items(orders)
     kept_orders, kept_stage = orders[~order_deleted], stage[~order_deleted]
     item_orders, lines, _ = shop.item_keys(plan, kept_orders)
-    altered = last >= plan.alter_chunk
-    kept_customers = customers[~customer_deleted]
     product_stage = plan.product_stage(products, last)
-    return Truth(
-        {
-            "shop.customers": _table(
-                plan, shop.CUSTOMERS, kept_customers, customer_updated[~customer_deleted].astype(np.int64)
-            ),
-            "shop.products": _table(plan, shop.PRODUCTS, products, product_stage),
-            "shop.orders": _table(plan, shop.ORDERS_NOTED if altered else shop.ORDERS, kept_orders, kept_stage),
-            "shop.order_items": _table(plan, shop.ORDER_ITEMS, item_orders, lines),
-        },
-        {
-            "shop.customers": Counts(len(customers), int(customer_updated.sum()), int(customer_deleted.sum())),
-            "shop.products": Counts(len(products), int(product_stage.sum()), 0),
-            "shop.orders": Counts(len(orders), int(early.sum() + (age >= 1).sum()), int(order_deleted.sum())),
-            "shop.order_items": Counts(int(items.sum()), 0, int(items[order_deleted].sum())),
-        },
-    )
+    customer_stage = customer_updated[~customer_deleted].astype(np.int64)
+    order_updates = int(early.sum() + (age >= 1).sum())
+    orders_table = shop.ORDERS_NOTED if last >= plan.alter_chunk else shop.ORDERS
+    return {
+        "shop.customers": TableTruth(
+            _table(plan, shop.CUSTOMERS, customers[~customer_deleted], customer_stage),
+            len(customers),
+            int(customer_updated.sum()),
+            int(customer_deleted.sum()),
+        ),
+        "shop.products": TableTruth(
+            _table(plan, shop.PRODUCTS, products, product_stage), len(products), int(product_stage.sum()), 0
+        ),
+        "shop.orders": TableTruth(
+            _table(plan, orders_table, kept_orders, kept_stage), len(orders), order_updates, int(order_deleted.sum())
+        ),
+        "shop.order_items": TableTruth(
+            _table(plan, shop.ORDER_ITEMS, item_orders, lines), int(items.sum()), 0, int(items[order_deleted].sum())
+        ),
+    }
 
 
 def _table(plan: Plan, table: shop.Table, ids: Ids, stage: Ids) -> pa.Table:
