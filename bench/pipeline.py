@@ -26,7 +26,7 @@ import yaml
 
 from bench import workload
 from bench.result import Result
-from tools.components import CACHE, REPOSITORY
+from tools.components import CACHE, REPOSITORY, MissingComponent
 from tools.components.mariadb import MariaDbServer
 
 DEMO_ROWS = int(os.environ.get("BENCH_DEMO_ROWS", "1000000"))
@@ -132,6 +132,12 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
 
 def debezium(directory: Path, server: MariaDbServer) -> Run:
     """The peer, over the same binlog from its start."""
+    if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
+        raise MissingComponent(
+            "the Debezium engine needs Java 17 or newer (Debian: apt-get install default-jre-headless)"
+        )
+    if not _PEER_PYTHON.exists():
+        raise MissingComponent("the peers are not installed: start the benchmark with `make bench`")
     directory.mkdir(parents=True)
     settings = {
         **server.address(), "directory": str(directory), "table": f"{workload.DATABASE}.{workload.TABLE}",

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from bench import calibration
 from bench.result import Result
+from tools.components import MissingComponent
 
 GROUPS = ("pipeline",)
 RESULTS = Path(__file__).with_name("results.json")
@@ -66,4 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except MissingComponent as error:
+        sys.exit(str(error))
