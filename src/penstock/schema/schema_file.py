@@ -1,0 +1,112 @@
+"""Schema files of the storage protocol: the JSON of a table version and its name, as TiCDC writes and checks them.
+
+The checksum is the CRC-32 of the definition without query, type and version, its columns sorted by name: so a DDL that
+is undone later gives the same checksum. JSON as Go's encoder prints it, four spaces deep, `<`, `>` and `&` escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+from penstock.schema.model import Column, TableSchema
+
+_FORMAT_VERSION = 1
+_DEFAULT_PRECISION = {
+    "tinyint": 4,
+    "smallint": 6,
+    "mediumint": 9,
+    "int": 11,
+    "bigint": 20,
+    "float": 12,
+    "double": 22,
+    "bit": 1,
+    "year": 4,
+    "char": 1,
+    "binary": 1,
+    "varchar": 5,
+    "varbinary": 5,
+    "tinytext": 255,
+    "tinyblob": 255,
+    "text": 65_535,
+    "blob": 65_535,
+    "mediumtext": 16_777_215,
+    "mediumblob": 16_777_215,
+    "longtext": 4_294_967_295,
+    "longblob": 4_294_967_295,
+}
+
+
+def schema_file(table: TableSchema) -> tuple[str, bytes]:
+    """Name and content of the schema file of a table version, or of a database (empty table name)."""
+    return f"schema_{table.version}_{schema_checksum(table):010d}.json", schema_json(table)
+
+
+def schema_json(table: TableSchema) -> bytes:
+    """The file's content. A database has `null` for its columns, as in Go."""
+    columns = [_column(column) for column in table.columns]
+    return _go_json(
+        {
+            "Table": table.table,
+            "Schema": table.schema,
+            "Version": _FORMAT_VERSION,
+            "TableVersion": table.version,
+            "Query": table.query,
+            "Type": int(table.ddl_type),
+            "TableColumns": columns or None,
+            "TableColumnsTotal": len(columns),
+        }
+    )
+
+
+def schema_checksum(table: TableSchema) -> int:
+    """What the consumer recomputes and compares with the file's name."""
+    columns = [_column(column) for column in sorted(table.columns, key=lambda column: column.name.encode())]
+    return zlib.crc32(
+        _go_json(
+            {
+                "Table": table.table,
+                "Schema": table.schema,
+                "Version": 0,
+                "TableColumns": columns,
+                "TableColumnsTotal": len(columns),
+            }
+        )
+    )
+
+
+def _column(column: Column) -> dict[str, Any]:
+    base = column.base_type
+    arguments = column.arguments
+    value: dict[str, Any] = {
+        "ColumnName": column.name,
+        "ColumnType": base.upper() + (" UNSIGNED" if column.unsigned else ""),
+    }
+    if column.default is not None:
+        value["ColumnDefault"] = column.default
+    if base == "decimal":
+        precision, scale = (*arguments, 10, 0)[:2] if not arguments else (*arguments, 0)[:2]
+        value["ColumnPrecision"], value["ColumnScale"] = str(precision), str(scale)
+    elif base in ("timestamp", "datetime", "time"):
+        if arguments and arguments[0]:
+            value["ColumnScale"] = str(arguments[0])
+    elif base in _DEFAULT_PRECISION:
+        value["ColumnPrecision"] = str(arguments[0] if arguments else _DEFAULT_PRECISION[base])
+        if base in ("float", "double") and len(arguments) > 1 and arguments[1]:
+            value["ColumnScale"] = str(arguments[1])
+    if not column.nullable:
+        value["ColumnNullable"] = "false"
+    if column.primary_key:
+        value["ColumnIsPk"] = "true"
+    if column.elements:
+        value["ColumnElems"] = list(column.elements)
+    return value
+
+
+_GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+def _go_json(value: dict[str, Any]) -> bytes:
+    """None of the escaped characters can stand outside a string, so they are replaced in the text."""
+    return json.dumps(value, indent=4, ensure_ascii=False).translate(_GO_ESCAPES).encode("utf-8", "surrogatepass")
