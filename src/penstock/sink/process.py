@@ -1,7 +1,7 @@
 """`python -m penstock.sink`: the delivery process.
 
 Standard input: one JSON document (`DeliverySettings`), then it stays open; when it closes, delivery drains and ends, as it
-does on SIGTERM. Standard output: one line, `{"event": "ready", …}` or `{"event": "failed", "kind", "message", "hint"}`.
+does on SIGTERM. Standard output: one line, `{"event": "ready", …}` or `{"event": "error", "kind", "message", "hint"}`.
 When the parent dies delivery ends at once, without draining: the keeper died with it, and the log has everything.
 """
 
@@ -29,7 +29,7 @@ from penstock.wire import socket_path
 EXIT_OK = 0
 EXIT_CONFIGURATION = 2
 EXIT_SINK = 4
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PARENT_DIED = signal.SIGUSR2
 
 
@@ -49,15 +49,22 @@ def read_document(stream: TextIO) -> dict[str, Any]:
 
 
 def end_with_parent() -> None:
-    """The kernel tells when the thread that started us ends; only where the whole parent is gone we end, at once."""
+    """The kernel tells when the thread that started us ends; only where the whole parent is gone we end, at once.
+
+    A parent that asked the kernel for something else before it became us knows better.
+    """
     parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    asked = ctypes.c_int(0)
+    if libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(asked), 0, 0, 0) == 0 and asked.value:
+        return
 
     def parent_died(_signal: int, _frame: object) -> None:
         if os.getppid() != parent:
             os._exit(EXIT_SINK)
 
     signal.signal(_PARENT_DIED, parent_died)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
     parent_died(0, None)  # it may have died before prctl
 
 
@@ -111,18 +118,18 @@ def main(serve: Callable[[DeliverySettings], DeliveryServer] = open_server) -> i
         settings = parse_settings(read_document(sys.stdin))
         server = serve(settings)
     except PenstockError as error:
-        _say(event="failed", kind=type(error).__name__, message=error.message, hint=error.hint)
+        _say(event="error", kind=type(error).__name__, message=error.message, hint=error.hint)
         return EXIT_CONFIGURATION if isinstance(error, BadInput) else EXIT_SINK
     _say(event="ready", incarnation=server.incarnation, socket=str(server.path), pid=os.getpid())
-    threading.Thread(target=_wait_for_end, args=(sys.stdin, stop), name="stdin", daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=(sys.stdin.fileno(), stop), name="stdin", daemon=True).start()
     stop.wait()
     drained = server.close(settings.drain_seconds)
     _say(event="stopped", drained=drained)
     return EXIT_OK
 
 
-def _wait_for_end(stream: TextIO, stop: threading.Event) -> None:
-    while stream.readline():
+def _wait_for_end(descriptor: int, stop: threading.Event) -> None:
+    while os.read(descriptor, 4096):  # past the buffered stream, whose lock would disturb the end of the interpreter
         pass
     stop.set()
 
