@@ -12,7 +12,6 @@ configuration, 3 source, 4 sink, 75 try again (the JVM died). The JVM and the Py
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -22,19 +21,19 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from penstock.errors import BadInput, PenstockError, Terminal
+from penstock.sink.process import end_with_parent, read_document
 from penstock.spark import fault
 from penstock.spark.fault import EXIT_RETRY, Fault
 from penstock.spark.job import Job
 from penstock.spark.session import scratch_directory, start_session
 from penstock.wire import socket_path
 
-_PR_SET_PDEATHSIG = 1
 _STOP_SECONDS_MAX = 20.0
 _CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min")
 
 
 def main() -> int:
-    die_with_parent()
+    end_with_parent()
     output = _own_output()
     lock = threading.Lock()
 
@@ -44,7 +43,7 @@ def main() -> int:
             output.flush()
 
     try:
-        settings = _settings(sys.stdin.readline())
+        settings = _checked(read_document(sys.stdin))
         code = run_driver(settings, emit)
     except PenstockError as error:
         _tell(emit, error)
@@ -120,24 +119,14 @@ def job_of(state_dir: Path, name: str, value: dict[str, Any], parallelism: int) 
     )
 
 
-def die_with_parent() -> None:
-    """The kernel ends this process when its parent is gone, however that happened (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _settings(line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise BadInput(f"the settings on standard input are not JSON: {error}") from error
-    if not isinstance(value, dict) or "state_dir" not in value or not value.get("changefeeds"):
+def _checked(value: dict[str, Any]) -> dict[str, Any]:
+    if "state_dir" not in value or not value.get("changefeeds"):
         raise BadInput("the settings on standard input name no state_dir or no changefeeds")
     return value
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:
-    while sys.stdin.readline():
+    while os.read(sys.stdin.fileno(), 4096):  # past the buffered stream: its lock would disturb the end
         pass
     stop.set()
 

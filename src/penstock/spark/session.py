@@ -76,7 +76,7 @@ def scratch_directory(state_dir: Path) -> Path:
 
 
 def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All settings of the session: ours, then the user's `spark.*` keys on top."""
+    """All settings of the session: ours, then the user's on top (`spark.` may be left out of their keys)."""
     scratch = scratch_directory(state_dir)
     settings = dict(_OURS)
     settings["spark.master"] = MASTER
@@ -84,9 +84,7 @@ def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> d
     settings["spark.local.dir"] = str(scratch / "local")
     settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
     for key, value in (own or {}).items():
-        if not key.startswith("spark."):
-            raise BadInput(f"{key!r} is not a Spark setting", hint="keys under `spark:` start with `spark.`")
-        settings[key] = str(value)
+        settings[key if key.startswith("spark.") else f"spark.{key}"] = str(value)
     java = [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / 'log4j2.properties'}"]
     java += [f"-Djava.io.tmpdir={scratch / 'tmp'}", f"-Dderby.system.home={scratch / 'tmp'}"]
     if users := settings.get("spark.driver.extraJavaOptions"):

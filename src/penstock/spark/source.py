@@ -7,7 +7,6 @@ The source yields one manifest row per range (task.py); the rows themselves neve
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import NotSupported, PenstockError
 from penstock.log.position import Position
-from penstock.schema.model import TableSchema
+from penstock.schema.view import SchemaView
 from penstock.spark.fault import Fault
 from penstock.spark.feed import LogFeed
 from penstock.spark.job import Job
 from penstock.spark.manifest import Manifest, freeze_once
-from penstock.spark.plan import PlannedRange, Planner, SchemaAt
+from penstock.spark.plan import PlannedRange, Planner
 from penstock.wire import Client
 
 _GENERATION = 0  # replays of single dispatchers come with recovery
@@ -41,16 +40,16 @@ class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
     schemas: bytes
 
     @classmethod
-    def of(cls, planned: PlannedRange, job: Job) -> Range:
-        wanted = [s for s in planned.schemas if job.wants(s.table.schema, s.table.table)]
-        text = json.dumps([[str(s.position), s.table.to_json()] for s in wanted])
-        return cls(str(planned.start), str(planned.end), zlib.compress(text.encode(), 1))
+    def of(cls, planned: PlannedRange) -> Range:
+        view = SchemaView()
+        for position, table in planned.schemas:
+            view.add(position, table)
+        return cls(str(planned.start), str(planned.end), zlib.compress(view.to_json().encode(), 1))
 
 
 @lru_cache(maxsize=8)
-def unpack_schemas(packed: bytes) -> tuple[SchemaAt, ...]:
-    value = json.loads(zlib.decompress(packed))
-    return tuple(SchemaAt(Position.parse(at), TableSchema.from_json(table)) for at, table in value)
+def unpack_schemas(packed: bytes) -> SchemaView:
+    return SchemaView.from_json(zlib.decompress(packed))
 
 
 class PenstockSource(DataSource):  # type: ignore[misc]
@@ -108,7 +107,7 @@ class PenstockStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             ranges = self._plan().ranges(Position.parse(start["position"]), Position.parse(end["position"]))
         except PenstockError as error:
             raise Fault(error, "source") from error
-        return [Range.of(planned, self._job) for planned in ranges]
+        return [Range.of(planned) for planned in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         from penstock.spark.task import run_range  # numba and the encoders: only in the workers

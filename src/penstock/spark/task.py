@@ -10,25 +10,25 @@ rebuilt at any moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from penstock.capture.changes import SchemaView, decode_entries
+from penstock.capture.changes import decode_entries
 from penstock.capture.entry import Kind, Part, parse_entry
 from penstock.encode import FORMATS
 from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
+from penstock.schema.view import SchemaView
 from penstock.sink.dispatcher import dispatcher_id
 from penstock.sink.storage.layout import date_of
 from penstock.spark.cut import PAYLOAD_BYTES, payloads
 from penstock.spark.fault import Fault, Where, to_text
 from penstock.spark.job import Job
 from penstock.spark.manifest import Manifest, freeze_once
-from penstock.spark.plan import SchemaAt
 from penstock.wire import Client
 
 DECODE_BYTES = 32 << 20  # of entries decoded at once: bounds a task's memory, and gives payloads of a good size
@@ -40,7 +40,7 @@ _clients: dict[str, Client] = {}
 _row_bytes: dict[tuple[str, str, str], float] = {}  # (format, schema, table): learnt from the payloads before
 
 
-def run_range(job: Job, start: Position, end: Position, schemas: Iterable[SchemaAt], attempt: int) -> Manifest:
+def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, attempt: int) -> Manifest:
     """Stages the rows of a range that come after progress. Never raises a `PenstockError`: it is in the manifest."""
     freeze_once()
     manifest = Manifest(start, end, attempt)
@@ -67,12 +67,10 @@ def forget_connections() -> None:
 
 
 def _changes(
-    job: Job, start: Position, end: Position, schemas: Iterable[SchemaAt], manifest: Manifest
+    job: Job, start: Position, end: Position, schemas: SchemaView, manifest: Manifest
 ) -> Iterator[ChangeBatch | SchemaChange]:
-    view = SchemaView(schemas)
-    decoded = _groups(job, start, end, manifest)
-    for group in decoded:
-        changes = iter(decode_entries(group, view))
+    for group in _groups(job, start, end, manifest):
+        changes = iter(decode_entries(group, schemas))
         while True:
             with manifest.timed("decode"):
                 change = next(changes, None)

@@ -1,0 +1,161 @@
+"""The whole way in one process: a real log from the demo source, a real keeper and control.sock, a real delivery."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.capture.changes import decode_entries
+from penstock.changefeed.control_server import ControlServer, control_path
+from penstock.changefeed.delivery_client import DeliveryClient
+from penstock.changefeed.keeper import Keeper
+from penstock.changefeed.maintainer import Maintainer
+from penstock.changefeed.status import RunStatus
+from penstock.encode import FORMATS
+from penstock.log import LogReader
+from penstock.log.position import Seq
+from penstock.schema.changes import ChangeBatch
+from penstock.schema.view import SchemaView
+from penstock.sink.delivery import DeliveryServer
+from penstock.sink.process import open_server
+from penstock.sink.settings import DeliverySettings
+from penstock.spark.feed import LogFeed
+from penstock.spark.process import job_of
+from penstock.spark.query import ChangefeedQuery
+
+FEED = "raw"
+
+
+def _no_status() -> RunStatus:
+    raise NotImplementedError
+
+
+class Rig:
+    def __init__(self, directory: Path, *, changes: int, fmt: str = "canal-json", **delivery: Any) -> None:
+        self.state_dir = directory / "state"
+        self.sink = directory / "sink"
+        self.format = FORMATS[fmt]
+        (self.state_dir / "run").mkdir(parents=True)
+        self.changefeed: dict[str, Any] = {
+            "url": f"file://{self.sink}",
+            "format": fmt,
+            "flush": {"size": "1MiB", "every": "200ms"},
+        }
+        self.capture(changes)
+        self.reader = LogReader.open(self.state_dir / "log")
+        self.keeper = Keeper.open(self.state_dir, FEED, self.reader)
+        self.control = ControlServer(control_path(self.state_dir), [FEED], _no_status)
+        self.control.attach(Maintainer(self.keeper, DeliveryClient(self.state_dir).begin_run))
+        self._delivery_settings = delivery
+        self.delivery: DeliveryServer | None = None
+        self.start_delivery()
+        self.events: list[dict[str, Any]] = []
+        self.stop = threading.Event()
+        self.failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self.query: ChangefeedQuery | None = None
+
+    def capture(self, changes: int) -> None:
+        """Fills the log with the demo shop's binlog."""
+        settings = {
+            "state_dir": str(self.state_dir),
+            "source": {"type": "demo", "changes": changes},
+            "until": "now",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.capture"],
+            input=json.dumps(settings) + "\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start_delivery(self) -> None:
+        value = {"state_dir": self.state_dir, "changefeeds": {FEED: self.changefeed}, **self._delivery_settings}
+        self.delivery = open_server(DeliverySettings.model_validate(value))
+
+    def stop_delivery(self) -> None:
+        if self.delivery is not None:
+            self.delivery.close()
+            self.delivery = None
+
+    def start(self, session: Any, **changefeed: Any) -> None:
+        job = job_of(self.state_dir, FEED, {**self.changefeed, **changefeed}, 2)
+        self.query = ChangefeedQuery(
+            session,
+            job,
+            control=control_path(self.state_dir),
+            scratch=self.state_dir / "run" / "spark",
+            emit=self.events.append,
+            stop=self.stop,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        assert self.query is not None
+        try:
+            self.query.run()
+        except BaseException as error:
+            self.failure = error
+
+    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 40.0) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert self.failure is None, f"waiting for {what}: {self.failure}"
+            assert time.monotonic() < end, f"no {what} in {seconds} s: {self.events[-3:]}"
+            time.sleep(0.02)
+
+    def wait_delivered(self, seconds: float = 40.0) -> None:
+        """Everything in the log is at the sink and acked."""
+        end = self.reader.end()
+        self.wait_until("delivery", lambda: self.keeper.reached(end), seconds)
+
+    def close(self) -> None:
+        self.stop.set()
+        if self._thread is not None:
+            self._thread.join(30)
+        self.stop_delivery()
+        self.control.close()
+        self.keeper.close()
+        self.reader.close()
+
+    def expected(self) -> dict[str, list[Seq]]:
+        """Every row of the log, per table, decoded without Spark."""
+        view = schemas_of(self.state_dir / "log")
+        entries = [e for e in self.reader.read(self.reader.first, self.reader.end()) if len(e.data)]
+        rows: dict[str, list[Seq]] = {}
+        for change in decode_entries(entries, view):
+            if isinstance(change, ChangeBatch):
+                rows.setdefault(change.table.name, []).extend(Seq.from_bytes(s.tobytes()) for s in change.seq)
+        return rows
+
+    def delivered(self) -> dict[str, list[Seq]]:
+        """Every row in the sink's files, per table, in the order of the files."""
+        rows: dict[str, list[Seq]] = {}
+        for path in sorted(self.sink.rglob(f"CDC*{self.format.extension}")):
+            schema, table = path.relative_to(self.sink).parts[:2]
+            seqs = self.format.rows(path.read_bytes()).column("_seq").to_pylist()
+            rows.setdefault(f"{schema}.{table}", []).extend(Seq.from_bytes(s) for s in seqs)
+        return rows
+
+
+def schemas_of(directory: Path) -> SchemaView:
+    """Every schema in the log, each from its own position on."""
+    feed, view = LogFeed.open(directory), SchemaView()
+    while frames := feed.more():
+        for frame in frames:
+            for table in frame.schemas:
+                view.add(frame.position, table)
+    return view
+
+
+__all__ = ["FEED", "Rig", "schemas_of"]

@@ -1,0 +1,126 @@
+"""Real Spark over a real log, with real delivery and keeper. One session for all: a JVM takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark.session import start_session
+from tests.spark.failing import FailingSource
+from tests.spark.rig import FEED, Rig
+
+pytestmark = pytest.mark.spark
+CHANGES = 3000
+MakeRig = Callable[..., Rig]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    root = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))  # for the workers
+    session = start_session(tmp_path_factory.mktemp("spark"), {"master": "local[2,3]"})
+    session.dataSource.register(FailingSource)  # the same, but for a test's wish
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+    made: list[Rig] = []
+
+    def make(**arguments: Any) -> Rig:
+        made.append(Rig(tmp_path, **{"changes": CHANGES, **arguments}))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
+
+
+@pytest.mark.parametrize("fmt", ["canal-json", "parquet"])
+def test_every_row_reaches_the_sink_once_and_in_order(session: Any, make_rig: MakeRig, fmt: str) -> None:
+    rig = make_rig(fmt=fmt)
+    rig.start(session, range_bytes_min=1 << 14, batch_bytes_max=1 << 18)
+    rig.wait_delivered()
+    assert rig.delivered() == rig.expected()
+    assert rig.query is not None
+    assert rig.query.counters.rows == sum(len(rows) for rows in rig.expected().values())
+    assert {"decode", "encode", "stage", "publish"} <= set(rig.query.counters.stage_seconds)
+
+
+def test_filters_leave_tables_out(session: Any, make_rig: MakeRig) -> None:
+    rig = make_rig()
+    names = sorted(rig.expected())
+    rig.start(session, only=[names[0], names[1]], source_exclude=[names[1]])
+    rig.wait_delivered()
+    assert sorted(rig.delivered()) == names[:1]
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_task_that_fails_after_staging_is_repeated_and_nothing_doubles(
+    session: Any, make_rig: MakeRig, how: str
+) -> None:
+    rig = make_rig()
+    (rig.state_dir / f"fail-{how}").touch()
+    rig.start(session, range_bytes_min=1 << 14)
+    rig.wait_delivered()
+    assert (rig.state_dir / f"fail-{how}.done").exists()
+    assert rig.delivered() == rig.expected()
+    assert rig.query is not None
+    assert rig.query.counters.runs == 1, "Spark repeats the task, the run goes on"
+
+
+def test_a_task_that_fails_again_and_again_is_told_and_not_repeated_for_ever(session: Any, make_rig: MakeRig) -> None:
+    rig = make_rig()
+    (rig.state_dir / "fail-raise-always").touch()
+    rig.start(session)
+    with pytest.raises(AssertionError, match="RuntimeError: a test wanted this task to fail"):
+        rig.wait_delivered()
+
+
+def test_while_delivery_is_suppressed_no_batch_comes(session: Any, make_rig: MakeRig) -> None:
+    rig = make_rig(spool_high_bytes=1, spool_low_bytes=0)
+    rig.changefeed["flush"] = {"size": "64MiB", "every": "1h"}
+    rig.stop_delivery()
+    rig.start_delivery()
+    rig.start(session, batch_bytes_max=1 << 14)
+    rig.wait_until("the first batch", lambda: rig.query is not None and rig.query.counters.batches == 1)
+    assert rig.query is not None
+    rig.stop.wait(1.0)
+    assert rig.query.counters.batches == 1, "the spool is over its limit"
+    DeliveryFlush(rig).start()
+    rig.wait_until("the second batch", lambda: rig.query is not None and rig.query.counters.batches >= 2)
+
+
+def test_a_new_delivery_gets_a_new_run_and_nothing_is_lost_or_doubled(session: Any, make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.changefeed["flush"] = {"size": "64MiB", "every": "1h"}
+    rig.stop_delivery()
+    rig.start_delivery()
+    rig.start(session, batch_bytes_max=1 << 16)
+    rig.wait_until("a batch", lambda: rig.query is not None and rig.query.counters.batches >= 1)
+    rig.stop_delivery()
+    rig.changefeed["flush"] = {"size": "1MiB", "every": "200ms"}
+    rig.start_delivery()
+    rig.wait_delivered()
+    assert rig.delivered() == rig.expected()
+    assert rig.query is not None
+    assert rig.query.counters.runs >= 2
+
+
+def test_batch_reads_are_refused_by_name(session: Any) -> None:
+    with pytest.raises(Exception, match="not in this version yet"):
+        session.read.format("penstock").load().collect()
+
+
+class DeliveryFlush:
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+
+    def start(self) -> None:
+        assert self._rig.delivery is not None
+        self._rig.delivery.feed({"changefeed": FEED}).flush(20.0)
