@@ -35,6 +35,7 @@ class ControlServer:
         self._status = status
         self._maintainers: dict[str, Maintainer] = {}
         self._attached = threading.Condition()
+        self._ending = False
         self._server = Server(
             path,
             {
@@ -54,7 +55,14 @@ class ControlServer:
             self._maintainers[maintainer.keeper.name] = maintainer
             self._attached.notify_all()
 
+    def end(self) -> None:
+        """The run is about to end: nobody waits for a log any more."""
+        with self._attached:
+            self._ending = True
+            self._attached.notify_all()
+
     def close(self) -> None:
+        self.end()
         self._server.close()
 
     def _of(self, arguments: Arguments) -> Maintainer:
@@ -62,7 +70,8 @@ class ControlServer:
         if name not in self._names:
             raise BadInput(f"there is no changefeed {name!r} in this run", hint=f"there are: {sorted(self._names)}")
         with self._attached:
-            if not self._attached.wait_for(lambda: name in self._maintainers, OPENING_SECONDS_MAX):
+            self._attached.wait_for(lambda: name in self._maintainers or self._ending, OPENING_SECONDS_MAX)
+            if name not in self._maintainers:
                 raise Unavailable(f"{name}: the log is not there yet", hint="capture makes it once the source answers")
             return self._maintainers[name]
 

@@ -6,12 +6,12 @@ version. Seqs stand as text.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import BadInput, Corruption
 from penstock.log.position import Seq
+from penstock.state import StateDescriptor, codecs
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +83,33 @@ class DispatcherFacts:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> DispatcherFacts:
-        progress, intent = value.get("progress"), value.get("intent")
-        return cls(
-            epoch=int(value["epoch"]),
-            schema=value["schema"],
-            table=value["table"],
-            progress=Seq.parse(progress) if progress else None,
-            progress_commit_ts=int(value.get("progress_commit_ts", 0)),
-            last_path=value.get("last_path"),
-            intent=Intent.from_json(intent) if intent else None,
-            rows=int(value.get("rows", 0)),
-            files=int(value.get("files", 0)),
-            bytes=int(value.get("bytes", 0)),
-            last_write_ms=int(value.get("last_write_ms", 0)),
-        )
-
-    def to_bytes(self) -> bytes:
-        return json.dumps(self.to_json(), separators=(",", ":")).encode()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> DispatcherFacts:
+        """Raises `Corruption` where it is not what `to_json` made."""
         try:
-            return cls.from_json(json.loads(raw))
-        except (ValueError, KeyError, TypeError) as error:
-            raise Corruption(f"the facts of a dispatcher cannot be read: {error!r}: {bytes(raw[:200])!r}") from error
+            progress, intent = value.get("progress"), value.get("intent")
+            return cls(
+                epoch=int(value["epoch"]),
+                schema=value["schema"],
+                table=value["table"],
+                progress=Seq.parse(progress) if progress else None,
+                progress_commit_ts=int(value.get("progress_commit_ts", 0)),
+                last_path=value.get("last_path"),
+                intent=Intent.from_json(intent) if intent else None,
+                rows=int(value.get("rows", 0)),
+                files=int(value.get("files", 0)),
+                bytes=int(value.get("bytes", 0)),
+                last_write_ms=int(value.get("last_write_ms", 0)),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corruption(f"the facts of a dispatcher cannot be read: {error!r}: {value!r}") from error
+
+
+DISPATCHERS: StateDescriptor[str, dict[str, Any]] = StateDescriptor(
+    "progress.dispatchers", "keeper", codecs.text, codecs.json
+)
+"""Dispatcher id → `DispatcherFacts.to_json()`."""
+
+CHECKPOINT: StateDescriptor[str, int] = StateDescriptor("progress.checkpoint", "keeper", codecs.text, codecs.u64)
+CHECKPOINT_KEY = "checkpoint"
 
 
 def parse_seq(text: object, what: str) -> Seq:

@@ -23,51 +23,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.changefeed.facts import DispatcherFacts, Intent
+from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, DispatcherFacts, Intent
 from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal
 from penstock.files import REAL_FILES, Files
 from penstock.log import Cursor, LogReader, RecordLog
 from penstock.log.position import Position, Seq
-from penstock.state import BucketState, Change, StateDescriptor
-
-OPERATOR = "keeper"
-CHECKPOINT_KEY = "checkpoint"
+from penstock.state import BucketState, Change
 
 
 class _Durable(Protocol):
     def result(self, timeout: float | None = None) -> Any: ...
-
-
-class _TextCodec:
-    def encode(self, value: str) -> bytes:
-        return value.encode()
-
-    def decode(self, raw: bytes) -> str:
-        return bytes(raw).decode()
-
-
-class _FactsCodec:
-    def encode(self, value: DispatcherFacts) -> bytes:
-        return value.to_bytes()
-
-    def decode(self, raw: bytes) -> DispatcherFacts:
-        return DispatcherFacts.from_bytes(bytes(raw))
-
-
-class _U64Codec:
-    def encode(self, value: int) -> bytes:
-        return value.to_bytes(8, "big")
-
-    def decode(self, raw: bytes) -> int:
-        return int.from_bytes(raw, "big")
-
-
-DISPATCHERS: StateDescriptor[str, DispatcherFacts] = StateDescriptor(
-    "progress.dispatchers", OPERATOR, _TextCodec(), _FactsCodec()
-)
-CHECKPOINT: StateDescriptor[str, int] = StateDescriptor("progress.checkpoint", OPERATOR, _TextCodec(), _U64Codec())
 
 
 class Keeper:
@@ -92,7 +59,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._dispatchers = state.store(DISPATCHERS)
         self._checkpoints = state.store(CHECKPOINT)
-        self._facts: dict[str, DispatcherFacts] = dict(self._dispatchers.items())
+        self._facts = {key: DispatcherFacts.from_json(value) for key, value in self._dispatchers.items()}
         self._checkpoint = self._checkpoints.get(CHECKPOINT_KEY) or 0  # as of the newest frame
         self._durable_checkpoint = self._checkpoint
         self._ranges = PublishedRanges()
@@ -108,7 +75,7 @@ class Keeper:
         """Opens or makes the changefeed's cursor (at the log's first entry) and progress log."""
         record = RecordLog.open(state_dir / "progress", name, files=files)
         state = BucketState.open(record)
-        cursor = Cursor.open(reader, state_dir, name, start="earliest", files=files)
+        cursor = Cursor.open(reader, state_dir / "cursors", name, start="earliest", files=files)
         return cls(name, reader=reader, cursor=cursor, state=state, record=record, clock=clock)
 
     def close(self) -> None:
@@ -228,6 +195,8 @@ class Keeper:
             if end <= self._published_end:
                 pending, complete = self._newest, []
             else:
+                if end > (log_end := self.reader.end()):
+                    raise BadInput(f"{self.name}: the range {start} to {end} goes beyond the log's end {log_end}")
                 start = self._contiguous(start, end)
                 waiting = {d: seq for d, seq in last.items() if not self._delivered(d, seq)}
                 ready = self._ranges.add(start, end, commit_ts, waiting)
@@ -362,7 +331,7 @@ class Keeper:
 
     def _put(self, change: Change, dispatcher: str, facts: DispatcherFacts) -> None:
         self._facts[dispatcher] = facts
-        self._dispatchers.put(change, dispatcher, facts)
+        self._dispatchers.put(change, dispatcher, facts.to_json())
 
     def _put_checkpoint(self, change: Change) -> bool:
         if self._ranges.head_commit_ts <= self._checkpoint:
@@ -391,7 +360,12 @@ class Keeper:
     def _settle(self, pending: _Durable | None, complete: list[PublishedRange], checkpoint: int) -> None:
         """Steps 1 to 3 of `done`: the frame, then the acks, then the checkpoint may be told."""
         self._wait(pending)
-        for ack in [self._cursor.ack(first, last) for first, last in merged(complete)]:
+        try:
+            acks = [self._cursor.ack(first, last) for first, last in merged(complete)]
+        except BaseException as error:
+            self._break(error)
+            raise
+        for ack in acks:
             self._wait(ack)
         with self._lock:
             self._durable_checkpoint = max(self._durable_checkpoint, checkpoint)

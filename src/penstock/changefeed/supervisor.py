@@ -16,6 +16,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from penstock.changefeed.child import ChildSaid, Report
 from penstock.changefeed.control_server import ControlServer, control_path
@@ -27,6 +28,7 @@ from penstock.changefeed.restarts import Backoff, Failure, Place
 from penstock.changefeed.settings import RunSettings, RunSummary, Stop, stop_on_signals
 from penstock.changefeed.status import RunStatus
 from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
@@ -112,6 +114,8 @@ class _Run:
             summary = self._summary(drained, self._clock.monotonic() - started)
             for maintainer in self._maintainers.values():
                 maintainer.keeper.close()
+            if self._reporter.reader is not None:
+                self._reporter.reader.close()
         return summary
 
     # ---- one turn of the loop
@@ -174,12 +178,14 @@ class _Run:
     def _open_keepers_if_possible(self) -> None:
         """A log that is there already is delivered even while the source does not answer."""
         state_dir = self._settings.state_dir
-        if self._maintainers or not self._files.list(state_dir / "log"):
+        if self._maintainers:
             return
-        self._reporter.reader = LogReader.open(state_dir, files=self._files)
+        try:
+            self._reporter.reader = LogReader.open(state_dir / "log", files=self._files)
+        except Unavailable:
+            return  # capture makes it
         for name in self._names:
-            reader = LogReader.open(state_dir, files=self._files)
-            keeper = Keeper.open(state_dir, name, reader, files=self._files, clock=self._clock)
+            keeper = Keeper.open(state_dir, name, self._reporter.reader, files=self._files, clock=self._clock)
             maintainer = Maintainer(keeper, self._delivery.begin_run)
             self._maintainers[name] = maintainer
             self._reporter.watched[name] = Watched.of(keeper, self._reporter.reader)
@@ -216,6 +222,7 @@ class _Run:
         """Steps 1 to 4 of a stop. Whether everything that was published is at the sinks."""
         deadline = self._clock.monotonic() + self._settings.stop_seconds_max
         self._phase = "draining"
+        self._control.end()
         for name in ("capture", "driver"):
             self._end(name, deadline)
         flushed = self._flush_all(deadline)
@@ -292,7 +299,7 @@ class _Run:
     def _make_places(self) -> dict[str, Place]:
         settings = self._settings
         state_dir = str(settings.state_dir)
-        documents = {
+        documents: dict[str, dict[str, Any]] = {
             "capture": {"state_dir": state_dir, "source": settings.source, "until": "now" if settings.once else None},
             "delivery": {"state_dir": state_dir, "changefeeds": settings.changefeeds},
             "driver": {"state_dir": state_dir, "changefeeds": settings.changefeeds, "spark": settings.spark},
