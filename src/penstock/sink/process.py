@@ -20,10 +20,10 @@ from typing import Any, TextIO
 from pydantic import ValidationError
 
 from penstock.errors import BadInput, PenstockError
+from penstock.schema.schema_file import schema_file
 from penstock.sink.delivery import DeliveryServer
 from penstock.sink.keeper_client import KeeperClient
 from penstock.sink.settings import DeliverySettings
-from penstock.sink.target import SchemaFile
 from penstock.wire import socket_path
 
 EXIT_OK = 0
@@ -82,22 +82,16 @@ def log_uuid_reader(settings: DeliverySettings) -> Callable[[], str]:
 
 
 def open_server(settings: DeliverySettings) -> DeliveryServer:
-    from penstock.encode import FORMATS
+    from penstock.encode import FORMATS  # late, as it is slow to import: bad settings are told before
 
     keeper = KeeperClient(socket_path(settings.state_dir / "run", "control"))
     return DeliveryServer(
         settings,
         keeper=keeper,
         formats=FORMATS,
-        schema_file=_schema_file(),
+        schema_file=schema_file,
         log_uuid=log_uuid_reader(settings),
     )
-
-
-def _schema_file() -> SchemaFile:
-    from penstock.schema.schema_file import schema_file
-
-    return schema_file
 
 
 def parse_settings(document: dict[str, Any]) -> DeliverySettings:
