@@ -37,13 +37,16 @@ class RowGroups:
 
     layout: npt.NDArray[np.int64]
 
-    def layouts(self) -> list[int]:
-        """The table maps that have rows, in the order of the buffer."""
-        return [int(i) for i in np.unique(self.layout[self.layout >= 0])]
-
-    def events(self, layout: int) -> npt.NDArray[np.int64]:
-        """Indexes of the row events of one layout, ascending."""
-        return np.flatnonzero(self.layout == layout)
+    def groups(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """(layout, indexes of its row events, ascending), by the first row event of each."""
+        rows = np.flatnonzero(self.layout >= 0)
+        if not len(rows):
+            return []
+        order = rows[np.argsort(self.layout[rows], kind="stable")]
+        layouts = self.layout[order]
+        cuts = np.flatnonzero(np.diff(layouts)) + 1
+        found = [(int(self.layout[part[0]]), part) for part in np.split(order, cuts)]
+        return sorted(found, key=lambda group: int(group[1][0]))
 
 
 def group_rows(

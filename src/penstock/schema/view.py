@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from penstock.errors import BadInput
 from penstock.log.position import Position
@@ -15,15 +16,24 @@ class UnknownTable(BadInput):
     """Rows of a table whose schema at that point is not in the log."""
 
 
+class SchemaAt(NamedTuple):
+    """A table version and the position of the entry whose frame carries it."""
+
+    position: Position
+    table: TableSchema
+
+
 class SchemaView:
     """Versions of tables, each with the position of the entry that carries it.
 
     A version holds from its own position on. Built from `schema.history`; small enough to travel with a task.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: Iterable[tuple[Position, TableSchema]] = ()) -> None:
         self._positions: dict[tuple[str, str], list[Position]] = {}
         self._schemas: dict[tuple[str, str], list[TableSchema]] = {}
+        for position, table in schemas:
+            self.add(position, table)
 
     def add(self, position: Position, table: TableSchema) -> None:
         """`table` holds from `position` on. Again at the same position: the later one counts."""

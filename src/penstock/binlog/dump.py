@@ -1,0 +1,222 @@
+"""A binlog file's bytes → one JSON-able dict an event, with decoded rows: for looking, not for the data path.
+
+Columns without a name in the table map are `@1`, `@2`, …; values without a known charset are text where they are UTF-8,
+else hexadecimal. Events come out up to the first one that cannot be read; then its error is raised.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from penstock.binlog import bodies
+from penstock.binlog.errors import BadEvent, TruncatedEvent, type_name
+from penstock.binlog.events import Events, split_events, verify_checksums
+from penstock.binlog.rows import DecodedRows, decode_rows, group_rows
+from penstock.binlog.table_map import MapColumn, TableMap, parse_table_map
+from penstock.binlog.types import MAGIC, MAGIC_ENCRYPTED, REFUSED_TYPES, ROWS_TYPES, Flavour
+from penstock.binlog.types import ColumnType as C
+from penstock.binlog.types import EventType as E
+from penstock.errors import NotSupported, PenstockError
+
+_OPS = {ord("I"): "insert", ord("U"): "update", ord("D"): "delete"}
+
+
+def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
+    """The events of a binlog file. Raises typed errors; a file of another kind, an encrypted or a cut one too."""
+    if data[:4] == MAGIC_ENCRYPTED:
+        raise NotSupported("an encrypted binlog file", hint="set binlog_encryption=OFF on the server")
+    if data[:4] != MAGIC:
+        raise BadEvent("not a binlog file: it does not start with its magic number")
+    events = split_events(data, start=4, whole=False)
+    starts = np.flatnonzero((events.type == E.FORMAT_DESCRIPTION) | (events.type == E.START_V3))
+    if len(events) and (not len(starts) or starts[0] != 0):
+        raise BadEvent("the file does not start with a format description", offset=4, event_type=int(events.type[0]))
+    for first, last in zip(starts, [*starts[1:], len(events)], strict=True):
+        yield from _segment(data, _part(events, int(first), int(last)))
+    if events.consumed != len(data):
+        raise TruncatedEvent("the file ends inside an event; a server may still write it", offset=events.consumed)
+
+
+def _part(events: Events, first: int, last: int) -> Events:
+    """The events of one format description; the file up to it is as consumed."""
+    cut = slice(first, last)
+    end = int(events.offset[last - 1]) + int(events.size[last - 1])
+    return Events(
+        events.offset[cut],
+        events.size[cut],
+        events.type[cut],
+        events.flags[cut],
+        events.end_pos[cut],
+        events.timestamp[cut],
+        events.server_id[cut],
+        end,
+    )
+
+
+def _segment(data: bytes, events: Events) -> Iterator[dict[str, Any]]:
+    fde = bodies.parse_format_description(_event(data, events, 0))
+    if fde.checksum == bodies.CHECKSUM_CRC32:
+        verify_checksums(data, events)
+    refused = np.flatnonzero(np.isin(events.type, list(REFUSED_TYPES)))
+    readable = int(refused[0]) if len(refused) else len(events)
+    rows = _Rows(data, _part(events, 0, readable), fde)
+    for i in range(readable):
+        kind = int(events.type[i])
+        value: dict[str, Any] = {
+            "offset": int(events.offset[i]),
+            "type": type_name(kind),
+            "timestamp": int(events.timestamp[i]),
+            "server_id": int(events.server_id[i]),
+            "size": int(events.size[i]),
+            "end_pos": int(events.end_pos[i]),
+            "flags": int(events.flags[i]),
+        }
+        try:
+            value |= _body(kind, _event(data, events, i), fde)
+        except BadEvent as error:
+            raise type(error)(
+                error.message.partition(": ")[2], offset=int(events.offset[i]), event_type=kind, hint=error.hint
+            ) from None
+        if kind in ROWS_TYPES:
+            value |= rows.of(i)
+        yield value
+    if len(refused):
+        bodies.refuse_unsupported(int(events.type[readable]), int(events.offset[readable]))
+
+
+def _event(data: bytes, events: Events, i: int) -> bytes:
+    start = int(events.offset[i])
+    return data[start : start + int(events.size[i])]
+
+
+def _body(kind: int, event: bytes, fde: bodies.FormatDescription) -> dict[str, Any]:
+    if kind == E.FORMAT_DESCRIPTION:
+        flavour = "mariadb" if fde.flavour is Flavour.MARIADB else "mysql"
+        checksum = "crc32" if fde.checksum else "none"
+        return {"server_version": fde.server_version, "flavour": flavour, "checksum": checksum}
+    if kind == E.QUERY:
+        query = bodies.parse_query(event, fde)
+        return {"schema": query.schema, "sql": query.sql}
+    if kind in (E.GTID, E.ANONYMOUS_GTID):
+        return {"gtid": str(bodies.parse_gtid(event, fde))}
+    if kind == E.MARIADB_GTID:
+        gtid = bodies.parse_mariadb_gtid(event, fde)
+        return {"gtid": str(gtid), "standalone": gtid.standalone, "ddl": gtid.ddl}
+    if kind == E.XID:
+        return {"xid": bodies.parse_xid(event, fde)}
+    if kind == E.ROTATE:
+        rotate = bodies.parse_rotate(event, fde)
+        return {"next_file": rotate.file, "next_position": rotate.position}
+    if kind == E.TABLE_MAP:
+        table = parse_table_map(event, fde)
+        return {"table_id": table.table_id, "schema": table.schema, "table": table.table, "columns": len(table.columns)}
+    return {}
+
+
+class _Rows:
+    """Rows by event, decoded a layout at a time when the first of its events is asked for."""
+
+    def __init__(self, data: bytes, events: Events, fde: bodies.FormatDescription) -> None:
+        self._data = data
+        self._events = events
+        self._fde = fde
+        self._groups = {}
+        self._layout = np.empty(0, np.int64)
+        if np.any(np.isin(events.type, list(ROWS_TYPES))):
+            grouped = group_rows(data, events, fde)
+            self._layout = grouped.layout
+            self._groups = dict(grouped.groups())
+        self._decoded: dict[int, tuple[TableMap, DecodedRows] | PenstockError] = {}
+
+    def of(self, i: int) -> dict[str, Any]:
+        layout = int(self._layout[i])
+        if layout not in self._decoded:
+            try:
+                table = parse_table_map(_event(self._data, self._events, layout), self._fde)
+                chosen = self._groups[layout]
+                self._decoded[layout] = table, decode_rows(self._data, self._events, chosen, table, self._fde)
+            except PenstockError as error:
+                self._decoded[layout] = error
+        found = self._decoded[layout]
+        if isinstance(found, PenstockError):
+            raise found
+        table, rows = found
+        first, last = np.searchsorted(rows.event, [i, i + 1])
+        return {"schema": table.schema, "table": table.table, "rows": _rows(table, rows, int(first), int(last))}
+
+
+def _rows(table: TableMap, rows: DecodedRows, first: int, last: int) -> list[dict[str, Any]]:
+    images = {}
+    for name, columns in (("before", rows.before), ("after", rows.after)):
+        shown = [
+            [None if value is None else show(value) for value in column.slice(first, last - first).to_pylist()]
+            for column, show in zip(columns, map(shower, table.columns), strict=True)
+        ]
+        names = [column.name or f"@{i + 1}" for i, column in enumerate(table.columns)]
+        images[name] = [dict(zip(names, values, strict=True)) for values in zip(*shown, strict=True)]
+    wanted = {"insert": ("after",), "delete": ("before",), "update": ("before", "after")}
+    found = []
+    for k in range(last - first):
+        op = _OPS[int(rows.op[first + k])]
+        found.append({"op": op, **{name: images[name][k] for name in wanted[op]}})
+    return found
+
+
+def shower(column: MapColumn) -> Callable[[Any], Any]:
+    """How a value of this column is shown: temporals and decimals as text, like the server prints them."""
+    kind, fsp = column.type, column.length
+    if kind in (C.DATE, C.NEWDATE):
+        return lambda v: f"{v >> 9:04}-{v >> 5 & 15:02}-{v & 31:02}"
+    if kind in (C.TIME, C.TIME2):
+        return lambda v: _time(v, fsp if kind == C.TIME2 else 0)
+    if kind in (C.DATETIME, C.DATETIME2):
+        return lambda v: _datetime(v, fsp if kind == C.DATETIME2 else 0)
+    if kind in (C.TIMESTAMP, C.TIMESTAMP2):
+        return lambda v: _timestamp(v, fsp if kind == C.TIMESTAMP2 else 0)
+    if kind == C.NEWDECIMAL:
+        return lambda v: v if isinstance(v, str) else f"{v:f}"
+    if kind == C.ENUM and column.elements is not None:
+        elements = ("", *column.elements)
+        return lambda v: elements[v] if v < len(elements) else v
+    if kind == C.SET and column.elements is not None:
+        names = column.elements
+        return lambda v: ",".join(name for i, name in enumerate(names) if v >> i & 1)
+    return _bytes_or_same
+
+
+def _bytes_or_same(value: Any) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return "0x" + value.hex()
+
+
+def _fraction(micros: int, fsp: int) -> str:
+    return f".{micros:06}"[: fsp + 1] if fsp else ""
+
+
+def _time(value: int, fsp: int) -> str:
+    sign = "-" if value < 0 else ""
+    seconds, micros = divmod(abs(value), 1_000_000)
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(micros, fsp)}"
+
+
+def _datetime(value: int, fsp: int) -> str:
+    whole, micros = value >> 24, value & 0xFFFFFF
+    year, month = divmod(whole >> 22, 13)
+    day = f"{year:04}-{month:02}-{whole >> 17 & 31:02}"
+    return f"{day} {whole >> 12 & 31:02}:{whole >> 6 & 63:02}:{whole & 63:02}{_fraction(micros, fsp)}"
+
+
+def _timestamp(value: int, fsp: int) -> str:
+    if value == 0:
+        return "0000-00-00 00:00:00" + _fraction(0, fsp)
+    seconds, micros = divmod(value, 1_000_000)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}{_fraction(micros, fsp)}"
