@@ -40,8 +40,8 @@ def _show(report: StatusReport) -> None:
     run = report.run
     if run is None:
         console.print(f"[bold]STOPPED[/]  {report.note}")
-        for feed in report.stopped:
-            console.print(f"  {feed.name}: delivered through {feed.mark_delete or 'nothing yet'}")
+        for stopped in report.stopped:
+            console.print(f"  {stopped.name}: delivered through {stopped.mark_delete or 'nothing yet'}")
         console.print("exit 2 (stopped)   penstock run starts it")
         return
     source = run.source

@@ -163,7 +163,7 @@ def _seqs(table: pa.Table) -> npt.NDArray[np.bytes_]:
         return np.empty(0, dtype=f"S{_SEQ_BYTES}")
     fixed = array.cast(pa.binary(_SEQ_BYTES))
     raw = fixed.buffers()[1]
-    return np.frombuffer(raw, dtype=f"S{_SEQ_BYTES}", count=len(fixed), offset=fixed.offset * _SEQ_BYTES)
+    return np.frombuffer(memoryview(raw), dtype=f"S{_SEQ_BYTES}", count=len(fixed), offset=fixed.offset * _SEQ_BYTES)
 
 
 def _text(key: bytes | np.bytes_) -> str:

@@ -35,13 +35,13 @@ def select_rows(connection: Connection, table: TableSchema) -> ChangeBatch:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {expressions} FROM {quote(table.schema)}.{quote(table.table)}")
         rows = cursor.fetchall()
-    columns = []
+    columns: list[pa.Array[Any]] = []
     for i, (_, kind, convert) in enumerate(readers):
         columns.append(pa.array([None if row[i] is None else convert(row[i]) for row in rows], kind))
     return inserts(table, columns)
 
 
-def inserts(table: TableSchema, columns: list[pa.Array]) -> ChangeBatch:
+def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
     """Current rows in the shape of changes, for an encoder."""
     count = len(columns[0]) if columns else 0
     return ChangeBatch(

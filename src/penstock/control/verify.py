@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.capture.changes import decode_entries
-from penstock.capture.history import read_history
 from penstock.capture.settings import Tables
 from penstock.control.compare import TableComparison
 from penstock.control.config import Config
 from penstock.control.facts import delivered_through
+from penstock.control.log_history import read_history
 from penstock.control.sink_files import data_directories
 from penstock.control.source_truth import SourceTruth, source_truth
 from penstock.encode import FORMATS
 from penstock.encode.format import FileFormat
 from penstock.errors import BadInput, PenstockError
-from penstock.log import LogReader, Position
+from penstock.log import LogReader
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
 from penstock.sink.settings import local_directory
@@ -194,7 +194,7 @@ def _compare_table(
     want = _encoded(fmt, truth.rows(table)).select(names)
     have = _current(kept, names, keys, want.schema)
     report.compared_with_source += 1
-    order = [(key, "ascending") for key in keys]
+    order: list[tuple[str, Literal["ascending", "descending"]]] = [(key, "ascending") for key in keys]
     want, have = want.sort_by(order), have.sort_by(order)
     if want.equals(have):
         report.source_equal += 1
@@ -226,10 +226,9 @@ def _current(kept: list[pa.Table], names: list[str], keys: list[str], schema: pa
     numbered = changes.select(keys).append_column("__n", pa.array(range(changes.num_rows), pa.int64()))
     last = numbered.group_by(keys).aggregate([("__n", "max")]).column("__n_max")
     rows = changes.take(last)
-    rows = rows.filter(pc.not_equal(rows.column("_op"), "D"))
+    rows = rows.filter(pc.not_equal(rows.column("_op"), pa.scalar("D")))
     return rows.select(names).cast(schema)
 
 
 def _encoded(fmt: FileFormat, batch: ChangeBatch) -> pa.Table:
     return fmt.rows(fmt.assemble([fmt.encode(batch)]))
-
