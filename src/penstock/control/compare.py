@@ -127,7 +127,7 @@ class TableComparison:
         order = np.flatnonzero(known & first_of_its_kind)
         order = order[np.argsort(actual_keys[order], kind="stable")]
         wanted = np.flatnonzero(np.isin(keys, actual_keys))
-        self._values(expected.take(pa.array(wanted)), actual.take(pa.array(order)), keys[wanted])
+        self._values(expected.take(wanted), actual.take(order), keys[wanted])
 
     def _surplus(self, key: bytes) -> None:
         """A row beyond what was expected here: seen before, or never heard of."""
@@ -157,12 +157,11 @@ class TableComparison:
 
 def _seqs(table: pa.Table) -> npt.NDArray[np.bytes_]:
     """The seqs as 24-byte strings, which numpy compares as the rows are ordered."""
-    column = table.column("_seq").combine_chunks()
-    array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    if len(array) == 0:
+    if table.num_rows == 0:
         return np.empty(0, dtype=f"S{_SEQ_BYTES}")
-    fixed = array.cast(pa.binary(_SEQ_BYTES))
+    fixed = pa.concat_arrays(table.column("_seq").chunks).cast(pa.binary(_SEQ_BYTES))
     raw = fixed.buffers()[1]
+    assert raw is not None, "a seq is never null"
     return np.frombuffer(memoryview(raw), dtype=f"S{_SEQ_BYTES}", count=len(fixed), offset=fixed.offset * _SEQ_BYTES)
 
 
