@@ -107,6 +107,9 @@ class Reporter:
     def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:
         watched = self.watched.get(name)
         state = self._state(phase, opened=watched is not None)
+        note = _note(name, delivery, self._places)
+        if note and state == "running":
+            state = "recovering"
         if watched is None:
             return ChangefeedStatus(name=name, state=state, note="waits for capture to make the log")
         keeper = watched.keeper
@@ -125,7 +128,7 @@ class Reporter:
             published_end=str(keeper.published_end),
             checkpoint_ts=keeper.checkpoint_ts,
             last_write_ms=max((f.last_write_ms for f in facts), default=0) or None,
-            note=_note(name, delivery, self._places),
+            note=note,
         )
 
     def _state(self, phase: Phase, *, opened: bool) -> ChangefeedState:
@@ -151,7 +154,9 @@ def _note(name: str, delivery: dict[str, Any], places: dict[str, Place]) -> str:
     feed = delivery.get("changefeeds", {}).get(name, {})
     for dispatcher in dict(feed.get("dispatchers", {})).values():
         if dispatcher.get("last_error"):
-            return f"{dispatcher.get('schema', '')}.{dispatcher.get('table', '')}: {dispatcher['last_error']}"
+            retrying = f", attempt {dispatcher['attempts']}" if dispatcher.get("attempts") else ""
+            table = f"{dispatcher.get('schema')}.{dispatcher.get('table')}"
+            return f"{table} {dispatcher.get('state', '')}{retrying}: {dispatcher['last_error']}"
     return ""
 
 

@@ -38,6 +38,7 @@ OnProgress = Callable[[RunStatus], None]
 TICK_SECONDS = 0.1
 FLUSH_AGAIN_SECONDS = 0.5  # with `once`, while delivery has not everything yet
 ONCE_DEATHS_MAX = 5  # of one child in a row, before `once` gives up with "try again later"
+ONCE_STUCK_MAX = 3  # flushes in a row that a terminal error ended, before `once` gives up
 FORGOTTEN_RUN_SECONDS = 5.0  # how long the driver may take to notice a new delivery that has lost its payloads
 TRY_AGAIN_LATER = 75
 
@@ -91,6 +92,7 @@ class _Run:
         self._log_end: Position | None = None  # with `once`: where capture ended
         self._flush: Flush | None = None
         self._flush_again_at = 0.0
+        self._flushes_stuck = 0
         self._maintainers: dict[str, Maintainer] = {}
         self._progress_due = 0.0
         self._status = self._reporter.status("starting", {})
@@ -210,11 +212,19 @@ class _Run:
             return
         now = self._clock.monotonic()
         if self._flush is not None and self._flush.over:
+            self._note_stuck(self._flush)
             self._flush, self._flush_again_at = None, now + FLUSH_AGAIN_SECONDS
         if self._flush is None and now >= self._flush_again_at:
             ready = [n for n in self._names if self._maintainers[n].keeper.published_reached(self._log_end)]
             if ready:
                 self._flush = self._delivery.flush(ready, 600.0)
+
+    def _note_stuck(self, flush: Flush) -> None:
+        """A table that stopped for good would keep `once` waiting for ever."""
+        stuck = [error for error in flush.errors.values() if not error.transient]
+        self._flushes_stuck = self._flushes_stuck + 1 if stuck else 0
+        if self._flushes_stuck >= ONCE_STUCK_MAX:
+            self._failure = self._failure or Failure(4, stuck[0].message, stuck[0].hint)
 
     # ---- the end
 
