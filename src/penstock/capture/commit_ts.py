@@ -27,13 +27,17 @@ class CommitClock:
         """The largest one given so far."""
         return self._last
 
+    def peek(self) -> int:
+        """What `next` would give now."""
+        return max(self._last + 1, self._clock.wall_ms() << COUNTER_BITS)
+
     def next(self) -> int:
-        self._last = max(self._last + 1, self._clock.wall_ms() << COUNTER_BITS)
+        self._last = self.peek()
         return self._last
 
     def take(self, count: int) -> npt.NDArray[np.uint64]:
         """`count` of them, each one above the one before."""
-        first = max(self._last + 1, self._clock.wall_ms() << COUNTER_BITS)
+        first = self.peek()
         if count:
             self._last = first + count - 1
         return np.arange(first, first + count, dtype=np.uint64)

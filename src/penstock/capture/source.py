@@ -30,13 +30,14 @@ class SourceUnavailable(Unavailable):
 class Chunk:
     """Whole events back to back; none where the source only says that it is alive.
 
-    `start` is the offset of the first byte in `file`. A stream that does not say where it stands (`file` empty) goes on
-    where the chunk before ended; there `end_log_pos` tells of bytes that the server left out.
+    `start` is the offset of the first byte in `file`; where `file` is empty, the chunk goes on where the last one ended.
+    With `gaps` the source leaves events out, so that `end_log_pos` is needed to tell where the next one stands.
     """
 
     data: npt.NDArray[np.uint8]
     file: str = ""
     start: int = 0
+    gaps: bool = False
     idle: bool = False  # nothing follows at once: whatever waits for more may go out now
 
 
