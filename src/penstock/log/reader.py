@@ -134,10 +134,10 @@ class LogReader:
                     position = Position(view.info.id, header.entry_id)
                     yield Entry(position, frame.data, decode_changes(frame.changes), header.wall_ms)
                     total += header.data_len
-                    if header.entry_id == last:
-                        break
                     if max_bytes is not None and total >= max_bytes:
                         return
+                    if header.entry_id == last:
+                        break
             except BadFrameAt as error:
                 raise corruption(file.path, error.offset, error.reason) from error
             finally:

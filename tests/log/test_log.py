@@ -1,0 +1,223 @@
+"""The log through its public interface, on real files."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import BadInput, Closed, Fenced, StorageFailed, Unavailable
+from penstock.files import RealFiles
+from penstock.files_memory import Fault, MemoryFiles
+from penstock.log import Log, LogReader, LogSettings, Position, StateChange, wait_all
+from penstock.log.ledger import ledger_path, read_footer
+from penstock.metadata import MemoryMetadata
+
+SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=4096)
+
+
+class UnlockedFiles(RealFiles):
+    """A file system whose lock does not hold, as on some network file systems: only the epoch is left."""
+
+    @contextlib.contextmanager
+    def lock(self, path: Path) -> Iterator[None]:
+        yield
+
+
+def read_all(reader: LogReader) -> list[bytes]:
+    return [bytes(entry.data) for entry in reader.read(reader.first, reader.end())]
+
+
+def test_what_was_appended_is_there_after_reopen(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", clock=ManualClock(5_000))
+    assert log.end == Position(1, -1)
+    changes = (StateChange(1, b"k", b"v"), StateChange(1, b"gone", None), StateChange(2, b"", b""))
+    first = log.append(b"one", changes).result(5)
+    second = log.append([b"tw", bytearray(b"o"), memoryview(b"!")]).result(5)
+    third = log.append(b"", changes[:1]).result(5)
+    assert (first, second, third) == (Position(1, 0), Position(1, 1), Position(1, 2))
+    assert log.end == third
+    log.close()
+    again = Log.open(tmp_path / "log")
+    assert again.uuid == log.uuid
+    assert again.epoch == log.epoch + 1
+    assert again.end == third
+    entries = list(again.read(first, third))
+    assert [(bytes(e.data), e.changes, e.wall_ms) for e in entries] == [
+        (b"one", changes, 5_000),
+        (b"two!", (), 5_000),
+        (b"", changes[:1], 5_000),
+    ]
+    assert again.append(b"four").result(5) > third
+    again.close()
+
+
+def test_many_outstanding_appends_keep_their_order(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", LogSettings(ledger_bytes_max=50_000))
+    expected = [b"%d" % number * (number % 90 + 1) for number in range(3000)]
+    positions = wait_all([log.append(data) for data in expected], 30)
+    assert positions == sorted(set(positions))
+    assert len({position.ledger_id for position in positions}) > 2
+    assert read_all(log.reader()) == expected
+    log.close()
+
+
+def test_reads_across_ledgers(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", SMALL)
+    positions = wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    reader = LogReader.open(tmp_path / "log")
+    assert [str(p) for p in positions] == ["1:0", "1:1", "1:2", "2:0", "2:1", "2:2", "3:0", "3:1"]
+
+    def read(start: str, end: str, max_bytes: int | None = None) -> str:
+        return b"".join(e.data for e in reader.read(Position.parse(start), Position.parse(end), max_bytes)).decode()
+
+    assert read("1:0", "3:1") == "01234567"
+    assert read("1:2", "2:0") == "23"
+    assert read("2:-1", "2:1") == "34"
+    assert read("1:3", "2:0") == "3"  # (1, 3) is the address after (1, 2)
+    assert read("1:-1", "2:-1") == "012"
+    assert read("3:1", "3:1") == "7"
+    assert read("1:1", "3:1", max_bytes=2) == "12"
+    assert [reader.next(Position.parse(p)) for p in ("1:-1", "1:2", "2:1", "3:1")] == [
+        Position(1, 0),
+        Position(2, 0),
+        Position(2, 2),
+        Position(3, 2),
+    ]
+    with pytest.raises(BadInput, match="beyond the durable end"):
+        list(reader.read(Position(1, 0), Position(3, 2)))
+    assert [(i.position, i.data_bytes) for i in reader.scan(Position(1, 2), Position(2, 0))] == [
+        (Position(1, 2), 1),
+        (Position(2, 0), 1),
+    ]
+    log.close()
+    assert read("1:0", "3:1") == "01234567"  # the same reader, after the ledger under it was sealed
+    reader.close()
+
+
+def test_seek_in_a_long_open_ledger(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    wait_all([log.append(b"%d" % n) for n in range(2000)], 10)
+    for start in (1500, 3, 1999, 700):
+        reader = LogReader.open(tmp_path / "log")
+        for _ in range(2):  # the second time from what the reader remembers
+            entries = list(reader.read(Position(1, start), Position(1, min(start + 5, 1999))))
+            assert [bytes(e.data) for e in entries] == [b"%d" % n for n in range(start, min(start + 6, 2000))]
+        reader.close()
+    log.close()
+
+
+def test_a_sealed_ledger_has_its_index_and_times(tmp_path: Path) -> None:
+    clock = ManualClock(1_000)
+    log = Log.open(tmp_path / "log", SMALL, clock=clock)
+    for n in range(4):
+        log.append(b"x" * n).result(5)
+        clock.advance(1)
+    view = log.reader().ledgers()[0]
+    assert (view.info.state, view.entries, view.info.first_ms, view.info.last_ms) == ("sealed", 3, 1_000, 3_000)
+    file = RealFiles().open(ledger_path(tmp_path / "log", 1))
+    footer = read_footer(file, view.info)
+    assert footer.offsets.tolist() == [64, 64 + 68, 64 + 68 + 69]
+    assert footer.times.tolist() == [[1_000, 0], [3_000, 2]]
+    file.close()
+    log.close()
+
+
+def test_ledger_numbers_are_never_used_twice_and_empty_ledgers_go(tmp_path: Path) -> None:
+    seen: list[int] = []
+    for _ in range(4):
+        log = Log.open(tmp_path / "log")
+        seen.append(log.reader().ledgers()[-1].info.id)
+        log.close()
+    assert seen == sorted(set(seen))
+    assert not list((tmp_path / "log").glob("ledger-*"))
+    log = Log.open(tmp_path / "log")
+    assert log.append(b"x").result(5).ledger_id > seen[-1]
+    log.close()
+
+
+def test_a_second_process_cannot_open_while_the_first_lives(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    with pytest.raises(Unavailable, match="in use"):
+        Log.open(tmp_path / "log")
+    log.append(b"fine").result(5)
+    log.close()
+
+
+def test_a_deposed_owner_is_fenced_for_good(tmp_path: Path) -> None:
+    files = UnlockedFiles()
+    first = Log.open(tmp_path / "log", files=files)
+    kept = first.append(b"kept").result(5)
+    second = Log.open(tmp_path / "log", files=files)
+    assert second.epoch == first.epoch + 1
+    with pytest.raises(Fenced):
+        first.append(b"never").result(5)
+    with pytest.raises(Fenced):
+        first.append(b"never").result(5)
+    new = second.append(b"new").result(5)
+    with contextlib.suppress(Fenced):
+        first.close()
+    assert [bytes(e.data) for e in second.read(kept, new)] == [b"kept", b"new"]
+    second.close()
+    third = Log.open(tmp_path / "log")
+    assert read_all(third.reader()) == [b"kept", b"new"]
+    third.close()
+
+
+def test_there_is_no_log_yet(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no metadata"):
+        LogReader.open(tmp_path / "log")
+
+
+def test_close_amid_appends_completes_every_future(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    pendings = [log.append(b"x" * 1000) for _ in range(100)]
+    called = []
+    for pending in pendings:
+        pending.add_done_callback(lambda p: called.append(p.result(0)))
+    log.close()
+    assert all(pending.done() for pending in pendings)
+    assert called == [pending.result(0) for pending in pendings]
+    with pytest.raises(Closed):
+        log.append(b"late")
+    assert not [t for t in threading.enumerate() if t.name.startswith(f"log {tmp_path}")]
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_failed_write_or_sync_is_never_acknowledged(fault: Fault) -> None:
+    """fsyncgate: the first error stops the log until it is opened again; what was acknowledged is there."""
+    directory = Path("/s/log")
+    for offset in range(1, 4):
+        files, metadata = MemoryFiles(), MemoryMetadata()
+        log = Log.open(directory, SMALL, files, metadata=metadata)
+        log.append(b"good").result(5)
+        files.fail_at(files.operations + offset, fault)
+        outcomes = []
+        for _ in range(3):
+            try:
+                log.append(b"doubtful").result(5)
+                outcomes.append(True)
+            except StorageFailed:
+                outcomes.append(False)
+        assert False in outcomes
+        assert outcomes == sorted(outcomes, reverse=True), "acknowledged after an error"
+        with contextlib.suppress(StorageFailed):
+            log.close()
+        again = Log.open(directory, SMALL, files, metadata=metadata)
+        found = read_all(again.reader())
+        assert found[0] == b"good"
+        assert len(found) - 1 >= sum(outcomes)
+        assert again.append(b"on").result(5) > Position(1, 0)
+        again.close()
+
+
+def test_memory_is_bounded_by_what_waits(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", LogSettings(waiting_bytes_max=100_000))
+    data = bytes(60_000)
+    pendings = [log.append(data) for _ in range(50)]  # waits for room again and again, and comes through
+    assert len({pending.result(10) for pending in pendings}) == 50
+    log.close()
