@@ -207,7 +207,7 @@ def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
         work(feed)
     flusher.join(0)
     assert not flusher.is_alive()
-    assert feed.status()["flushes"]["drain"] == 1
+    assert feed.status()["flushes"]["close"] == 1
     assert feed.spool.bytes == 0
     numbers = [path for path in files_of(tmp_path) if path.startswith("shop/items") and path.endswith("json")]
     assert [n.rpartition("/")[2] for n in numbers] == [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-FLUSH_REASONS = ("size", "interval", "ddl", "close", "error")
+FLUSH_REASONS = ("size", "interval", "directory", "ddl", "close", "intent")
 
 _BYTES = tuple(float(1 << shift) for shift in range(12, 31, 2))  # 4 KiB to 1 GiB
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)

@@ -20,10 +20,13 @@ from penstock.sink.storage.layout import directory_of, file_number
 
 
 class FlushReason(Enum):
+    """Why a batch became a file; the values are those of the metric `flush_total`."""
+
     SIZE = "size"
-    AGE = "age"
+    INTERVAL = "interval"  # `flush.every` after its oldest payload came
     DIRECTORY = "directory"  # the next payload belongs to another version or date
-    DRAIN = "drain"  # a DDL, a flush request or the end
+    DDL = "ddl"
+    CLOSE = "close"  # a flush request, or the end of the process
     INTENT = "intent"  # the last row of a file that was begun before a restart
 
 
@@ -48,6 +51,7 @@ class Batch:
     bytes: int = 0
     rows: int = 0
     timed: bool = False  # its age has a timer
+    begun_at: float | None = None  # when its file was begun, monotonic seconds
 
     def append(self, item: PayloadItem) -> None:
         self.items.append(item)
@@ -138,12 +142,14 @@ class Dispatcher:
             return None
         if batch.bytes >= size:
             return FlushReason.SIZE
-        if isinstance(head, DrainMarker) or (head is not None and head.payload.kind == "ddl"):
-            return FlushReason.DRAIN
+        if isinstance(head, DrainMarker):
+            return FlushReason.CLOSE
+        if head is not None and head.payload.kind == "ddl":
+            return FlushReason.DDL
         if head is not None and not batch.fits(head):
             return FlushReason.DIRECTORY
         if now - batch.oldest_at >= every:
-            return FlushReason.AGE
+            return FlushReason.INTERVAL
         return None
 
     def _intent_reason(self, intent: Intent) -> FlushReason | None:

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable
 from penstock.log.position import Seq
+from penstock.observe.metrics import METRICS, Metrics
 from penstock.sink.accumulation import Dispatcher
 from penstock.sink.keeper_client import Keeper, Last
 from penstock.sink.payload import Payload, StageKey
@@ -49,17 +50,21 @@ class Feed:
         limits: SpoolLimits,
         clock: Clock,
         writers: int,
+        metrics: Metrics = METRICS,
     ) -> None:
         self.name = name
         self.stats = FeedStats()
         self.spool = Spool(limits)
         self.writer: Writer | None = None
+        metrics.spool_memory_bytes.labels(name).set_function(lambda: self.spool.bytes)
+        metrics.spool_suppressed.labels(name).set_function(lambda: float(self.pressure()["suppressed"]))
         self._incarnation = incarnation
         self._keeper = keeper
         self._open_target = open_target
         self._flush = flush
         self._clock = clock
         self._writers = writers
+        self._metrics = metrics
         self._lock = threading.Lock()  # run, staging, loaded
         self._publishing = threading.Lock()  # one publish at a time
         self._beginning = threading.Lock()  # one begin_run at a time
@@ -101,7 +106,13 @@ class Feed:
                 self._staging = None
             raise
         self.writer = Writer(
-            self.spool, target, self._flush, self._clock, threads=self._writers, on_checkpoint=self._offer_checkpoint
+            self.spool,
+            target,
+            self._flush,
+            self._clock,
+            threads=self._writers,
+            on_checkpoint=self._offer_checkpoint,
+            metrics=self._metrics,
         )
         if self._writers:
             self._ticker = threading.Thread(target=self._tick, name=f"checkpoint-{self.name}", daemon=True)

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from pydantic import ValidationError
 
 from penstock.errors import BadInput, PenstockError
+from penstock.observe.logging import configure
 from penstock.schema.schema_file import schema_file
 from penstock.sink.delivery import DeliveryServer
 from penstock.sink.keeper_client import KeeperClient
@@ -105,6 +106,7 @@ def parse_settings(document: dict[str, Any]) -> DeliverySettings:
 
 def main(serve: Callable[[DeliverySettings], DeliveryServer] = open_server) -> int:
     end_with_parent()
+    configure("delivery")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides how we end

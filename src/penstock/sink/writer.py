@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -22,10 +23,13 @@ from itertools import count
 
 from penstock.clock import Clock
 from penstock.errors import Closed, PenstockError, Terminal
+from penstock.observe.metrics import METRICS, Metrics
 from penstock.sink.accumulation import Batch, Dispatcher, FlushReason, Phase
 from penstock.sink.settings import FlushSettings
 from penstock.sink.spool import DrainMarker, PayloadItem, Spool, finish
 from penstock.sink.target import Target
+
+_LOG = logging.getLogger(__name__)
 
 RETRY_FIRST_SECONDS = 0.1
 RETRY_SECONDS_MAX = 15.0
@@ -55,6 +59,7 @@ class Writer:
         threads: int,
         on_checkpoint: Callable[[int], None] = lambda _ts: None,
         jitter: Callable[[], float] = random.random,
+        metrics: Metrics = METRICS,
     ) -> None:
         self.stats = WriterStats()
         self.dispatchers: dict[str, Dispatcher] = {}
@@ -64,6 +69,8 @@ class Writer:
         self._clock = clock
         self._on_checkpoint = on_checkpoint
         self._jitter = jitter
+        self._metrics = metrics
+        self._counting = threading.Lock()
         self._condition = threading.Condition()
         self._timers: list[tuple[float, int, Dispatcher]] = []
         self._order = count()
@@ -213,16 +220,25 @@ class Writer:
     def _pause_after(self, dispatcher: Dispatcher, error: PenstockError) -> float:
         dispatcher.stats.attempts += 1
         dispatcher.stats.last_error = str(error)
-        self.stats.retries += 1
+        with self._counting:
+            self.stats.retries += 1
+        if dispatcher.stats.attempts == 1:
+            _LOG.warning("a write is tried again", extra=self._facts(dispatcher, error))
         longest = min(RETRY_SECONDS_MAX, RETRY_FIRST_SECONDS * 2 ** min(dispatcher.stats.attempts - 1, 16))
         return float(longest * (0.5 + self._jitter() / 2))
 
     def _stop(self, dispatcher: Dispatcher, error: PenstockError) -> None:
-        self.stats.dispatchers_stopped += 1
+        with self._counting:
+            self.stats.dispatchers_stopped += 1
         dispatcher.stopped = error
         dispatcher.stats.last_error = str(error)
+        _LOG.error("a table stopped", extra=self._facts(dispatcher, error))
         self._spool.drop(dispatcher.held(), error)
         self._spool.discard(dispatcher.id, error)
+
+    def _facts(self, dispatcher: Dispatcher, error: PenstockError) -> dict[str, str]:
+        table = f"{dispatcher.schema}.{dispatcher.table}"
+        return {"changefeed": self._target.changefeed, "table": table, "reason": str(error)}
 
     # ---- one dispatcher; its thread alone is here
 
@@ -264,6 +280,8 @@ class Writer:
     def _begin_commit(self, dispatcher: Dispatcher, reason: FlushReason) -> None:
         batch = dispatcher.batch
         assert batch is not None
+        if batch.begun_at is None:
+            batch.begun_at = self._clock.monotonic()
         self._target.ensure_schema(dispatcher, batch)
         dispatcher.commit = self._target.commit(
             dispatcher, batch, release=lambda: self._release(dispatcher, batch, reason)
@@ -282,10 +300,22 @@ class Writer:
         dispatcher.progress = commit.intent.last_seq
         dispatcher.last_path = commit.intent.path
         dispatcher.intent = dispatcher.batch = dispatcher.commit = None
-        self._wrote(dispatcher, rows=batch.rows, size=commit.intent.length)
         dispatcher.stats.files += 1
-        self.stats.flushes[reason.value] += 1
+        self._wrote(dispatcher, rows=batch.rows, size=commit.intent.length)
+        self._observe(batch, reason, commit.intent.length)
         self._finish_all((*batch.items, *batch.markers), batch.bytes)
+
+    def _observe(self, batch: Batch, reason: FlushReason, size: int) -> None:
+        feed, metrics = self._target.changefeed, self._metrics
+        seconds = self._clock.monotonic() - (batch.begun_at or 0.0)
+        with self._counting:
+            self.stats.flushes[reason.value] += 1
+        metrics.flush_total.labels(feed, reason.value).inc()
+        metrics.flush_bytes.labels(feed, reason.value).observe(size)
+        metrics.flush_seconds.labels(feed).observe(seconds)
+        metrics.rows.labels(feed).inc(batch.rows)
+        if reason is FlushReason.DDL:
+            metrics.ddl_flush_seconds.labels(feed).observe(seconds)
 
     def _apply_ddl(self, dispatcher: Dispatcher, item: PayloadItem) -> None:
         """(1) everything before it is at the sink; (2) the barrier; (3) the schema file; (4) progress; (5) release."""
@@ -304,10 +334,11 @@ class Writer:
         stats.last_write_ms = self._clock.wall_ms()
         stats.last_error = None
         stats.attempts = 0
-        self.stats.rows_written += rows
-        self.stats.bytes_written += size
+        with self._counting:
+            self.stats.rows_written += rows
+            self.stats.bytes_written += size
 
     def _finish_all(self, items: Iterable[PayloadItem | DrainMarker], size: int) -> None:
+        self._spool.release(size)
         for item in items:
             finish(item, None)
-        self._spool.release(size)
