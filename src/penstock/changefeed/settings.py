@@ -72,6 +72,8 @@ class RunSummary:
     restarts: dict[str, int] = field(default_factory=dict)
     log_end: str | None = None
     mark_delete: dict[str, str] = field(default_factory=dict)
+    driver_ready_seconds: float | None = None  # from the start of the run to the first driver that could work
+    stage_seconds: dict[str, float] = field(default_factory=dict)  # the tasks' time by stage, all changefeeds together
 
 
 class Stop:

@@ -95,6 +95,9 @@ class _Run:
         self._flushes_stuck = 0
         self._maintainers: dict[str, Maintainer] = {}
         self._progress_due = 0.0
+        self._started = clock.monotonic()
+        self._driver_ready_seconds: float | None = None
+        self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by driver process and changefeed
         self._status = self._reporter.status("starting", {})
         self._control = ControlServer(control_path(settings.state_dir), self._names, lambda: self._status)
 
@@ -163,6 +166,8 @@ class _Run:
             self._failure = self._failure or failure
             return
         place.said(report.event)
+        if place.name == "driver":
+            self._note_driver(report)
         if place.name != "capture":
             return
         if report.event["event"] in ("ready", "caught-up"):
@@ -176,6 +181,14 @@ class _Run:
         commit_ts = report.event.get("commit_ts")
         if isinstance(commit_ts, int) and commit_ts:
             self._reporter.source_commit_ms = commit_ts >> 18
+
+    def _note_driver(self, report: ChildSaid) -> None:
+        """Where its time goes, for the summary."""
+        if report.event["event"] == "ready" and self._driver_ready_seconds is None:
+            self._driver_ready_seconds = self._clock.monotonic() - self._started
+        seconds = report.event.get("stage_seconds")
+        if isinstance(seconds, dict):
+            self._stage_seconds[report.pid, str(report.event.get("changefeed"))] = seconds
 
     def _open_keepers_if_possible(self) -> None:
         """A log that is there already is delivered even while the source does not answer."""
@@ -300,7 +313,16 @@ class _Run:
             restarts={name: place.restarts for name, place in self._places.items()},
             log_end=str(self._log_end) if self._log_end is not None else None,
             mark_delete={name: str(m.keeper.mark_delete) for name, m in self._maintainers.items()},
+            driver_ready_seconds=self._driver_ready_seconds,
+            stage_seconds=self._total_stage_seconds(),
         )
+
+    def _total_stage_seconds(self) -> dict[str, float]:
+        total: dict[str, float] = {}
+        for seconds in self._stage_seconds.values():
+            for stage, value in seconds.items():
+                total[stage] = total.get(stage, 0.0) + value
+        return total
 
     def _undrained(self) -> str:
         why = "at once" if self._at_once else f"after {self._settings.stop_seconds_max:.0f} s"
