@@ -105,7 +105,6 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
         )
     )
     started = time.monotonic()
-    ready = 0.0
     summary: dict[str, Any] = {}
     with (directory / "stderr").open("wb") as errors:
         process = subprocess.Popen(
@@ -119,15 +118,12 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
         event = json.loads(line)
         if event.get("event") == "summary":
             summary = event
-        elif not ready and any(c["name"] == "driver" and c["state"] == "running" for c in event.get("children", ())):
-            ready = time.monotonic()
     code = process.wait(_TIMEOUT_SECONDS)
     ended = time.monotonic()
     if code != 0 or not summary.get("drained"):
         raise RuntimeError(f"penstock run ended with {code}: {summary}; {(directory / 'stderr').read_text()[-2000:]}")
-    return Run(
-        int(summary["rows"]), ended - (ready or started), ended - started, dict(summary.get("stage_seconds") or {})
-    )
+    streaming = float(summary["seconds"]) - float(summary["driver_ready_seconds"] or 0.0)
+    return Run(int(summary["rows"]), streaming, ended - started, dict(summary["stage_seconds"]))
 
 
 def debezium(directory: Path, server: MariaDbServer) -> Run:
