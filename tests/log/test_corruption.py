@@ -120,7 +120,9 @@ def test_zeros_and_a_short_file_below_the_synced_end_are_corruption(tmp_path: Pa
 def test_without_a_slot_a_later_entry_tells_corruption_from_a_torn_tail(tmp_path: Path) -> None:
     directory = killed(tmp_path)
     forget_slot(directory)
-    damage(ledger(directory), FILE_HEADER_BYTES + 100, b"\0\0\0\0")  # in entry 0; entries 1 to 4 know that it was synced
+    damage(
+        ledger(directory), FILE_HEADER_BYTES + 100, b"\0\0\0\0"
+    )  # in entry 0; entries 1 to 4 know that it was synced
     before = digest(directory)
     with pytest.raises(Corruption, match="a later entry says"):
         Log.open(directory)

@@ -195,14 +195,16 @@ class Cursor:
         if first > last:
             raise BadInput(f"cannot ack from {first} to {last}: the first comes after the last")
         record = bytes([_ACK]) + _POSITION.pack(*first) + _POSITION.pack(*last)
+        self._records.wait_for_room()  # not under the lock: a callback of the writer's thread may want it
         with self._lock:
             views = self._known(last)
-            pending = self._records.append(record)
+            pending = self._records.append(record, wait=False)
             self._acked.ack(first, last, views)
             return self._after(pending)
 
     def mark_delete(self, position: Position) -> Pending[None]:
         """Acks everything up to `position`. Raises `MarkDeleteBackwards` for an older one, `AckBeyondEnd` for one to come."""
+        self._records.wait_for_room()
         with self._lock:
             position = _previous(position, self._reader.ledgers())
             if position < self._acked.mark_delete:
@@ -210,7 +212,7 @@ class Cursor:
                     f"cursor {self.name} is at {self._acked.mark_delete} and cannot go back to {position}"
                 )
             views = self._known(position)
-            pending = self._records.append(bytes([_MARK_DELETE]) + _POSITION.pack(*position))
+            pending = self._records.append(bytes([_MARK_DELETE]) + _POSITION.pack(*position), wait=False)
             self._acked.move_to(position, views)
             return self._after(pending)
 

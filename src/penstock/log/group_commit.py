@@ -68,13 +68,19 @@ class GroupCommit(Generic[R]):
         changes: Sequence[StateChange],
         size: int,
         task: Callable[[], None] | None = None,
+        *,
+        wait: bool = True,
     ) -> Pending[R]:
-        """Queues one append; waits while too many bytes wait. Raises the error that stopped the writer."""
+        """Queues one append; waits while too many bytes wait. Raises the error that stopped the writer.
+
+        A caller that holds a lock which a callback may want must not wait here: it calls `wait_for_room` before it
+        takes the lock, and then submits with `wait=False`.
+        """
         pending: Pending[R] = Pending()
         item = Append(data, changes, size, task, pending)  # type: ignore[arg-type]
         with self._lock:
-            while self._waiting_bytes >= self._waiting_bytes_max and self._error is None and not self._closing:
-                self._room.wait()
+            if wait:
+                self._wait_for_room()
             if self._error is not None:
                 raise self._error
             if self._closing:
@@ -85,6 +91,15 @@ class GroupCommit(Generic[R]):
                 self._idle = False
                 self._work.notify()
         return pending
+
+    def wait_for_room(self) -> None:
+        """Returns once fewer bytes wait than the limit, or the writer stopped."""
+        with self._lock:
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        while self._waiting_bytes >= self._waiting_bytes_max and self._error is None and not self._closing:
+            self._room.wait()
 
     def close(self) -> None:
         """Finishes what waits, then ends the thread. Every future is complete when this returns."""

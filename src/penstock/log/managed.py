@@ -115,10 +115,13 @@ class Log:
         """The last durable entry; `(ledger, -1)` where there is none."""
         return self._last
 
-    def append(self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = ()) -> Pending[Position]:
+    def append(
+        self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
+    ) -> Pending[Position]:
         """Appends one entry; the position comes once entry and changes are durable.
 
-        The buffers must not change until then. Waits while `waiting_bytes_max` wait. Raises what stopped the log before.
+        The buffers must not change until then. Waits while `waiting_bytes_max` wait, unless `wait` is off: then call
+        `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before.
         """
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
         size = 0
@@ -129,7 +132,11 @@ class Log:
         size += total_bytes(changes)
         if size > BODY_BYTES_MAX:
             raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
-        return self._commit_thread.submit(buffers, changes, size)
+        return self._commit_thread.submit(buffers, changes, size, wait=wait)
+
+    def wait_for_room(self) -> None:
+        """Returns once less than `waiting_bytes_max` waits."""
+        self._commit_thread.wait_for_room()
 
     def read(self, start: Position, end: Position) -> Iterator[Entry]:
         """The durable entries from `start` to `end`, both included."""
@@ -284,10 +291,8 @@ class Log:
             end, index = find_end(file, info.id, 0, synced_end)
             # Whole frames above the slot may be in the page cache only: they count from the sync below on.
             file.truncate(end)
+            file.append([encode_footer(info.id, end, index)])
             file.datasync()
-            if index.offsets:
-                file.append([encode_footer(info.id, end, index)])
-                file.datasync()
         finally:
             file.close()
         return info.seal(index, end)

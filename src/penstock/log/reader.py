@@ -112,7 +112,7 @@ class LogReader:
         slot = self._read_slot()
         with self._lock:
             known = any(ledger.id == slot.file_id for ledger in self._list.ledgers) if slot else False
-            if not known or (slot is not None and slot.last.ledger_id < slot.file_id):
+            if not known:  # a slot names a ledger only after the list does
                 self._list = self._load()
             return [self._view(ledger, slot) for ledger in self._list.ledgers]
 

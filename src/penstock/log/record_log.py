@@ -84,13 +84,19 @@ class RecordLog:
         """Size of the present generation: what a rewrite could save."""
         return self._writer.synced_end - FILE_HEADER_BYTES
 
-    def append(self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = ()) -> Pending[int]:
-        """Appends a record; its number comes once it is durable."""
+    def append(
+        self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
+    ) -> Pending[int]:
+        """Appends a record; its number comes once it is durable. As for `wait`, see `Log.append`."""
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
         size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
         if size > BODY_BYTES_MAX:
             raise BadInput(f"a record of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
-        return self._commit_thread.submit(buffers, changes, size)
+        return self._commit_thread.submit(buffers, changes, size, wait=wait)
+
+    def wait_for_room(self) -> None:
+        """Returns once less waits than the limit."""
+        self._commit_thread.wait_for_room()
 
     def records(self) -> Iterator[Record]:
         """Every durable record of the present generation, in order."""
@@ -113,17 +119,19 @@ class RecordLog:
         for number, data, changes, wall_ms in self.records():
             yield FrameInfo(Position(0, number), len(data), changes, wall_ms)
 
-    def rewrite(self, records: Iterable[tuple[Buffer, Sequence[StateChange]]]) -> None:
+    def rewrite(self, records: Iterable[Record | tuple[Buffer, Sequence[StateChange]]]) -> None:
         """Replaces every record appended so far by these; returns once they are durable."""
         self.rewrite_later(records).result()
 
-    def rewrite_later(self, records: Iterable[tuple[Buffer, Sequence[StateChange]]]) -> Pending[int]:
+    def rewrite_later(self, records: Iterable[Record | tuple[Buffer, Sequence[StateChange]]]) -> Pending[int]:
         """As `rewrite`, in order with the appends, without waiting. Safe to call from a callback."""
-        taken: list[tuple[Sequence[Buffer], Sequence[StateChange]]] = [
-            ((data,), tuple(changes)) for data, changes in records
-        ]
-        size = sum(len(data[0]) + total_bytes(changes) for data, changes in taken)
-        return self._commit_thread.submit((), (), size, lambda: self._rewrite(taken))
+        taken: list[tuple[Sequence[Buffer], Sequence[StateChange]]] = []
+        size = 0
+        for record in records:
+            data, changes = (record.data, record.changes) if isinstance(record, Record) else record
+            taken.append(((data,), tuple(changes)))
+            size += len(data) + total_bytes(changes)
+        return self._commit_thread.submit((), (), size, lambda: self._rewrite(taken), wait=False)
 
     def close(self) -> None:
         """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""

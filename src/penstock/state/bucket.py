@@ -28,7 +28,11 @@ _COMPACT_FACTOR = 8
 class StateLog(Protocol):
     """What a state needs of a log: `Log` and `RecordLog` both have it."""
 
-    def append(self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = ()) -> Pending[Any]: ...
+    def append(
+        self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
+    ) -> Pending[Any]: ...
+
+    def wait_for_room(self) -> None: ...
 
     def infos(self) -> Iterator[FrameInfo]: ...
 
@@ -80,6 +84,7 @@ class BucketState(_LockedView):
 
     def commit(self, change: Change, data: Buffer | Sequence[Buffer] = b"") -> Pending[Any]:
         """Appends data and changes as one frame: both survive or neither does. The position (or number) comes once durable."""
+        self._log.wait_for_room()  # not under the lock: a callback of the writer's thread may read this state
         with self._lock:
             changes: list[StateChange] = []
             for descriptor, edits in change.edits.items():
@@ -95,7 +100,7 @@ class BucketState(_LockedView):
             self._has_data = self._has_data or any(
                 len(b) for b in ((data,) if isinstance(data, bytes | bytearray | memoryview) else data)
             )
-            pending = self._log.append(data, [*self._unlogged, *changes])
+            pending = self._log.append(data, [*self._unlogged, *changes], wait=False)
             self._unlogged.clear()
             self._stores.apply(changes)
             self._compact_if_large()
@@ -147,4 +152,5 @@ class StateReader(_LockedView):
             self.position = position
             if self.on_frame is not None:
                 self.on_frame(position, data_bytes, changes)
+        self.position = target
         return self.position

@@ -1,0 +1,141 @@
+"""The record log: records survive, a rewrite replaces them atomically, one owner."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput, Fenced, Unavailable
+from penstock.files import RealFiles
+from penstock.files_memory import MemoryFiles, PowerCut
+from penstock.log import Pending, RecordLog, StateChange, wait_all
+
+
+class UnlockedFiles(RealFiles):
+    @contextlib.contextmanager
+    def lock(self, path: Path) -> Iterator[None]:
+        yield
+
+
+def test_records_survive_and_go_on_after_a_rewrite(tmp_path: Path) -> None:
+    log = RecordLog.open(tmp_path / "d", "name")
+    changes = (StateChange(3, b"k", b"v"),)
+    assert wait_all([log.append(b"%d" % n, changes) for n in range(5)], 5) == [0, 1, 2, 3, 4]
+    log.rewrite([(b"all", changes)])
+    assert log.append(b"after").result(5) == 6
+    log.close()
+    again = RecordLog.open(tmp_path / "d", "name")
+    assert [(r.number, r.data, r.changes) for r in again.records()] == [(5, b"all", changes), (6, b"after", ())]
+    again.rewrite([record for record in again.records() if record.data != b"after"])
+    assert [(r.number, r.data, r.changes) for r in again.records()] == [(7, b"all", changes)]
+    assert again.append(b"next").result(5) == 8
+    assert len(list((tmp_path / "d").glob("*.rlog"))) == 1
+    again.close()
+
+
+def test_one_owner(tmp_path: Path) -> None:
+    files = UnlockedFiles()
+    first = RecordLog.open(tmp_path, "r", files)
+    first.append(b"a").result(5)
+    second = RecordLog.open(tmp_path, "r", files)
+    with pytest.raises(Fenced):
+        first.append(b"b").result(5)
+    second.append(b"c").result(5)
+    assert [r.data for r in second.records()] == [b"a", b"c"]
+    second.close()
+    with contextlib.suppress(Fenced):
+        first.close()
+    held = RecordLog.open(tmp_path, "r")
+    with pytest.raises(Unavailable):
+        RecordLog.open(tmp_path, "r")
+    held.close()
+
+
+def test_a_name_cannot_leave_its_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        RecordLog.open(tmp_path, "../r")
+
+
+def program(files: MemoryFiles, told: list[bytes]) -> None:
+    """Sets a counter again and again, with rewrites; `told` gets each value that was acknowledged."""
+    with contextlib.suppress(PowerCut):
+        for session in range(2):
+            log = RecordLog.open(Path("/d"), "r", files)
+            try:
+                for n in range(4):
+                    value = b"%d" % (session * 4 + n)
+                    log.append(value).result(5)
+                    told.append(value)
+                    if n == 2:
+                        log.rewrite([(value, ())])
+            finally:
+                with contextlib.suppress(PowerCut):
+                    log.close()
+
+
+def test_a_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None:
+    whole, told = MemoryFiles(), list[bytes]()
+    program(whole, told)
+    assert len(told) == 8
+    for operation in range(1, whole.operations + 1):
+        files = MemoryFiles()
+        files.stop_at(operation)
+        told = []
+        program(files, told)
+        for fate in range(6):
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            log = RecordLog.open(Path("/d"), "r", after)
+            found = [record.data for record in log.records()]
+            submitted = [b"%d" % n for n in range(8)]
+            if told:
+                assert submitted.index(found[-1]) >= submitted.index(told[-1]), (operation, fate, found, told)
+            numbers = [int(value) for value in found]
+            assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not told
+            log.append(b"on").result(5)
+            log.close()
+
+
+def outstanding(files: MemoryFiles, gate: threading.Event) -> tuple[int, int]:
+    """Twelve records of one size, all on their way at once; (how many were acknowledged, how many were sent)."""
+    sent: list[Pending[int]] = []
+    with contextlib.suppress(PowerCut):
+        log = RecordLog.open(Path("/d"), "r", files)
+        gate.clear()
+        with contextlib.suppress(PowerCut):
+            sent += [log.append(b"%04d" % n * 100) for n in range(12)]
+        gate.set()
+        with contextlib.suppress(PowerCut):
+            log.close()
+    return sum(pending.exception(5) is None for pending in sent), len(sent)
+
+
+def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
+    """The tail of a torn group may hold whole frames: they must not follow what is written over its head later."""
+    gate = threading.Event()
+    gate.set()
+
+    def wait_at_writes(_number: int, name: str, _path: Path) -> None:
+        if name == "append":
+            gate.wait(5)  # so that the rest of the records becomes one group
+
+    for operation in range(14, 20):
+        for fate in range(40):
+            gate.set()
+            files = MemoryFiles(wait_at_writes)
+            files.stop_at(operation)
+            acknowledged, sent = outstanding(files, gate)
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            log = RecordLog.open(Path("/d"), "r", after)
+            found = [record.data for record in log.records()]
+            assert found == [b"%04d" % n * 100 for n in range(len(found))]
+            assert acknowledged <= len(found) <= sent
+            log.append(b"last" * 100).result(5)
+            log.close()
+            again = RecordLog.open(Path("/d"), "r", after.kill())
+            assert [record.data for record in again.records()] == [*found, b"last" * 100]
+            again.close()
