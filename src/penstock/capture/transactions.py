@@ -629,17 +629,16 @@ class TransactionCutter:
 
 
 def _some(events: Events, which: slice | npt.NDArray[np.bool_]) -> Events:
-    columns = (
-        events.offset,
-        events.size,
-        events.type,
-        events.flags,
-        events.end_pos,
-        events.timestamp,
-        events.server_id,
+    return Events(
+        events.offset[which],
+        events.size[which],
+        events.type[which],
+        events.flags[which],
+        events.end_pos[which],
+        events.timestamp[which],
+        events.server_id[which],
+        events.consumed,
     )
-    offset, size, kind, flags, end_pos, timestamp, server_id = (column[which] for column in columns)
-    return Events(offset, size, kind, flags, end_pos, timestamp, server_id, events.consumed)
 
 
 def _domains(gtid: str) -> dict[int, str]:

@@ -1,0 +1,184 @@
+"""The capture loop: from a source into the log, from where the log says that it stopped.
+
+1. Open the log and its state. 2. A new log: ask the source where to begin, and make that durable before anything is read.
+3. Read, cut, append. 4. A lost connection: go on from the last frame, with growing pauses. 5. Stop: flush what is whole,
+wait until it is durable, close. A kill at any moment loses nothing: the next start does 1 and 3 again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.capture.commit_ts import CommitClock
+from penstock.capture.position import SourcePosition
+from penstock.capture.recorder import Recorder
+from penstock.capture.schemas import SchemaTracker
+from penstock.capture.settings import Tables
+from penstock.capture.source import Chunk, Source, SourceUnavailable
+from penstock.capture.stores import SCHEMA_HISTORY
+from penstock.capture.transactions import ENTRY_BYTES, Frame, TransactionCutter
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import Transient
+from penstock.log import Log
+from penstock.state import BucketState
+
+FLUSH_SECONDS = 0.05  # a whole transaction waits no longer for company
+PROGRESS_SECONDS = 1.0
+RETRY_SECONDS_FIRST = 0.2
+RETRY_SECONDS_MAX = 10.0
+RETRIES_MAX = 12  # in a row, without a single frame between them: about a minute and a half
+
+_logger = logging.getLogger(__name__)
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Capture:
+    """One source into one log, until stopped, or until where the source was at the start."""
+
+    def __init__(
+        self,
+        log: Log,
+        source: Source,
+        *,
+        tables: Tables | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        stop: threading.Event | None = None,
+        report: Report = lambda event: None,
+        entry_bytes: int = ENTRY_BYTES,
+    ) -> None:
+        self._log = log
+        self._source = source
+        self._clock = clock
+        self._stop = stop or threading.Event()
+        self._report = report
+        self._entry_bytes = entry_bytes
+        state = BucketState.open(log)
+        history = [table for _, table in state.store(SCHEMA_HISTORY).items()]
+        self._schemas = SchemaTracker(tables, history)
+        self._recorder = Recorder(state, self._schemas, clock)
+        stored = self._recorder.position
+        self._commit_clock = CommitClock(stored.commit_ts if stored else 0, clock)
+        self._waiting_since: float | None = None
+        self._reported = clock.monotonic()
+        self._idle = True
+
+    def run(self, *, until_now: bool = False) -> bool:
+        """True where the end was reached: of `until_now`, or of a source that has one. False where it was stopped."""
+        position = self._recorder.position or self._begin()
+        target = self._source.end() if until_now else None
+        self._report({"event": "ready", "position": asdict(position)})
+        failures = 0
+        while True:
+            frames = self._recorder.events
+            cutter = TransactionCutter(
+                position,
+                self._schemas,
+                self._commit_clock,
+                open_transaction=self._recorder.open,
+                entry_bytes=self._entry_bytes,
+            )
+            try:
+                reached = self._read(cutter, position, target)
+            except Transient as error:
+                failures = 1 if self._recorder.events > frames else failures + 1
+                self._flush(cutter)
+                self._wait_before_retry(error, failures)
+                if self._stop.is_set():
+                    reached = False
+                else:
+                    position = cutter.passed
+                    continue
+            self._finish(cutter)
+            if reached:
+                self._say_caught_up()
+            return reached
+
+    def _begin(self) -> SourcePosition:
+        beginning = self._source.begin(self._commit_clock.next())
+        position = replace(beginning.position, commit_ts=self._commit_clock.last)
+        self._recorder.append(Frame([], position, schemas=beginning.schemas))
+        self._recorder.finish()
+        return position
+
+    def _read(self, cutter: TransactionCutter, position: SourcePosition, target: SourcePosition | None) -> bool:
+        for chunk in self._source.open(position):
+            if self._stop.is_set():
+                return False
+            for frame in cutter.feed(chunk):
+                self._recorder.append(frame)
+            self._flush_if_due(cutter, chunk)
+            if target is not None and (chunk.idle or not cutter.waiting) and cutter.passed.order >= target.order:
+                return True
+            self._say_progress()
+        return not self._stop.is_set()
+
+    def _flush_if_due(self, cutter: TransactionCutter, chunk: Chunk) -> None:
+        self._idle = chunk.idle
+        now = self._clock.monotonic()
+        if not cutter.waiting:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = now
+        if cutter.waiting and (chunk.idle or now - (self._waiting_since or now) >= FLUSH_SECONDS):
+            self._flush(cutter)
+        if cutter.between_transactions:
+            self._recorder.passed(cutter.passed)
+        else:
+            self._recorder.settle()
+
+    def _flush(self, cutter: TransactionCutter) -> None:
+        for frame in cutter.flush():
+            self._recorder.append(frame)
+        self._waiting_since = None
+
+    def _finish(self, cutter: TransactionCutter) -> None:
+        """Everything whole is durable, and the position with it."""
+        self._flush(cutter)
+        last = self._recorder.position
+        if cutter.between_transactions and last is not None and cutter.passed.order > last.order:
+            self._recorder.append(Frame([], cutter.passed))
+        self._recorder.finish()
+
+    def _wait_before_retry(self, error: Transient, failures: int) -> None:
+        if failures > RETRIES_MAX:
+            raise SourceUnavailable(f"the source does not answer: {error.message}", hint=error.hint) from error
+        pause = min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2 ** (failures - 1))
+        _logger.warning("lost the source, again in %.1f s: %s", pause, error)
+        self._report({"event": "retrying", "message": str(error), "attempt": failures, "pause_seconds": pause})
+        until = self._clock.monotonic() + pause
+        while not self._stop.is_set() and self._clock.monotonic() < until:
+            self._clock.sleep(0.05)
+
+    def _say_progress(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._reported < PROGRESS_SECONDS:
+            return
+        self._reported = now
+        self._report({"event": "progress", **self._facts()})
+
+    def _say_caught_up(self) -> None:
+        self._report({"event": "caught-up", "log_end": str(self._log.end), **self._facts()})
+
+    def _facts(self) -> dict[str, Any]:
+        recorder = self._recorder
+        position = recorder.durable
+        commit_ms = (position.commit_ts >> 18) if position else 0
+        return {
+            "events": recorder.events,
+            "transactions": recorder.transactions,
+            "bytes": recorder.bytes,
+            "position": asdict(position) if position else None,
+            "commit_ts": position.commit_ts if position else 0,
+            # Time between taking a transaction from the source and having it on disk; 0 where nothing waits.
+            "lag_ms": 0 if self._idle else max(0, self._clock.wall_ms() - commit_ms),
+        }
+
+
+def open_log(state_dir: Path) -> Log:
+    return Log.open(state_dir / "log")
