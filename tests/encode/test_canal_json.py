@@ -172,3 +172,10 @@ def test_an_empty_batch_is_no_bytes() -> None:
 def test_an_unknown_type_is_refused_by_name() -> None:
     with pytest.raises(NotSupported, match="column c has type inet6"):
         CANAL.encode(inserts(Column("c", "inet6"), pa.array([b"x"])))
+
+
+def test_zero_that_became_minus_zero_has_changed() -> None:
+    change = Change("U", {"float": 0.0, "double": 0.0}, {"float": -0.0, "double": 0.0}, Seq(1, 1, 1, 1), 1)
+    (line,) = lines_of(CANAL.encode(batch_of(["float", "double"], [change])))
+    assert line["old"] == [{"float": "0"}]
+    assert line["data"] == [{"float": "-0", "double": "0"}]

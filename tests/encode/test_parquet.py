@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -92,3 +92,23 @@ def test_payloads_of_two_versions_are_refused() -> None:
 def test_columns_named_as_our_own_are_refused() -> None:
     with pytest.raises(NotSupported, match="has a column _OP"):
         lake_schema(TableSchema("d", "t", 1, (Column("_OP", "int"),)))
+
+
+def test_days_that_no_calendar_has_are_null() -> None:
+    days = [
+        (2023, 4, 31),
+        (2023, 2, 29),
+        (1900, 2, 29),
+        (2023, 0, 1),
+        (2023, 1, 0),
+        (0, 1, 1),
+        (2000, 2, 29),
+        (2023, 12, 31),
+    ]
+    changes = [Change("I", None, {"date": day, "datetime": (*day, 1, 2, 3, 0)}, Seq(1, 1, 1, 1), 1) for day in days]
+    rows = PARQUET.rows(PARQUET.assemble([PARQUET.encode(batch_of(["date", "datetime"], changes))]))
+    assert rows["date"].to_pylist() == [None] * 6 + [date(2000, 2, 29), date(2023, 12, 31)]
+    assert rows["datetime"].to_pylist() == [None] * 6 + [
+        datetime(2000, 2, 29, 1, 2, 3),
+        datetime(2023, 12, 31, 1, 2, 3),
+    ]
