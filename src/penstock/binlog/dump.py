@@ -35,7 +35,7 @@ def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
     starts = np.flatnonzero((events.type == E.FORMAT_DESCRIPTION) | (events.type == E.START_V3))
     if len(events) and (not len(starts) or starts[0] != 0):
         raise BadEvent("the file does not start with a format description", offset=4, event_type=int(events.type[0]))
-    for first, last in zip(starts, [*starts[1:], len(events)], strict=True):
+    for first, last in zip(starts, [*starts[1:], len(events)], strict=False):
         yield from _segment(data, _part(events, int(first), int(last)))
     if events.consumed != len(data):
         raise TruncatedEvent("the file ends inside an event; a server may still write it", offset=events.consumed)

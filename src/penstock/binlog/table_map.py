@@ -41,6 +41,7 @@ _CHARACTER = frozenset(
         ColumnType.LONG_BLOB,
         ColumnType.BLOB_COMPRESSED,
         ColumnType.VARCHAR_COMPRESSED,
+        ColumnType.VECTOR,  # a blob to the server, so it has a charset too
     }
 )
 _META_BYTES = {
