@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -199,6 +200,15 @@ def test_a_child_that_does_not_stop_is_killed_at_the_deadline_and_the_summary_sa
     assert gone(pids, 0.1)
 
 
+def test_a_capture_that_does_not_stop_does_not_cost_the_flush(tmp_path: Path) -> None:
+    settings = replace(settings_of(tmp_path, capture=["stubborn"]), changefeeds={"lake": {}}, stop_seconds_max=6.0)
+    with running(settings) as one:
+        one.until(lambda s: s.changefeeds[0].published_end == "1:9")
+        one.stop.request()
+        summary = one.end(15)
+    assert (summary.drained, summary.mark_delete) == (True, {"lake": "1:9"})
+
+
 def test_a_second_wish_ends_at_once(tmp_path: Path) -> None:
     settings = replace(settings_of(tmp_path, capture=["stubborn"]), changefeeds={"lake": {}})
     with running(settings) as one:
@@ -252,7 +262,7 @@ def test_lag_is_the_age_of_what_is_not_delivered(tmp_path: Path) -> None:
 def test_two_runs_are_refused(tmp_path: Path) -> None:
     with running(settings_of(tmp_path)) as one:
         one.until(lambda s: s.phase == "running")
-        with pytest.raises(Unavailable, match="in use"):
+        with pytest.raises(Unavailable, match=f"^{re.escape(str(tmp_path))} is in use"):
             run(settings_of(tmp_path), stop_event=Stop())
 
 

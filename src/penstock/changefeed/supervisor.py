@@ -247,7 +247,8 @@ class _Run:
         self._phase = "draining"
         self._control.end()
         for name in ("capture", "driver"):
-            self._end(name, deadline)
+            # Killing them costs nothing, so that one that does not listen leaves time for the flush.
+            self._end(name, self._clock.monotonic() + self._settings.stop_seconds_max / 3)
         flushed = self._flush_all(deadline)
         self._end("delivery", deadline)
         return flushed and all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
