@@ -32,6 +32,7 @@ from tools.components.mariadb import MariaDbServer
 DEMO_ROWS = int(os.environ.get("BENCH_DEMO_ROWS", "1000000"))
 MARIADB_ROWS = int(os.environ.get("BENCH_MARIADB_ROWS", "500000"))
 PEER = "Debezium engine 3.6, JSON"
+TASK_STAGES = ("read", "decode", "encode", "stage")
 _PEER_PYTHON = CACHE / "bench-venv" / "bin" / "python"
 _TIMEOUT_SECONDS = 900.0
 # The newest version for which Debezium's MySQL connector asks for nothing that MariaDB 10.11 does not have.
@@ -85,9 +86,20 @@ def told(name: str, run: Run, peer: Run | None = None) -> Iterator[Result]:
             PEER if peer else None,
             peer.rows / theirs if peer and theirs else None,
         )
-    total = sum(run.stage_seconds.values())
-    for stage, seconds in sorted(run.stage_seconds.items(), key=lambda item: -item[1]):
-        yield Result(f"{name}, share of {stage}", 100 * seconds / total, "% of task time")
+    yield from shares(name, run.stage_seconds)
+
+
+def shares(name: str, seconds: dict[str, float]) -> Iterator[Result]:
+    """Where the tasks' time goes, and what the driver adds around them."""
+    task = seconds.get("task", 0.0)
+    if not task:
+        return
+    parts = {stage: seconds.get(stage, 0.0) for stage in TASK_STAGES}
+    parts["the rest"] = max(0.0, task - sum(parts.values()))
+    for stage, value in parts.items():
+        yield Result(f"{name}, {stage}", 100 * value / task, "% of the tasks' time")
+    for stage in ("task", "batch", "publish"):
+        yield Result(f"{name}, {stage} in all", seconds.get(stage, 0.0), "s")
 
 
 def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
