@@ -165,6 +165,26 @@ def test_metadata_older_than_the_log_is_refused(tmp_path: Path) -> None:
     assert any(b"precious" in path.read_bytes() for path in (tmp_path / "log").glob("ledger-*"))
 
 
+def test_lost_metadata_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    for _ in range(3):
+        log = Log.open(tmp_path / "log")
+        log.append(b"precious").result(5)
+        log.close()
+    for path in tmp_path.glob("metadata.sqlite*"):
+        path.rename(tmp_path / f"kept-{path.name}")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "log").iterdir()}
+    with pytest.raises(Corruption, match="holds entries, but the metadata does not know it"):
+        Log.open(tmp_path / "log")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "log").iterdir()} == before
+    for path in tmp_path.glob("metadata.sqlite*"):
+        path.unlink()
+    for path in tmp_path.glob("kept-*"):
+        path.rename(tmp_path / path.name.removeprefix("kept-"))
+    log = Log.open(tmp_path / "log")
+    assert entries(log) == 3
+    log.close()
+
+
 def test_a_record_log_without_its_pointer_is_refused(tmp_path: Path) -> None:
     records = RecordLog.open(tmp_path, "r")
     records.append(b"fact").result(5)

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Fenced, StorageFailed, Unavailable
-from penstock.files import RealFiles
+from penstock.files import File, RealFiles
 from penstock.files_memory import Fault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, Position, StateChange, wait_all
 from penstock.log.ledger import ledger_path, read_footer
@@ -107,6 +107,39 @@ def test_seek_in_a_long_open_ledger(tmp_path: Path) -> None:
         for _ in range(2):  # the second time from what the reader remembers
             entries = list(reader.read(Position(1, start), Position(1, min(start + 5, 1999))))
             assert [bytes(e.data) for e in entries] == [b"%d" % n for n in range(start, min(start + 6, 2000))]
+        reader.close()
+    log.close()
+
+
+class CountingFiles(RealFiles):
+    """Counts the bytes that are read."""
+
+    bytes_read = 0
+
+    def open(self, path: Path, *, writable: bool = False) -> File:
+        file = super().open(path, writable=writable)
+        read_at = file.read_at
+
+        def counted(offset: int, size: int) -> bytes:
+            raw = read_at(offset, size)
+            self.bytes_read += len(raw)
+            return raw
+
+        file.read_at = counted  # type: ignore[method-assign]
+        return file
+
+
+def test_a_new_reader_does_not_walk_from_the_head_of_the_open_ledger(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    for first in range(0, 16_000, 500):
+        wait_all([log.append(b"%d " % n + bytes(1000)) for n in range(first, first + 500)], 10)
+    files = CountingFiles()
+    for wanted in (15_900, 7_000, 100):
+        reader = LogReader.open(tmp_path / "log", files)
+        files.bytes_read = 0
+        (entry,) = reader.read(Position(1, wanted), Position(1, wanted))
+        assert bytes(entry.data).startswith(b"%d " % wanted)
+        assert files.bytes_read < 3 << 20
         reader.close()
     log.close()
 

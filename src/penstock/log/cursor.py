@@ -14,22 +14,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
-from uuid import UUID
-
-from pyroaring import BitMap
 
 from penstock.errors import BadInput, Corruption, NotSupported
 from penstock.files import REAL_FILES, Files
+from penstock.log.acked import SNAPSHOT, Acked, run_after
 from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.reader import LedgerView, LogReader
 from penstock.log.record_log import RecordLog
 from penstock.metadata import VersionConflict
 
-_SNAPSHOT, _ACK, _MARK_DELETE = 1, 2, 3
+_ACK, _MARK_DELETE = 2, 3
 _POSITION = struct.Struct("<Qq")
-_BITMAP = struct.Struct("<QI")
-_U32 = struct.Struct("<I")
 _REWRITE_BYTES_MIN = 1 << 20
 _REWRITE_FACTOR = 8  # rewrite once the records are this many times the size of a snapshot
 
@@ -40,96 +36,6 @@ class MarkDeleteBackwards(BadInput):
 
 class AckBeyondEnd(BadInput):
     """The entries to ack are not durable in the log. Nothing was changed."""
-
-
-class Acked:
-    """The pure state of a cursor: mark-delete and the acked entries after it. No I/O, no threads."""
-
-    def __init__(self, mark_delete: Position) -> None:
-        self.mark_delete = mark_delete
-        self.ledgers: dict[int, BitMap] = {}
-
-    def contains(self, position: Position) -> bool:
-        if position <= self.mark_delete:
-            return True
-        bitmap = self.ledgers.get(position.ledger_id)
-        return bitmap is not None and position.entry_id >= 0 and position.entry_id in bitmap
-
-    def ack(self, first: Position, last: Position, views: list[LedgerView]) -> None:
-        for view in views:
-            number = view.info.id
-            if not first.ledger_id <= number <= last.ledger_id:
-                continue
-            low = max(first.entry_id, 0) if number == first.ledger_id else 0
-            high = last.entry_id if number == last.ledger_id else view.entries - 1
-            if number == self.mark_delete.ledger_id:
-                low = max(low, self.mark_delete.entry_id + 1)
-            if number >= self.mark_delete.ledger_id and low <= high:
-                self.ledgers.setdefault(number, BitMap()).add_range(low, high + 1)
-        self._advance(views)
-
-    def move_to(self, position: Position, views: list[LedgerView]) -> None:
-        if position > self.mark_delete:
-            self.mark_delete = position
-            self._advance(views)
-
-    def _advance(self, views: list[LedgerView]) -> None:
-        for view in views:
-            number = view.info.id
-            if number < self.mark_delete.ledger_id:
-                continue
-            bitmap = self.ledgers.get(number)
-            entry = self.mark_delete.entry_id if number == self.mark_delete.ledger_id else -1
-            if bitmap is not None:
-                run = _run_after(bitmap, entry)
-                if run > entry:
-                    entry = run
-                    self.mark_delete = Position(number, entry)
-            if not view.info.sealed or entry < view.entries - 1:
-                break  # a hole, or the ledger may still grow
-        self._forget()
-
-    def _forget(self) -> None:
-        """Drops what lies at or before the mark-delete."""
-        mark = self.mark_delete
-        for number in [n for n in self.ledgers if n < mark.ledger_id]:
-            del self.ledgers[number]
-        bitmap = self.ledgers.get(mark.ledger_id)
-        if bitmap is not None and mark.entry_id >= 0:
-            bitmap.remove_range(0, mark.entry_id + 1)
-            if not bitmap:
-                del self.ledgers[mark.ledger_id]
-
-    def encode(self, uuid: UUID) -> bytes:
-        parts = [bytes([_SNAPSHOT]), uuid.bytes, _POSITION.pack(*self.mark_delete), _U32.pack(len(self.ledgers))]
-        for number, bitmap in sorted(self.ledgers.items()):
-            raw = bitmap.serialize()
-            parts += (_BITMAP.pack(number, len(raw)), raw)
-        return b"".join(parts)
-
-    @classmethod
-    def decode(cls, raw: bytes) -> tuple[UUID, Acked]:
-        acked = cls(Position(*_POSITION.unpack_from(raw, 17)))
-        (count,) = _U32.unpack_from(raw, 33)
-        at = 37
-        for _ in range(count):
-            number, size = _BITMAP.unpack_from(raw, at)
-            at += _BITMAP.size
-            acked.ledgers[number] = BitMap.deserialize(raw[at : at + size])
-            at += size
-        return UUID(bytes=raw[1:17]), acked
-
-
-def _run_after(bitmap: BitMap, entry: int) -> int:
-    """The last entry of the unbroken run that starts after `entry`; `entry` itself where there is none."""
-    low, high = entry, bitmap.max() if bitmap else entry
-    while low < high:
-        middle = (low + high + 1) // 2
-        if bitmap.range_cardinality(entry + 1, middle + 1) == middle - entry:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 class Cursor:
@@ -235,7 +141,7 @@ class Cursor:
             at = -1
             while bitmap and at < bitmap.max():
                 first = bitmap.next_set_bit(at + 1)
-                at = _run_after(bitmap, first)
+                at = run_after(bitmap, first)
                 yield Position(number, first), Position(number, at)
 
     def close(self) -> None:
@@ -309,7 +215,7 @@ def _replay(records: RecordLog, reader: LogReader) -> Acked | None:
     views = reader.ledgers()
     for record in records.records():
         kind = record.data[0]
-        if kind == _SNAPSHOT:
+        if kind == SNAPSHOT:
             uuid, acked = Acked.decode(record.data)
             if uuid != reader.uuid:
                 raise Corruption(

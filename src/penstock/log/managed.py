@@ -33,8 +33,10 @@ from penstock.log.ledger import LedgerInfo, LedgerList, encode_footer, ledger_id
 from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.reader import END_NAME, LogReader, default_metadata_path, log_key
-from penstock.log.synced import EndFile, SyncedEnd
-from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict
+from penstock.log.synced import HINTS_MAX, EndFile, SyncedEnd
+from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict, Versioned
+
+_HINT_BYTES = 1 << 20  # a reader that seeks in the open ledger walks over at most about this much
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,16 @@ class Log:
         self._resources = resources
         self._reader: LogReader | None = None
         self._key = log_key(directory)
-        self._list, self._version = self._take_over()
+        found = metadata.get(self._key)
+        orphans = self._orphans(LedgerList.decode(found.value) if found else None)
+        self._prepare_directory(is_new=found is None)
         self._end_file = EndFile.open(files, directory / END_NAME, writable=True)
         resources.callback(self._end_file.close)
+        self._list, self._version = self._take_over(found)
         slot = self._end_file.fence(self._list.epoch)
         self._last = Position(0, -1)
-        self._writer, self._index = self._recover(slot)
+        self._hinted = 0
+        self._writer, self._index = self._recover(slot, orphans)
         self._commit_thread: GroupCommit[Position] = GroupCommit(
             f"log {directory}", self._commit, settings.waiting_bytes_max, self._seal_at_close
         )
@@ -197,6 +203,9 @@ class Log:
         last = Position(writer.file_id, writer.next_entry - 1)
         self._end_file.publish(writer.file_id, writer.synced_end, last)
         self._last = last
+        if writer.synced_end - self._hinted >= max(_HINT_BYTES, self._settings.ledger_bytes_max // HINTS_MAX * 2):
+            self._end_file.hint(writer.file_id, writer.next_entry, writer.synced_end)
+            self._hinted = writer.synced_end
 
     def _roll(self) -> None:
         """(1) footer, sync; (2) the next file; (3) compare-and-set the list; (4) slot."""
@@ -209,6 +218,7 @@ class Log:
             ledgers=(*self._list.ledgers[:-1], sealed, LedgerInfo(number, self.epoch)),
         )
         self._end_file.publish(number, self._writer.synced_end, self._last)
+        self._hinted = 0
         old.file.close()
 
     def _seal(self, writer: FrameWriter, index: FrameIndex) -> LedgerInfo:
@@ -232,18 +242,29 @@ class Log:
 
     # -- open ----------------------------------------------------------------------------------------------------
 
-    def _take_over(self) -> tuple[LedgerList, int]:
-        """The list with our epoch and a ledger number reserved, durable."""
-        found = self._metadata.get(self._key)
-        if found is None:
+    def _orphans(self, listed: LedgerList | None) -> list[int]:
+        """Ledger files that the list does not name: leftovers. Refuses one that holds entries, before anything changes."""
+        known = {ledger.id for ledger in listed.ledgers} if listed else set()
+        numbers = map(ledger_id_of, self._files.list(self._directory))
+        orphans = [number for number in numbers if number is not None and number not in known]
+        for number in orphans:
+            self._refuse_entries(number)
+        return orphans
+
+    def _prepare_directory(self, *, is_new: bool) -> None:
+        if is_new:
             EndFile.create(self._files, self._directory / END_NAME)
-            first = LedgerList(uuid.uuid4(), 1, 2, 0, ())
-            return first, self._metadata.create(self._key, first.encode())
-        if not self._files.exists(self._directory / END_NAME):
+        elif not self._files.exists(self._directory / END_NAME):
             raise Corruption(
                 f"{self._directory / END_NAME} is missing, but the metadata knows this log",
                 hint="nothing was changed; restore the directory from a copy",
             )
+
+    def _take_over(self, found: Versioned | None) -> tuple[LedgerList, int]:
+        """The list with our epoch and a ledger number reserved, durable."""
+        if found is None:
+            first = LedgerList(uuid.uuid4(), self._end_file.fence_epoch() + 1, 2, 0, ())
+            return first, self._metadata.create(self._key, first.encode())
         old = LedgerList.decode(found.value)
         new = dataclasses.replace(old, epoch=old.epoch + 1, next_ledger=old.next_ledger + 1)
         try:
@@ -261,11 +282,7 @@ class Log:
             ) from error
         self._list = new
 
-    def _recover(self, slot: SyncedEnd | None) -> tuple[FrameWriter, FrameIndex]:
-        listed = {ledger.id for ledger in self._list.ledgers}
-        orphans = [n for n in map(ledger_id_of, self._files.list(self._directory)) if n is not None and n not in listed]
-        for number in orphans:
-            self._refuse_entries(number)
+    def _recover(self, slot: SyncedEnd | None, orphans: list[int]) -> tuple[FrameWriter, FrameIndex]:
         ledgers = [info if info.sealed else self._recover_ledger(info, slot) for info in self._list.ledgers]
         kept = tuple(info for info in ledgers if info.entries)
         number = self._list.next_ledger - 1

@@ -7,6 +7,7 @@ that this reader does not know. Entries below the durable end that do not decode
 from __future__ import annotations
 
 import bisect
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from uuid import UUID
 from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES, File, Files
 from penstock.log.file_header import FILE_HEADER_BYTES, LEDGER_MAGIC, corruption, read_file_header
-from penstock.log.frame import Entry, FrameInfo, Header, decode_changes
+from penstock.log.frame import HEADER_BYTES, BadFrame, Entry, FrameInfo, Header, decode_changes, decode_header
 from penstock.log.frame_reader import BadFrameAt, read_frames, scan_frames
 from penstock.log.ledger import Footer, LedgerInfo, LedgerList, ledger_path, read_footer
 from penstock.log.position import Position
@@ -250,6 +251,8 @@ class LogReader:
             at = bisect.bisect_right(entries, first) - 1
             if at >= 0:
                 entry, offset = entries[at], offsets[at]
+        if first - entry > _HINT_EVERY:
+            entry, offset = max((entry, offset), self._published_hint(file, view, first))
         if entry < first:
             for at_offset, header, _ in scan_frames(file, view.info.id, offset, entry, view.frames_end):
                 self._remember(view.info.id, at_offset, header)
@@ -257,6 +260,16 @@ class LogReader:
                 if header.entry_id + 1 == first:
                     break
         return offset, view.frames_end
+
+    def _published_hint(self, file: File, view: LedgerView, first: int) -> tuple[int, int]:
+        """The nearest published place at or before entry `first`, once the entry is seen to be there."""
+        for entry, offset in reversed(self._end_file.hints(view.info.id)):
+            if entry <= first and FILE_HEADER_BYTES <= offset < view.frames_end:
+                with contextlib.suppress(BadFrame):
+                    if decode_header(file.read_at(offset, HEADER_BYTES), 0, view.info.id).entry_id == entry:
+                        return entry, offset
+                break
+        return 0, FILE_HEADER_BYTES
 
     def _footer(self, file: File, info: LedgerInfo) -> Footer:
         with self._lock:

@@ -23,6 +23,10 @@ _SLOT = struct.Struct("<4sIQQQQqQ4x")
 _U32 = struct.Struct("<I")
 _RECORD_BYTES = 64
 _READ_ATTEMPTS = 50
+_HINT = struct.Struct("<QQQ4x")
+_HINT_BYTES = _HINT.size + 4
+_HINTS_AT = 4096
+HINTS_MAX = 1024
 
 
 class SyncedEnd(NamedTuple):
@@ -42,6 +46,7 @@ class EndFile:
         self._file = file
         self._commits = 0
         self._epoch = 0
+        self._hinted: tuple[int, int] = (0, 0)  # file, number of its hints
 
     @classmethod
     def create(cls, files: Files, path: Path) -> None:
@@ -64,7 +69,7 @@ class EndFile:
 
     def fence(self, epoch: int) -> SyncedEnd | None:
         """From here on an owner with a lower epoch acknowledges nothing more. The end that it published, if any."""
-        highest = self._fence_epoch()
+        highest = self.fence_epoch()
         if highest > epoch:
             raise _fenced(self._file.path, epoch, highest)
         record = _FENCE.pack(b"PSE0", 0, epoch)
@@ -77,7 +82,7 @@ class EndFile:
 
     def check(self) -> None:
         """Raises `Fenced` where another owner came."""
-        highest = self._fence_epoch()
+        highest = self.fence_epoch()
         if highest > self._epoch:
             raise _fenced(self._file.path, self._epoch, highest)
 
@@ -88,6 +93,26 @@ class EndFile:
         record = _SLOT.pack(magic, 0, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits)
         at = _SECTOR if self._commits % 2 else 2 * _SECTOR
         self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
+
+    def hint(self, file_id: int, entry_id: int, offset: int) -> None:
+        """Tells readers where an entry of the open file is (or will be), so that a seek need not walk from its head."""
+        number = self._hinted[1] if self._hinted[0] == file_id else 0
+        if number < HINTS_MAX:
+            record = _HINT.pack(file_id, entry_id, offset)
+            at = _HINTS_AT + number * _HINT_BYTES
+            self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
+            self._hinted = (file_id, number + 1)
+
+    def hints(self, file_id: int) -> list[tuple[int, int]]:
+        """(entry, offset) pairs of the file, ascending. Advice: the caller looks whether that entry is there."""
+        raw = self._file.read_at(_HINTS_AT, HINTS_MAX * _HINT_BYTES)
+        found = []
+        for at in range(0, len(raw) - _HINT_BYTES + 1, _HINT_BYTES):
+            number, entry, offset = _HINT.unpack_from(raw, at)
+            if number != file_id or google_crc32c.value(raw[at : at + _HINT.size]) != _U32.unpack_from(raw, at + 28)[0]:
+                break
+            found.append((entry, offset))
+        return found
 
     def sync(self) -> None:
         """Makes the slots durable: before a long quiet time, such as a close."""
@@ -107,7 +132,8 @@ class EndFile:
                 return None
         return a or b
 
-    def _fence_epoch(self) -> int:
+    def fence_epoch(self) -> int:
+        """The highest epoch that ever opened; 0 where none did."""
         raw = self._file.read_at(0, _RECORD_BYTES)
         if blank(raw):
             return 0
