@@ -114,7 +114,7 @@ class _Chunk:
         self._bytes += len(parsed.events)
 
     def decode(self) -> Iterator[ChangeBatch]:
-        """One batch a table, by the first row of each."""
+        """One batch a table and version, by the first row of each."""
         if not self._bytes:
             return
         header = self._entries[0][1].header
@@ -126,11 +126,12 @@ class _Chunk:
         scope, place, counts = self._places(events)
         layout = group_rows(buffer, events, fde, scope)
         layout.layout[~counts] = -1
-        parts: dict[tuple[str, str], list[tuple[TableSchema, DecodedRows]]] = {}
+        parts: dict[tuple[str, str, int], list[tuple[TableSchema, DecodedRows]]] = {}
         for map_event, chosen in layout.groups():
             decoded = self._decode_layout(buffer, events, fde, map_event, chosen, scope)
             if decoded is not None and len(decoded[1]):
-                parts.setdefault((decoded[0].schema, decoded[0].table), []).append(decoded)
+                table = decoded[0]  # a table seen to differ from its schema gets a new version without a DDL
+                parts.setdefault((table.schema, table.table, table.version), []).append(decoded)
         for found in parts.values():
             yield _batch(found[0][0], _merged([rows for _, rows in found]), place)
 
