@@ -144,6 +144,24 @@ def test_the_keeper_does_not_answer_and_publish_comes_again(tmp_path: Path) -> N
     assert read_tables(tmp_path) == {"orders": lines(data_payload("orders", 0, 3))}
 
 
+def test_a_run_that_begins_during_a_publish_wins(tmp_path: Path) -> None:
+    world, feed, incarnation = begun(tmp_path)
+    named = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)])
+    real = world.keeper.published
+
+    def begin_meanwhile(*arguments: object, **named_: object) -> None:
+        real(*arguments, **named_)  # type: ignore[arg-type]
+        feed.begin_run("r2")
+
+    world.keeper.published = begin_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(StaleRun):
+        feed.publish("r", incarnation, [named])
+    world.clock.sleep(60)
+    work(feed)
+    assert files_of(tmp_path) == {}
+    assert feed.spool.bytes == 0
+
+
 def _fail_after(real: object) -> object:
     def call(*arguments: object, **named: object) -> None:
         real(*arguments, **named)  # type: ignore[operator]
