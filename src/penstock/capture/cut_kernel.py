@@ -164,12 +164,15 @@ def cut(  # noqa: PLR0917
     i = state[14]
     while i < count:
         t = kind[i]
-        bytes_here = int(size[i])
+        # int() of an unsigned number is unsigned in a kernel, and unsigned + signed is a float there.
+        bytes_here: int = np.int64(size[i])  # type: ignore[assignment]
+        told: int = np.int64(end_pos[i])  # type: ignore[assignment]
+        bits: int = np.int64(flags[i])  # type: ignore[assignment]
         at = offset[i]
-        end = end_of(state[1], bytes_here, int(end_pos[i]), int(flags[i]), state[13])
+        end = end_of(state[1], bytes_here, told, bits, state[13])
         phase = state[0]
         if left_out[t]:
-            if flags[i] & 0x20 == 0:
+            if flags[i] & 0x20 == 0 and (state[13] == 0 or end_pos[i] != 0):
                 state[1] = end
             i += 1
             continue

@@ -119,7 +119,6 @@ class Capture:
         return not self._stop.is_set()
 
     def _flush_if_due(self, cutter: TransactionCutter, chunk: Chunk) -> None:
-        self._idle = chunk.idle
         now = self._clock.monotonic()
         if not cutter.waiting:
             self._waiting_since = None
@@ -127,6 +126,7 @@ class Capture:
             self._waiting_since = now
         if cutter.waiting and (chunk.idle or now - (self._waiting_since or now) >= FLUSH_SECONDS):
             self._flush(cutter)
+        self._idle = cutter.between_transactions and not self._recorder.waiting
         if cutter.between_transactions:
             self._recorder.passed(cutter.passed)
         else:

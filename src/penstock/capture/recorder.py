@@ -50,6 +50,11 @@ class Recorder:
     def durable(self) -> SourcePosition | None:
         return self._tracker.durable if self._tracker else None
 
+    @property
+    def waiting(self) -> bool:
+        """Something is on its way to the disk."""
+        return bool(self._waiting)
+
     def append(self, frame: Frame) -> None:
         """On its way to the disk when this returns. Waits while too much waits."""
         change = self._state.begin()

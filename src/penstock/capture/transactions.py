@@ -105,6 +105,7 @@ class TransactionCutter:
         self._records = np.zeros((_RECORDS_MAX, FIELDS), np.int64)
         self._gtids = np.zeros((_RECORDS_MAX, 24), np.uint8)
         self._gtid = np.zeros(24, np.uint8)
+        self._unsure = not position.file  # a start by GTID: the offset is known once an event that was sent tells it
         self._repeated = 0  # table maps at the head of the buffer that the source sent once
 
     @property
@@ -119,7 +120,7 @@ class TransactionCutter:
     @property
     def passed(self) -> SourcePosition:
         """How far everything is in a frame that was given out, or held nothing to append."""
-        if not self.between_transactions:
+        if not self.between_transactions or self._unsure:
             return self._emitted
         return self._emitted.at(
             self._file, int(self._state[Slot.POS]), gtid=self._gtid_text(), commit_ts=self._clock.last
@@ -241,6 +242,7 @@ class TransactionCutter:
         if (records[:, Field.PART] == Part.LAST).any():
             self._open = None
         self._note_gtids(self._gtids[:count])
+        self._unsure = False
         self._emitted = self._emitted.at(
             self._files[int(records[-1, Field.FILE])],
             int(records[-1, Field.END_POS]),
@@ -304,7 +306,7 @@ class TransactionCutter:
         """The open transaction so far as a part; the next one starts with the table maps in force."""
         state = self._state
         first = self._open is None
-        if first:
+        if first and not self._unsure:
             self._emitted = self._emitted.at(self._file, int(state[Slot.TXN_POS]), gtid=self._gtid_text())
         commit_ts = self._clock.next() if self._open is None else self._open.commit_ts
         last = self._out[int(state[Slot.LAST_OUT]) : int(state[Slot.OUT])]
@@ -371,7 +373,8 @@ class TransactionCutter:
     def _special(self, event: memoryview, events: Events, i: int) -> Iterator[Frame]:
         state = self._state
         kind = int(events.type[i])
-        artificial = bool(events.flags[i] & FLAG_ARTIFICIAL)
+        # A server that starts in the middle of a file sends its format description again, without a place of its own.
+        artificial = bool(events.flags[i] & FLAG_ARTIFICIAL or (state[Slot.GAPS] and not events.end_pos[i]))
         if kind == EventType.FORMAT_DESCRIPTION:
             yield from self._format(event, artificial)
         elif kind == EventType.ROTATE:
@@ -381,6 +384,7 @@ class TransactionCutter:
         elif kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
             if state[Slot.PHASE] == Phase.OUTSIDE and state[Slot.GAPS]:
                 state[Slot.POS] = end_of(int(state[Slot.POS]), 0, int(events.end_pos[i]), 0, 1)
+                self._unsure = self._unsure and not events.end_pos[i]
             state[Slot.EVENT_AT] = i + 1
             return
         elif kind == EventType.QUERY:
@@ -501,6 +505,7 @@ class TransactionCutter:
         """The transaction changed nothing that we follow: its GTID and its place count, its bytes do not."""
         state = self._state
         self._step(events, i)
+        self._unsure = self._unsure and not events.end_pos[i]
         if state[Slot.PHASE] != Phase.OUTSIDE:
             state[Slot.OUT] = state[Slot.TXN_OUT]
             state[Slot.EVENTS] = state[Slot.TXN_EVENTS]
@@ -564,7 +569,7 @@ class TransactionCutter:
         table["events"] = count
         data = self._entry(table, [before, bytes(event)])
         if inside:
-            if self._open is None:
+            if self._open is None and not self._unsure:
                 self._emitted = self._emitted.at(self._file, start, gtid=self._gtid_text())
             self._open = OpenTransaction(
                 commit_ts,
@@ -579,6 +584,7 @@ class TransactionCutter:
             self._emitted = self._emitted.at(self._emitted.file, self._emitted.pos, commit_ts=commit_ts)
         else:
             self._note_gtids(self._gtid[None, :])
+            self._unsure = False
             state[Slot.PHASE] = Phase.OUTSIDE
             state[Slot.OUT] = state[Slot.EVENTS] = state[Slot.SOURCE_EVENTS] = state[Slot.TXN_OUT] = 0
             state[Slot.TXN_EVENTS] = 0
