@@ -68,15 +68,14 @@ class Rig:
             "source": {"type": "demo", "changes": changes},
             "until": "now",
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock.capture"],
-            input=json.dumps(settings) + "\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        command = [sys.executable, "-m", "penstock.capture"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write(json.dumps(settings) + "\n")
+            child.stdin.flush()  # and it stays open: its end is the wish to stop
+            said = child.stdout.read()
+            assert child.wait(60) == 0, said
 
     def start_delivery(self) -> None:
         value = {"state_dir": self.state_dir, "changefeeds": {FEED: self.changefeed}, **self._delivery_settings}

@@ -6,14 +6,16 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.capture.settings import Tables
 from penstock.errors import BadInput
 from penstock.log.position import Position
 from penstock.sink.dispatcher import FIRST_EPOCH
 from penstock.spark.cut import Resume
 from penstock.spark.plan import MIB, PlanSettings
+
+if TYPE_CHECKING:
+    from penstock.capture.settings import Tables
 
 OPTION = "job"
 
@@ -75,6 +77,8 @@ class Job:
 
     @cached_property
     def _filters(self) -> tuple[Tables, Tables]:
+        from penstock.capture.settings import Tables  # pydantic takes long to load, and planning needs no filter
+
         own = Tables(include=self.only, exclude=self.exclude)
         return own, Tables(include=self.source_include, exclude=self.source_exclude)
 

@@ -41,6 +41,7 @@ _OURS: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # Between the JVM and Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }

@@ -31,7 +31,6 @@ from penstock.spark.job import Job
 from penstock.spark.manifest import Manifest, freeze_once
 from penstock.wire import Client
 
-DECODE_BYTES = 32 << 20  # of entries decoded at once: bounds a task's memory, and gives payloads of a good size
 _ROW_BYTES_FIRST_GUESS = 256.0
 _STAGE_SECONDS_MAX = 120.0
 
@@ -69,39 +68,29 @@ def forget_connections() -> None:
 def _changes(
     job: Job, start: Position, end: Position, schemas: SchemaView, manifest: Manifest
 ) -> Iterator[ChangeBatch | SchemaChange]:
-    for group in _groups(job, start, end, manifest):
-        changes = iter(decode_entries(group, schemas))
-        while True:
-            with manifest.timed("decode"):
-                change = next(changes, None)
-            if change is None:
-                break
-            if job.wants(change.table.schema, change.table.table):
-                yield change
+    changes = decode_entries(_entries(job, start, end, manifest), schemas, job.wants)
+    while True:
+        read = manifest.seconds.get("read", 0.0)
+        with manifest.timed("decode"):
+            change = next(changes, None)
+        manifest.seconds["decode"] -= manifest.seconds.get("read", 0.0) - read  # decoding pulls the entries in
+        if change is None:
+            return
+        if job.wants(change.table.schema, change.table.table):  # a database's own DDL comes whatever is wanted
+            yield change
 
 
-def _groups(job: Job, start: Position, end: Position, manifest: Manifest) -> Iterator[list[Entry]]:
-    """The entries with events, about `DECODE_BYTES` at a time."""
-    reader = open_reader(job.log_directory)
-    entries = reader.read(start, end)
-    group: list[Entry] = []
-    size = 0
+def _entries(job: Job, start: Position, end: Position, manifest: Manifest) -> Iterator[Entry]:
+    entries = open_reader(job.log_directory).read(start, end)
     while True:
         with manifest.timed("read"):
             entry = next(entries, None)
         if entry is None:
-            break
-        if not len(entry.data):
-            continue  # state only
-        manifest.read_bytes += len(entry.data)
-        if group and size + len(entry.data) > DECODE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(entry)
-        size += len(entry.data)
-        manifest.commit_ts = max(manifest.commit_ts, _last_commit_ts(entry))
-    if group:
-        yield group
+            return
+        if len(entry.data):  # else it is state only
+            manifest.read_bytes += len(entry.data)
+            manifest.commit_ts = max(manifest.commit_ts, _last_commit_ts(entry))
+            yield entry
 
 
 def _last_commit_ts(entry: Entry) -> int:
