@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class Log:
         self._metadata = metadata
         self._resources = resources
         self._reader: LogReader | None = None
+        self._reader_lock = threading.Lock()
         self._key = log_key(directory)
         found = metadata.get(self._key)
         orphans = self._orphans(LedgerList.decode(found.value) if found else None)
@@ -160,10 +162,11 @@ class Log:
 
     def reader(self) -> LogReader:
         """A reader of this log that shares its metadata store; closed with the log."""
-        if self._reader is None:
-            self._reader = LogReader(self._directory, self._files, self._metadata, owns_metadata=False)
-            self._resources.callback(self._reader.close)
-        return self._reader
+        with self._reader_lock:
+            if self._reader is None:
+                self._reader = LogReader(self._directory, self._files, self._metadata, owns_metadata=False)
+                self._resources.callback(self._reader.close)
+            return self._reader
 
     def close(self) -> None:
         """Finishes what waits, seals the ledger and gives up ownership. Raises what went wrong at the last moment."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import Closed, Corruption, StorageFailed, Unavailable
+from penstock.files import REAL_FILES
 from penstock.metadata.store import Check, Create, Delete, Operation, Put, VersionConflict, Versioned
 
 _FORMAT = 1
@@ -63,6 +64,7 @@ class SqliteMetadata:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+        REAL_FILES.sync_directory(self.path.parent)  # the name of a new store is durable too
 
     def get(self, key: str) -> Versioned | None:
         with self._use() as connection:
