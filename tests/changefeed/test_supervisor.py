@@ -237,7 +237,7 @@ def test_status_tells_what_is_going_on(tmp_path: Path) -> None:
             assert client.call("checkpoint", changefeed="lake")["mark_delete"] == "1:9"
     feed = status.changefeeds[0]
     assert status.phase == "running"
-    assert status.source.position == {"file": "binlog.000001", "pos": 4}
+    assert (status.source.position, status.source.lag_seconds) == ({"file": "binlog.000001", "pos": 4}, 1.5)
     assert (feed.name, feed.state, feed.tables, feed.backlog_entries, feed.lag_seconds) == (
         "lake",
         "running",

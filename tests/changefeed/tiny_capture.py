@@ -58,7 +58,7 @@ def main() -> None:
         for pending in [log.append(b"") for _ in range(source.get("entries", 0))]:
             pending.result(10)
         made.touch()
-    say(event="progress", position={"file": "binlog.000001", "pos": 4}, commit_ts=5 << 18)
+    say(event="progress", position={"file": "binlog.000001", "pos": 4}, commit_ts=5 << 18, lag_ms=1500)
     if settings["until"] == "now":
         say(event="caught-up", log_end=str(log.end))
         log.close()

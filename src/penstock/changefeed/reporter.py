@@ -58,8 +58,16 @@ class Reporter:
         self._started_ms = clock.wall_ms()
         self.watched: dict[str, Watched] = {}
         self.reader: LogReader | None = None
-        self.source_position: dict[str, Any] | None = None
-        self.source_commit_ms: int | None = None
+        self._source_position: dict[str, Any] | None = None
+        self._source_lag_seconds: float | None = None
+
+    def hear_capture(self, event: dict[str, Any]) -> None:
+        """Keeps what capture says of the source."""
+        position, lag_ms = event.get("position"), event.get("lag_ms")
+        if isinstance(position, dict):
+            self._source_position = position
+        if isinstance(lag_ms, int):
+            self._source_lag_seconds = lag_ms / 1000
 
     def delivered(self) -> Totals:
         """What this run brought to the sinks so far."""
@@ -85,7 +93,7 @@ class Reporter:
             bytes=delivered.bytes,
             lag_seconds=max((feed.lag_seconds for feed in feeds), default=0.0),
             restarts=sum(place.restarts for place in self._places.values()),
-            source=self._source(now_ms),
+            source=self._source(),
             log=LogStatus(
                 bytes=_directory_bytes(self._settings.state_dir / "log"),
                 end=str(self.reader.end()) if self.reader is not None else None,
@@ -95,13 +103,12 @@ class Reporter:
             note=note,
         )
 
-    def _source(self, now_ms: int) -> SourceStatus:
-        commit_ms = self.source_commit_ms
+    def _source(self) -> SourceStatus:
         return SourceStatus(
             type=str(self._settings.source.get("type", "unknown")),
             state=self._places["capture"].state,
-            position=self.source_position,
-            lag_seconds=max(0.0, (now_ms - commit_ms) / 1000) if commit_ms is not None else None,
+            position=self._source_position,
+            lag_seconds=self._source_lag_seconds,
         )
 
     def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:

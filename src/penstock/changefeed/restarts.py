@@ -102,6 +102,10 @@ class Place:
             self.note = ""
         elif event["event"] == "error":
             self._last_words = event
+        elif event["event"] == "retrying":  # the child lives and helps itself
+            self.note = f"{event.get('message', '')}; attempt {event.get('attempt', '?')}"
+        elif event["event"] in {"progress", "caught-up"}:
+            self.note = ""
 
     def ended(self, code: int) -> Failure | None:
         """The process is gone. A failure, where a new one would not help; else one is due after the backoff."""

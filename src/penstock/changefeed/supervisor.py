@@ -175,12 +175,7 @@ class _Run:
         if report.event["event"] == "caught-up" and self._settings.once:
             self._log_end = Position.parse(str(report.event["log_end"]))
             place.finished()
-        position = report.event.get("position")
-        if isinstance(position, dict):
-            self._reporter.source_position = position
-        commit_ts = report.event.get("commit_ts")
-        if isinstance(commit_ts, int) and commit_ts:
-            self._reporter.source_commit_ms = commit_ts >> 18
+        self._reporter.hear_capture(report.event)
 
     def _note_driver(self, report: ChildSaid) -> None:
         """Where its time goes, for the summary."""
@@ -255,6 +250,8 @@ class _Run:
 
     def _end(self, name: str, deadline: float) -> None:
         place = self._places[name]
+        if name == "driver" and place.state == "starting":
+            place.kill()  # it has published nothing, and hears nothing while Spark's JVM starts
         place.ask_to_stop()
         while place.alive and self._may_wait(deadline):
             self._hear(TICK_SECONDS)
