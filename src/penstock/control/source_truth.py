@@ -60,7 +60,7 @@ class ServerTruth:
         self._connection: Any = None
 
     def __enter__(self) -> Self:
-        from penstock.capture.mariadb import connect
+        from penstock.capture.mariadb_connection import connect
 
         self._connection = connect(self._source)
         with self._connection.cursor() as cursor:
