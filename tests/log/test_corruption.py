@@ -11,14 +11,14 @@ import pytest
 
 from penstock.errors import Corruption
 from penstock.files import REAL_FILES
-from penstock.log import Log, LogReader, RecordLog
+from penstock.log import Log, LogReader, LogSettings, RecordLog
 from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.synced import EndFile
 
 
 def killed(tmp_path: Path, entries: int = 5) -> Path:
     """The directory of a log whose owner was killed: a copy taken while it lived. Returns its log directory."""
-    log = Log.open(tmp_path / "live" / "log")
+    log = Log.open(tmp_path / "live" / "log", LogSettings(preallocate_bytes=8192))
     for n in range(entries):
         log.append(b"entry %d " % n * 20).result(5)
     shutil.copytree(tmp_path / "live", tmp_path / "state")
