@@ -22,6 +22,7 @@ from penstock.wire import Client, Server, connect, socket_path
 from tests.sink.memory_keeper import MemoryKeeper
 from tests.sink.rig import FEED, Row, expected_tables, id_of, payloads_of, stream
 
+KILLS = 5
 ROOT = Path(__file__).parents[2]
 
 
@@ -117,6 +118,7 @@ def read_json_tables(sink: Path) -> dict[str, list[bytes]]:
     return read_tables(sink)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     random_ = random.Random(seed)
@@ -135,7 +137,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
         keeper.hook = hook
         for life in range(60):
-            points[0], limit[0] = 0, random_.randint(1, 60) if life < 8 else 0
+            points[0], limit[0] = 0, random_.randint(1, 60) if life < KILLS else 0
             delivery = Delivery(tmp_path, sink)
             stack.callback(delivery.kill)
             try:
@@ -144,7 +146,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
             except Unavailable:
                 delivery.kill()
                 kills += 1
-        assert kills >= 3, f"seed {seed}: it was killed only {kills} times"
+        assert kills >= 2, f"seed {seed}: it was killed only {kills} times"
         assert read_json_tables(sink) == expected_tables(rows), f"seed {seed}"
         assert keeper.mark_delete is not None
         assert keeper.mark_delete.entry_id == 149

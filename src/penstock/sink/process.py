@@ -8,18 +8,21 @@ When the parent dies delivery ends at once, without draining: the keeper died wi
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from pydantic import ValidationError
 
 from penstock.errors import BadInput, PenstockError
+from penstock.files import Buffer
+from penstock.log import LogReader
 from penstock.observe.logging import configure
 from penstock.schema.schema_file import schema_file
 from penstock.sink.delivery import DeliveryServer
@@ -75,21 +78,33 @@ def log_uuid_reader(settings: DeliverySettings) -> Callable[[], str]:
     def read() -> str:
         if settings.log_uuid is not None:
             return settings.log_uuid
-        from penstock.log import LogReader
-
-        return str(LogReader.open(settings.state_dir / "log").uuid)
+        reader = LogReader.open(settings.state_dir / "log")
+        try:
+            return str(reader.uuid)
+        finally:
+            reader.close()
 
     return read
 
 
-def open_server(settings: DeliverySettings) -> DeliveryServer:
-    from penstock.encode import FORMATS  # late, as it is slow to import: bad settings are told before
+class LateFormat:
+    """A file format that is imported with its first file: its kernels take longer to load than all the rest."""
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
+        from penstock.encode import FORMATS
+
+        return FORMATS[self._name].assemble(payloads)
+
+
+def open_server(settings: DeliverySettings) -> DeliveryServer:
     keeper = KeeperClient(socket_path(settings.state_dir / "run", "control"))
     return DeliveryServer(
         settings,
         keeper=keeper,
-        formats=FORMATS,
+        formats={sink.format: LateFormat(sink.format) for sink in settings.changefeeds.values()},
         schema_file=schema_file,
         log_uuid=log_uuid_reader(settings),
     )
@@ -117,6 +132,7 @@ def main(serve: Callable[[DeliverySettings], DeliveryServer] = open_server) -> i
         _say(event="error", kind=type(error).__name__, message=error.message, hint=error.hint)
         return EXIT_CONFIGURATION if isinstance(error, BadInput) else EXIT_SINK
     _say(event="ready", incarnation=server.incarnation, socket=str(server.path), pid=os.getpid())
+    threading.Thread(target=importlib.import_module, args=("penstock.encode",), name="warm", daemon=True).start()
     threading.Thread(target=_wait_for_end, args=(sys.stdin.fileno(), stop), name="stdin", daemon=True).start()
     stop.wait()
     drained = server.close(settings.drain_seconds)
