@@ -64,7 +64,8 @@ class ServerTruth:
 
         self._connection = connect(self._source)
         with self._connection.cursor() as cursor:
-            cursor.execute("SET time_zone = '+00:00', TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SET time_zone = '+00:00'")
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return self
 
