@@ -260,6 +260,8 @@ def walk_rows(
     row_op: Any,
     row_event: Any,
     row_number: Any,
+    first_image: Any,  # 1 where no event has a before image: nothing is written for it
+    last_image: Any,  # 0 where no event has an after image
 ) -> Any:
     """Rows from `state` on, until the events or the scratch arrays end. Returns (rows, status)."""
     columns = len(kinds)
@@ -279,7 +281,7 @@ def walk_rows(
                 state[0], state[1], state[2] = event, at, number
                 return rows, ST_OK
             what = op[event]
-            for image in range(2):
+            for image in range(first_image, last_image + 1):
                 present = (image == 0 and what != OP_INSERT) or (image == 1 and what != OP_DELETE)
                 if not present:
                     for c in range(columns):

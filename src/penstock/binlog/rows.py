@@ -133,7 +133,7 @@ def decode_rows(
     has_image = (bool(np.any(op != k.OP_INSERT)), bool(np.any(op != k.OP_DELETE)))
     total = 0
     while True:
-        n, status = scratch.walk(array, start, end, op, state)
+        n, status = scratch.walk(array, start, end, op, state, has_image)
         if status != k.ST_OK:
             raise _error(int(status), events, int(chosen[int(state[0])]), table, int(state[3]))
         if n == 0:
@@ -202,13 +202,14 @@ class _Scratch:
         self.row_event = np.empty(rows, np.int64)
         self.row_number = np.empty(rows, np.uint32)
 
-    def walk(
+    def walk(  # noqa: PLR0917
         self,
         array: npt.NDArray[np.uint8],
         start: npt.NDArray[np.int64],
         end: npt.NDArray[np.int64],
         op: npt.NDArray[np.uint8],
         state: npt.NDArray[np.int64],
+        has_image: tuple[bool, bool],
     ) -> tuple[int, int]:
         rows, status = k.walk_rows(
             array,
@@ -228,6 +229,8 @@ class _Scratch:
             self.row_op,
             self.row_event,
             self.row_number,
+            0 if has_image[0] else 1,
+            1 if has_image[1] else 0,
         )
         return int(rows), int(status)
 
