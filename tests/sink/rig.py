@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import Clock, ManualClock
-from penstock.files import REAL_FILES, Buffer
+from penstock.files import REAL_FILES, Buffer, Files, read_file
 from penstock.log.position import Position, Seq
 from penstock.schema.model import Column, DdlType, TableSchema
 from penstock.sink.dispatcher import dispatcher_id
@@ -223,6 +223,19 @@ def work(feed: Feed) -> None:
     assert feed.writer is not None
     while feed.writer.step():
         pass
+
+
+def export(files: Files, source: Path, to: Path) -> Path:
+    """Copies what a file system in memory shows to a real directory, so that it is read as any other sink."""
+    for name in files.list(source):
+        try:
+            content = read_file(files, source / name)
+        except OSError:
+            export(files, source / name, to / name)
+        else:
+            to.mkdir(parents=True, exist_ok=True)
+            (to / name).write_bytes(content)
+    return to
 
 
 def read_tables(root: Path, format_name: str = "canal-json") -> dict[str, list[bytes]]:
