@@ -289,6 +289,38 @@ def test_rows_without_a_schema_are_refused(tmp_path: Path) -> None:
     assert world.keeper.facts[id_of("orders")].progress is None
 
 
+class StuckTable(LocalStore):
+    """Never takes a file of one table."""
+
+    def put(self, path: str, data: Buffer) -> None:
+        if path.startswith("shop/orders/") and "/CDC" in path:
+            raise Unavailable("the bucket is away")
+        super().put(path, data)
+
+
+def test_a_stuck_table_holds_up_nobody(tmp_path: Path) -> None:
+    """Even with a single thread: a write that failed waits in a timer, not on a thread."""
+    world = World(tmp_path, store=StuckTable(tmp_path, REAL_FILES), clock=SYSTEM_CLOCK)
+    world.flush = FlushSettings(size=1024, every=0.05)
+    feed = world.open(writers=1)
+    incarnation = world.begin(feed, "r")
+    for i in range(5):
+        publish(feed, incarnation, i, i, data_payload("orders", i, i), data_payload("items", i, i))
+    deadline = time.monotonic() + 20
+    while world.keeper.facts[id_of("items")].progress != Seq(1, 4, 0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert read_tables(tmp_path) == {"items": lines(data_payload("items", 0, 4))}
+    with pytest.raises(Unavailable, match="1 tables are not at the sink"):
+        feed.flush(0.3)
+    status = feed.status()["dispatchers"][id_of("orders")]
+    assert status["state"] in ("retrying", "busy")
+    assert "bucket is away" in status["last_error"]
+    world.begin(feed, "r2")  # does not wait for what cannot end
+    assert feed.spool.bytes == 0
+    assert world.keeper.facts[id_of("orders")].intent is not None  # binding for whoever comes next
+    assert feed.close(1)
+
+
 # ---- pressure
 
 
