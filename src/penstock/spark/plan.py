@@ -13,19 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
-
-MIB = 1 << 20
-
-
-class SchemaAt(NamedTuple):
-    """A table's schema and the entry that made it."""
-
-    position: Position
-    table: TableSchema
+from penstock.schema.view import SchemaAt
+from penstock.spark.job import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +94,12 @@ class Planner:
         return start if end is None else following(end)
 
     def ranges(self, start: Position, end: Position) -> list[PlannedRange]:
-        """The batch between two offsets as contiguous ranges of about the same size. Deterministic."""
+        """The batch between two offsets as contiguous ranges of about the same size. Deterministic.
+
+        None where the two are the same: Spark plans the first batch of a query even if nothing is new.
+        """
+        if start == end:
+            return []
         self._forget_before(start)
         while not (self._ahead and self._ahead[-1].position >= preceding(end)):
             frames = self._more()

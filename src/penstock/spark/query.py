@@ -165,7 +165,7 @@ class ChangefeedQuery:
         manifests = sorted((Manifest.from_row(row) for row in frame.collect()), key=lambda m: m.start)
         collected = time.perf_counter()
         with self._publishing:
-            if run.over:
+            if run.over or not manifests:
                 return
             try:
                 for manifest in manifests:
