@@ -35,10 +35,9 @@ class Slot(IntEnum):
     FILE = 12
     GAPS = 13  # the source leaves events out: trust end_log_pos where it is sane
     EVENT_AT = 14  # index of the event to look at next
-    LAST_OUT = 15  # where the last kept event starts
 
 
-SLOTS = 16
+SLOTS = 15
 
 
 class Phase(IntEnum):
@@ -238,7 +237,6 @@ def cut(  # noqa: PLR0917
         to = state[3]
         for k in range(bytes_here):
             out[to + k] = data[at + k]
-        state[15] = to
         state[3] = to + bytes_here
         state[5] += 1
         state[8] += 1

@@ -85,8 +85,8 @@ class OpenTransaction:
     file: str  # where it starts
     start_pos: int
     appended: int  # source events appended so far; repeated table maps are not counted
-    last_checksum: int  # CRC32 of the last appended event's bytes
-    end_pos: int  # source offset after that event
+    checksum: int  # CRC32C over the bytes of those events
+    end_pos: int  # source offset after the last of them
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

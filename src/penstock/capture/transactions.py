@@ -16,10 +16,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -106,6 +106,7 @@ class TransactionCutter:
         self._gtids = np.zeros((_RECORDS_MAX, 24), np.uint8)
         self._gtid = np.zeros(24, np.uint8)
         self._unsure = not position.file  # a start by GTID: the offset is known once an event that was sent tells it
+        self._checksum = self._repeated_bytes = 0
         self._repeated = 0  # table maps at the head of the buffer that the source sent once
 
     @property
@@ -205,7 +206,8 @@ class TransactionCutter:
                 self._grow(size)
             return
         if state[Slot.SKIP]:
-            self._keep_maps_only()  # it is all in the log already: nothing to give out
+            self._fold()  # it is all in the log already: nothing to give out
+            self._keep_maps_only()
         else:
             yield self._cut_part()
 
@@ -241,6 +243,7 @@ class TransactionCutter:
                 table["commit_ts"][0] = self._open.commit_ts
         if (records[:, Field.PART] == Part.LAST).any():
             self._open = None
+            self._checksum = 0
         self._note_gtids(self._gtids[:count])
         self._unsure = False
         self._emitted = self._emitted.at(
@@ -294,11 +297,10 @@ class TransactionCutter:
             state[Slot.EVENTS] = state[Slot.TXN_EVENTS] = 0
         else:
             state[Slot.EVENTS] -= state[Slot.TXN_EVENTS]
-            state[Slot.LAST_OUT] -= whole
         state[Slot.TXN_EVENTS] = state[Slot.TXN_OUT] = state[Slot.RECORDS] = 0
         state[Slot.OUT] = len(tail)
         if whole:
-            self._repeated = 0  # they went out with the last part
+            self._repeated = self._repeated_bytes = 0  # they went out with the last part
         self._files = [self._file]
         state[Slot.FILE] = 0
 
@@ -309,7 +311,6 @@ class TransactionCutter:
         if first and not self._unsure:
             self._emitted = self._emitted.at(self._file, int(state[Slot.TXN_POS]), gtid=self._gtid_text())
         commit_ts = self._clock.next() if self._open is None else self._open.commit_ts
-        last = self._out[int(state[Slot.LAST_OUT]) : int(state[Slot.OUT])]
         start = int(state[Slot.TXN_POS])
         self._open = OpenTransaction(
             commit_ts,
@@ -317,7 +318,7 @@ class TransactionCutter:
             self._file,
             start if self._open is None else self._open.start_pos,
             int(state[Slot.SOURCE_EVENTS]),
-            zlib.crc32(last.data),
+            self._fold(),
             int(state[Slot.POS]),
         )
         table = self._one_record(Part.FIRST if first else Part.MIDDLE, Kind.ROWS, commit_ts, start)
@@ -350,6 +351,7 @@ class TransactionCutter:
             self._out[at : at + len(table_map)] = np.frombuffer(table_map, np.uint8)
             at += len(table_map)
         self._repeated = len(maps)
+        self._repeated_bytes = at
         state[Slot.OUT] = at
         state[Slot.EVENTS] = len(maps)
         state[Slot.TXN_EVENTS] = state[Slot.TXN_OUT] = 0
@@ -357,16 +359,24 @@ class TransactionCutter:
         state[Slot.PART] = int(self._open is not None and state[Slot.SKIP] == 0)
 
     def _resume(self) -> None:
-        """The last event that the log has was read again: is it the same one?"""
-        state, known = self._state, self._open
+        """The last event that the log has was read again: are they the same ones?"""
+        known = self._open
         assert known is not None
-        last = self._out[int(state[Slot.LAST_OUT]) : int(state[Slot.OUT])]
-        if zlib.crc32(last.data) != known.last_checksum or self._gtid.tobytes().hex() != known.gtid:
+        if self._fold() != known.checksum or self._gtid.tobytes().hex() != known.gtid:
             raise SourceError(
                 f"the transaction at {known.file}:{known.start_pos} is half in the log, and the source has another one there now",
                 hint="was the server restored or replaced? Start with a new state_dir",
             )
         self._keep_maps_only()
+
+    def _fold(self, more: Buffer = b"") -> int:
+        """CRC32C over the open transaction's events so far, repeated table maps left out. The buffer must be reset after it.
+
+        Not CRC32: each event ends with its own, and the CRC32 of anything followed by its CRC32 is a constant.
+        """
+        own = self._out[self._repeated_bytes : int(self._state[Slot.OUT])]
+        self._checksum = google_crc32c.extend(google_crc32c.extend(self._checksum, own.tobytes()), bytes(more))
+        return self._checksum
 
     # -- rare events -----------------------------------------------------------------------------------------------
 
@@ -536,12 +546,9 @@ class TransactionCutter:
         state = self._state
         state[Slot.SOURCE_EVENTS] += 1
         state[Slot.SKIP] -= 1
+        self._fold(event)
+        self._keep_maps_only()
         if state[Slot.SKIP] == 0:
-            at, size = int(state[Slot.OUT]), len(event)
-            if at + size > len(self._out):
-                self._grow(size)
-            self._out[at : at + size] = np.frombuffer(event, np.uint8)
-            state[Slot.LAST_OUT], state[Slot.OUT] = at, at + size
             self._resume()
 
     def _ddl(self, event: memoryview, events: Events, i: int, made: tuple[TableSchema, ...]) -> Iterator[Frame]:
@@ -549,7 +556,7 @@ class TransactionCutter:
         state = self._state
         inside = state[Slot.PHASE] == Phase.INSIDE
         yield from self.flush()
-        if inside and self._tail_events() and state[Slot.HAS_ROWS]:
+        if inside and self._tail_events() and (state[Slot.HAS_ROWS] or self._open is not None):
             yield self._cut_part()
         commit_ts = self._clock.next()
         made = tuple(dataclasses.replace(table, version=commit_ts) for table in made)
@@ -577,7 +584,7 @@ class TransactionCutter:
                 self._file,
                 start if self._open is None else self._open.start_pos,
                 int(state[Slot.SOURCE_EVENTS]),
-                zlib.crc32(event),
+                self._fold(event),
                 int(state[Slot.POS]),
             )
             self._keep_maps_only()
