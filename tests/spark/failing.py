@@ -12,7 +12,7 @@ from penstock.spark.source import PenstockSource, PenstockStreamReader
 
 
 class FailingSource(PenstockSource):
-    def streamReader(self, schema: Any) -> Any:
+    def streamReader(self, schema: Any) -> Any:  # noqa: N802
         return FailingReader(self.options)
 
 

@@ -106,14 +106,14 @@ class Rig:
         except BaseException as error:
             self.failure = error
 
-    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 40.0) -> None:
+    def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 90.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert self.failure is None, f"waiting for {what}: {self.failure}"
             assert time.monotonic() < end, f"no {what} in {seconds} s: {self.events[-3:]}"
             time.sleep(0.02)
 
-    def wait_delivered(self, seconds: float = 40.0) -> None:
+    def wait_delivered(self, seconds: float = 90.0) -> None:
         """Everything in the log is at the sink and acked."""
         end = self.reader.end()
         self.wait_until("delivery", lambda: self.keeper.reached(end), seconds)

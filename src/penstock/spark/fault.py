@@ -11,7 +11,7 @@ import json
 from typing import Any, Literal
 
 from penstock import errors
-from penstock.errors import BadInput, PenstockError, Terminal
+from penstock.errors import PenstockError, Terminal
 
 _MARK = "PENSTOCK-ERROR "
 _MESSAGE_CHARS_MAX = 1000
@@ -35,7 +35,7 @@ class Fault(Exception):
 
 def kind_of(error: PenstockError) -> str:
     """The name of the nearest kind in `penstock.errors`: rooms subclass those."""
-    return next(c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c)
+    return str(next(c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c))
 
 
 def to_text(error: PenstockError, where: Where) -> str:
@@ -54,7 +54,7 @@ def find(text: str) -> Fault | None:
         try:
             value, _ = json.JSONDecoder().raw_decode(text, at + len(_MARK))
             return _from_value(value)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, StopIteration):
             at = text.find(_MARK, at + 1)
     return None
 
@@ -79,7 +79,5 @@ def _from_value(value: dict[str, str]) -> Fault:
     kind = getattr(errors, value["kind"], Terminal)
     if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
         kind = Terminal
-    where = value["where"]
-    if where not in ("config", "source", "sink"):
-        raise BadInput(f"{where!r} is no end of the pipe")
+    where: Where = next(known for known in _EXIT if known == value["where"])
     return Fault(kind(value["message"], hint=value["hint"]), where)

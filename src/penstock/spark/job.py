@@ -1,21 +1,27 @@
-"""What a run tells its planner and its tasks: plain data that travels as one JSON option of the data source."""
+"""What a run tells its planner and its tasks: plain data that travels as one JSON option of the data source.
+
+Spark starts a Python process of its own for each step of planning, and most of them only carry the job along: what is
+slow to import is imported where it is used.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput
-from penstock.log.position import Position
-from penstock.sink.dispatcher import FIRST_EPOCH
-from penstock.spark.cut import Resume
-from penstock.spark.plan import MIB, PlanSettings
 
 if TYPE_CHECKING:
     from penstock.capture.settings import Tables
+    from penstock.log.position import Position
+    from penstock.spark.cut import Resume
+    from penstock.spark.plan import PlanSettings
+
+MIB = 1 << 20
 
 OPTION = "job"
 
@@ -43,7 +49,7 @@ class Job:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_options(cls, options: dict[str, str]) -> Job:
+    def from_options(cls, options: Mapping[str, str]) -> Job:
         text = options.get(OPTION)
         if text is None:
             raise BadInput(
@@ -61,19 +67,31 @@ class Job:
 
     @property
     def start_position(self) -> Position:
+        from penstock.log.position import Position
+
         return Position.parse(self.start)
 
     @property
     def plan_settings(self) -> PlanSettings:
+        from penstock.spark.plan import PlanSettings
+
         return PlanSettings(self.batch_bytes_max, self.range_bytes_min, self.parallelism)
 
     @cached_property
     def resume_table(self) -> dict[str, Resume]:
+        from penstock.spark.cut import Resume
+
         return {dispatcher: Resume.from_json(value) for dispatcher, value in self.resume.items()}
 
     def resume_of(self, dispatcher: str) -> Resume:
         """A dispatcher that nobody knows yet starts with the first epoch and no progress."""
-        return self.resume_table.get(dispatcher, _NEW)
+        found = self.resume_table.get(dispatcher)
+        if found is not None:
+            return found
+        from penstock.sink.dispatcher import FIRST_EPOCH
+        from penstock.spark.cut import Resume
+
+        return Resume(FIRST_EPOCH)
 
     @cached_property
     def _filters(self) -> tuple[Tables, Tables]:
@@ -85,6 +103,3 @@ class Job:
     def wants(self, schema: str, table: str) -> bool:
         """Whether the changefeed takes the table: named by its own filter and by the source's; `exclude` wins."""
         return all(tables.matches(schema, table) for tables in self._filters)
-
-
-_NEW = Resume(FIRST_EPOCH)

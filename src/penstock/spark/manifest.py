@@ -8,9 +8,15 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from penstock.log.position import Position
+if TYPE_CHECKING:
+    from penstock.log.position import Position
+
+COLUMNS = (
+    "start string, end string, attempt bigint, payloads bigint, rows bigint, bytes bigint, read_bytes bigint, "
+    "commit_ts bigint, seconds string, error string"
+)
 
 _frozen = False
 
@@ -30,17 +36,14 @@ class Manifest:
     seconds: dict[str, float] = field(default_factory=dict)
     error: str = ""
 
-    COLUMNS: ClassVar[str] = (
-        "start string, end string, attempt bigint, payloads bigint, rows bigint, bytes bigint, read_bytes bigint, "
-        "commit_ts bigint, seconds string, error string"
-    )
-
     def to_row(self) -> tuple[Any, ...]:
         counts = (self.attempt, self.payloads, self.rows, self.bytes, self.read_bytes, self.commit_ts)
         return (str(self.start), str(self.end), *counts, json.dumps(self.seconds), self.error)
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Manifest:
+        from penstock.log.position import Position
+
         start, end, attempt, payloads, rows, size, read, commit_ts, seconds, error = row
         positions = Position.parse(start), Position.parse(end)
         return cls(*positions, attempt, payloads, rows, size, read, commit_ts, json.loads(seconds), error)

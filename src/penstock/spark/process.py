@@ -106,7 +106,8 @@ def job_of(state_dir: Path, name: str, value: dict[str, Any], parallelism: int) 
         raise BadInput(
             f"{name}: the format {value.get('format')!r} is unknown", hint=f"use one of {', '.join(sorted(FORMATS))}"
         )
-    given = {key: value[key] for key in _CHANGEFEED_KEYS if value.get(key) is not None}
+    given: dict[str, Any] = {key: value[key] for key in _CHANGEFEED_KEYS if value.get(key) is not None}
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     return Job(
         state_dir=str(state_dir),
         delivery_socket=str(socket_path(state_dir / "run", "delivery")),
@@ -115,7 +116,7 @@ def job_of(state_dir: Path, name: str, value: dict[str, Any], parallelism: int) 
         start="0:0",
         format=value["format"],
         parallelism=parallelism,
-        **{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()},
+        **given,
     )
 
 

@@ -143,7 +143,7 @@ class ChangefeedQuery:
         )
         try:
             while not self._stop.is_set():
-                if query.awaitTermination(_POLL_SECONDS):
+                if query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # floats are fine
                     raise RuntimeError("the query ended by itself")
         except Exception as error:
             if self._fault is not None:

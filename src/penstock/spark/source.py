@@ -3,36 +3,38 @@
 The planning methods run in one Python process beside the driver; `read` runs in the workers. An offset is
 `{"position": "L:E", "generation": n}`: the position that is read next (plan.py), and the replay generation.
 The source yields one manifest row per range (task.py); the rows themselves never pass through the JVM.
+Imports are late here for the reason given in job.py.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.errors import NotSupported, PenstockError
-from penstock.log.position import Position
-from penstock.schema.view import SchemaView
 from penstock.spark.fault import Fault
-from penstock.spark.feed import LogFeed
 from penstock.spark.job import Job
-from penstock.spark.manifest import Manifest, freeze_once
-from penstock.spark.plan import PlannedRange, Planner
+from penstock.spark.manifest import COLUMNS, freeze_once
 from penstock.wire import Client
+
+if TYPE_CHECKING:
+    from penstock.log.position import Position
+    from penstock.schema.view import SchemaView
+    from penstock.spark.plan import PlannedRange, Planner
 
 _GENERATION = 0  # replays of single dispatchers come with recovery
 
 
 @dataclass
-class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+class Range(InputPartition):
     """A planned range as it travels to a task; the schemas as packed JSON, most of it the same in every batch."""
 
     start: str
@@ -41,24 +43,26 @@ class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
 
     @classmethod
     def of(cls, planned: PlannedRange) -> Range:
-        view = SchemaView()
-        for position, table in planned.schemas:
-            view.add(position, table)
+        from penstock.schema.view import SchemaView
+
+        view = SchemaView(planned.schemas)
         return cls(str(planned.start), str(planned.end), zlib.compress(view.to_json().encode(), 1))
 
 
 @lru_cache(maxsize=8)
 def unpack_schemas(packed: bytes) -> SchemaView:
+    from penstock.schema.view import SchemaView
+
     return SchemaView.from_json(zlib.decompress(packed))
 
 
-class PenstockSource(DataSource):  # type: ignore[misc]
+class PenstockSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "penstock"
 
     def schema(self) -> str:
-        return Manifest.COLUMNS
+        return COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return PenstockStreamReader(self.options)
@@ -70,10 +74,10 @@ class PenstockSource(DataSource):  # type: ignore[misc]
         raise Fault(error, "config")
 
 
-class PenstockStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+class PenstockStreamReader(DataSourceStreamReader):
     """Plans in the planning process, reads in the workers; only the job travels between them."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         try:
             self._job = Job.from_options(options)
         except PenstockError as error:
@@ -98,20 +102,22 @@ class PenstockStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         except PenstockError as error:
             raise Fault(error, "sink") from error
         try:
-            return _offset(self._plan().end_of_batch(Position.parse(start["position"])))
+            return _offset(self._plan().end_of_batch(_position(start)))
         except PenstockError as error:
             raise Fault(error, "source") from error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         try:
-            ranges = self._plan().ranges(Position.parse(start["position"]), Position.parse(end["position"]))
+            ranges = self._plan().ranges(_position(start), _position(end))
         except PenstockError as error:
             raise Fault(error, "source") from error
         return [Range.of(planned) for planned in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        from penstock.spark.task import run_range  # numba and the encoders: only in the workers
+        from penstock.log.position import Position
+        from penstock.spark.task import run_range
 
+        assert isinstance(partition, Range)
         context = TaskContext.get()
         attempt = int(context.taskAttemptId()) if context is not None else 0
         start, end = Position.parse(partition.start), Position.parse(partition.end)
@@ -119,6 +125,9 @@ class PenstockStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def _plan(self) -> Planner:
         if self._planner is None:
+            from penstock.spark.feed import LogFeed
+            from penstock.spark.plan import Planner
+
             feed = LogFeed.open(self._job.log_directory)
             self._planner = Planner(feed.more, self._job.plan_settings)
         return self._planner
@@ -126,3 +135,9 @@ class PenstockStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
 def _offset(position: Position) -> dict[str, Any]:
     return {"position": str(position), "generation": _GENERATION}
+
+
+def _position(offset: dict[str, Any]) -> Position:
+    from penstock.log.position import Position
+
+    return Position.parse(offset["position"])

@@ -123,8 +123,8 @@ class _Stager:
             if change.seq <= resume.progress:
                 return
             seq, ts = Seq.from_bytes(change.seq), change.commit_ts
-            body = change.table.to_json().encode()
-            self._stage(change, body, kind="ddl", epoch=resume.epoch, seqs=(seq, seq), times=(ts, ts))
+            text = change.table.to_json().encode()
+            self._stage(change, text, kind="ddl", epoch=resume.epoch, seqs=(seq, seq), times=(ts, ts))
             return
         key = (self._job.format, change.table.schema, change.table.table)
         rows_max = int(PAYLOAD_BYTES / _row_bytes.get(key, _ROW_BYTES_FIRST_GUESS))
