@@ -50,9 +50,7 @@ def decode_entries(
         if not len(entry.data):
             continue  # a frame of state only
         parsed = parse_entry(entry.data)
-        kinds = parsed.transactions["kind"]
-        _check_kinds(kinds, entry.position)
-        is_ddl = bool(np.any(kinds == Kind.DDL))
+        is_ddl = _has_ddl(parsed.transactions["kind"], entry.position)
         if is_ddl or not chunk.takes(parsed):
             yield from chunk.decode()
             chunk = _Chunk(schemas, wanted)
@@ -62,11 +60,16 @@ def decode_entries(
     yield from chunk.decode()
 
 
-def _check_kinds(kinds: npt.NDArray[np.uint8], position: Position) -> None:
+def _has_ddl(kinds: npt.NDArray[np.uint8], position: Position) -> bool:
+    """Whether a DDL is among the transactions; refuses kinds that this version does not read."""
+    highest = int(kinds.max(initial=0))
+    if highest == 0:
+        return False  # nearly always: rows only
     if np.any(kinds == Kind.CHUNK):
         raise NotSupported(f"entry {position} holds a chunk of an initial load, which this version does not read")
-    if len(kinds) and int(kinds.max()) > Kind.VOID:
-        raise BadInput(f"entry {position} holds transactions of an unknown kind {int(kinds.max())}")
+    if highest > Kind.VOID:
+        raise BadInput(f"entry {position} holds transactions of an unknown kind {highest}")
+    return bool(np.any(kinds == Kind.DDL))
 
 
 def _schema_changes(
