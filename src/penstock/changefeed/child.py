@@ -3,8 +3,8 @@ of its input.
 
 1. It gets its settings as one line of JSON; standard input then stays open, and its end is the wish to stop.
 2. Each line on standard output is an event: `{"event": "ready"}`, `{"event": "caught-up", "log_end": "L:E"}`,
-   `{"event": "error", "kind": …, "message": …, "hint": …}` (its last words), `{"event": "progress", …}`. A line that is
-   not JSON goes to the log.
+   `{"event": "error", "kind": …, "message": …, "hint": …}` (its last words), `{"event": "progress", …}`. All but
+   `progress`, and lines that are not JSON, go to the log too.
 3. Standard error goes to `run/<name>.log`, at most `LOG_BYTES_MAX`, and one older file as large.
 4. It leads a process group of its own, so that Ctrl-C in the terminal reaches only `penstock run`, which stops its
    children in order; what a dead child left behind in its group is killed before it is started again.
@@ -113,10 +113,11 @@ class Process:
                 event = json.loads(line)
             except ValueError:
                 event = None
-            if isinstance(event, dict) and isinstance(event.get("event"), str):
+            known = isinstance(event, dict) and isinstance(event.get("event"), str)
+            if known:
                 self._reports.put(ChildSaid(self.name, self.pid, event))
-            else:
-                self._log.write(line)
+            if not known or event["event"] != "progress":
+                self._log.write(line)  # what it said last helps whoever reads the log
 
     def _read_log(self, stream: IO[bytes]) -> None:
         with contextlib.suppress(ValueError):

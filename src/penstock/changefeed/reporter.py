@@ -156,7 +156,7 @@ class Reporter:
 def _note(name: str, delivery: dict[str, Any], places: dict[str, Place]) -> str:
     """The first thing that is wrong, in the words of whom it happened to."""
     for place in (places["delivery"], places["driver"]):
-        if place.state in ("waiting", "failed"):
+        if place.note and place.state != "starting":
             return f"{place.name} {place.note}"
     feed = delivery.get("changefeeds", {}).get(name, {})
     for dispatcher in dict(feed.get("dispatchers", {})).values():

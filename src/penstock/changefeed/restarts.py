@@ -102,8 +102,9 @@ class Place:
             self.note = ""
         elif event["event"] == "error":
             self._last_words = event
-        elif event["event"] == "retrying":  # the child lives and helps itself
-            self.note = f"{event.get('message', '')}; attempt {event.get('attempt', '?')}"
+        elif event["event"] in {"retrying", "restart"}:  # the child lives and helps itself
+            attempt = f"; attempt {event['attempt']}" if "attempt" in event else ""
+            self.note = f"tries again: {event.get('message', '')}{attempt}"
         elif event["event"] in {"progress", "caught-up"}:
             self.note = ""
 
