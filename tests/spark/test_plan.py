@@ -37,6 +37,10 @@ def test_nothing_new_ends_where_it_starts() -> None:
     assert planner([]).end_of_batch(Position(1, 0)) == Position(1, 0)
 
 
+def test_a_batch_without_entries_has_no_ranges() -> None:
+    assert planner(at(0)).ranges(Position(1, 0), Position(1, 0)) == []
+
+
 def test_an_open_transaction_is_left_for_later() -> None:
     frames = [*at(0, 1), *at(2, 3, whole=False)]
     more = feed(frames)

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import Corruption
+from penstock.log import Log
+from penstock.spark import fault
+from penstock.spark.fault import Fault
 from penstock.spark.session import start_session
 from tests.spark.failing import FailingSource
 from tests.spark.rig import FEED, Rig
@@ -82,6 +86,19 @@ def test_a_task_that_fails_again_and_again_is_told_and_not_repeated_for_ever(ses
     rig.start(session)
     with pytest.raises(AssertionError, match="RuntimeError: a test wanted this task to fail"):
         rig.wait_delivered()
+
+
+def test_bytes_that_cannot_be_decoded_are_told_with_their_kind(session: Any, make_rig: MakeRig) -> None:
+    rig = make_rig(changes=100)
+    log = Log.open(rig.state_dir / "log")
+    log.append(b"this is not an entry").result(10)
+    log.close()
+    rig.start(session)
+    rig.wait_until("the end", lambda: rig.failure is not None or rig.query is None, check=False)
+    assert isinstance(rig.failure, Fault)
+    assert type(rig.failure.error) is Corruption
+    assert "PSE1" in rig.failure.error.message
+    assert fault.exit_code(rig.failure.error, rig.failure.where) == 3
 
 
 def test_while_delivery_is_suppressed_no_batch_comes(session: Any, make_rig: MakeRig) -> None:

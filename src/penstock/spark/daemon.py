@@ -20,6 +20,9 @@ def main() -> None:
         import pyspark.worker  # noqa: F401
 
         import penstock.spark.task  # noqa: F401
+        from penstock.binlog.warm import warm_kernels
+
+        warm_kernels()
     from pyspark.daemon import manager
 
     gc.collect()

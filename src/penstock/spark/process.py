@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -62,6 +63,7 @@ def run_driver(settings: dict[str, Any], emit: Any) -> int:
     signal.signal(signal.SIGINT, lambda _number, _frame: stop.set())
     threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
     state_dir = Path(settings["state_dir"]).absolute()
+    jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
     session = start_session(state_dir, settings.get("spark") or {})
     parallelism = int(session.sparkContext.defaultParallelism)
     emit({"event": "ready", "spark": session.version, "parallelism": parallelism})
@@ -84,11 +86,11 @@ def run_driver(settings: dict[str, Any], emit: Any) -> int:
 
     threads = []
     control = socket_path(state_dir / "run", "control")
-    for name, value in settings["changefeeds"].items():
-        job = job_of(state_dir, name, value, parallelism)
-        scratch = scratch_directory(state_dir)
+    scratch = scratch_directory(state_dir)
+    for job in jobs:
+        job = replace(job, parallelism=parallelism)  # noqa: PLW2901
         query = ChangefeedQuery(session, job, control=control, scratch=scratch, emit=emit, stop=stop)
-        threads.append(threading.Thread(target=follow, args=(query,), name=f"query-{name}", daemon=True))
+        threads.append(threading.Thread(target=follow, args=(query,), name=f"query-{job.changefeed}", daemon=True))
     for thread in threads:
         thread.start()
     while not stop.wait(3600):
@@ -98,7 +100,7 @@ def run_driver(settings: dict[str, Any], emit: Any) -> int:
     return codes[0] if codes else 0
 
 
-def job_of(state_dir: Path, name: str, value: dict[str, Any], parallelism: int) -> Job:
+def job_of(state_dir: Path, name: str, value: dict[str, Any]) -> Job:
     """A changefeed's settings as a job, still without a run."""
     from penstock.encode import FORMATS
 
@@ -115,7 +117,6 @@ def job_of(state_dir: Path, name: str, value: dict[str, Any], parallelism: int) 
         run="",
         start="0:0",
         format=value["format"],
-        parallelism=parallelism,
         **given,
     )
 
