@@ -85,5 +85,5 @@ def configure(process: str, *, level: int = logging.INFO, stream: IO[str] | None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("py4j", "numba", "sqlglot"):
+    for noisy in ("py4j", "numba"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
