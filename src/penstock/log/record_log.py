@@ -1,7 +1,8 @@
 """The record log (docs/formats/record-log.md): one owner's small facts, group committed, compacted by rewriting.
 
 Records are numbered across rewrites. What `rewrite` gets replaces every record appended before it; records appended
-after the call follow. A crash leaves the old generation or the new one, never a mixture.
+after the call follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one,
+never a mixture. All record logs of a process share a few threads (workers.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Corruption, NotSupported
+from penstock.errors import BadInput, Corruption, NotSupported, PenstockError
 from penstock.files import REAL_FILES, Buffer, Files, read_file, replace_file
 from penstock.log.file_header import (
     FILE_HEADER_BYTES,
@@ -30,10 +31,11 @@ from penstock.log.file_header import (
 from penstock.log.frame import BODY_BYTES_MAX, FrameInfo, StateChange, decode_changes, total_bytes
 from penstock.log.frame_reader import BadFrameAt, find_end, holds_frames, read_frames
 from penstock.log.frame_writer import FrameWriter
-from penstock.log.group_commit import Append, GroupCommit
 from penstock.log.pending import Pending
+from penstock.log.pooled_commit import Builder, PooledCommit, Queued
 from penstock.log.position import Position
 from penstock.log.synced import EndFile
+from penstock.log.workers import CHORES
 
 _WAITING_BYTES_MAX = 64 << 20
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -46,6 +48,19 @@ class Record(NamedTuple):
     data: bytes
     changes: tuple[StateChange, ...] = ()
     wall_ms: int = 0
+
+
+class _Compaction:
+    """One that is under way; `tail` gets what is committed beside it."""
+
+    def __init__(self, answer: Pending[int]) -> None:
+        self.answer = answer
+        self.tail: list[tuple[Sequence[Buffer], Sequence[StateChange], int]] = []
+
+    def fail_with(self, step: Pending[int]) -> None:
+        error = step.exception(0)
+        if error is not None:
+            self.answer.fail(error)
 
 
 class RecordLog:
@@ -61,8 +76,9 @@ class RecordLog:
         self._end_file = EndFile.open(files, self._path("end"), writable=True)
         resources.callback(self._end_file.close)
         self._writer = self._recover(existed)
-        self._commit_thread: GroupCommit[int] = GroupCommit(
-            f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX, self._end_file.sync
+        self._compaction: _Compaction | None = None
+        self._commits: PooledCommit[int] = PooledCommit(
+            f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX
         )
 
     @classmethod
@@ -92,11 +108,15 @@ class RecordLog:
         size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
         if size > BODY_BYTES_MAX:
             raise BadInput(f"a record of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
-        return self._commit_thread.submit(buffers, changes, size, wait=wait)
+        return self._commits.submit(buffers, changes, size, wait=wait)
 
     def wait_for_room(self) -> None:
         """Returns once less waits than the limit."""
-        self._commit_thread.wait_for_room()
+        self._commits.wait_for_room()
+
+    def append_built(self, build: Builder) -> Pending[int]:
+        """Appends the record that `build` gives when its group is written. Never waits."""
+        return self._commits.submit(build, wait=False)
 
     def records(self) -> Iterator[Record]:
         """Every durable record of the present generation, in order."""
@@ -131,27 +151,52 @@ class RecordLog:
             data, changes = (record.data, record.changes) if isinstance(record, Record) else record
             taken.append(((data,), tuple(changes)))
             size += len(data) + total_bytes(changes)
-        return self._commit_thread.submit((), (), size, lambda: self._rewrite(taken), wait=False)
+        return self._commits.submit((), (), size, lambda: self._rewrite(taken), wait=False)
+
+    def compact(self, build: Builder) -> Pending[int]:
+        """Replaces every record before it by the one that `build` gives, without holding up appends.
+
+        `build` is called between two groups, on the thread that commits. A compaction that fails leaves the records as
+        they are. One at a time, and none beside a rewrite: the caller sees to that.
+        """
+        compaction = _Compaction(Pending())
+
+        def start() -> None:
+            self._compaction = compaction
+            snapshot, number = build(), self._writer.next_entry - 1
+            CHORES.run(lambda: self._prepare(compaction, snapshot, number))
+
+        self._commits.submit((), (), 0, start, wait=False).add_done_callback(compaction.fail_with)
+        return compaction.answer
 
     def close(self) -> None:
         """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""
-        already_failed = self._commit_thread.error
-        self._commit_thread.close()
+        already_failed = self._commits.error
+        self._commits.close()
+        if self._compaction is not None:
+            self._compaction.answer.exception()  # its file must be gone, or in force, before another owner comes
         self._writer.file.close()
-        self._resources.close()
-        error = self._commit_thread.error
+        try:
+            if self._commits.error is None:
+                self._end_file.sync()
+        finally:
+            self._resources.close()
+        error = self._commits.error
         if error is not None and error is not already_failed:
             raise error
 
     # -- the writer thread ---------------------------------------------------------------------------------------
 
-    def _commit(self, batch: list[Append]) -> list[int]:
+    def _commit(self, batch: list[Queued]) -> list[int]:
         self._end_file.check()
         wall_ms = self._clock.wall_ms()
-        writer = self._writer
+        writer, compaction = self._writer, self._compaction
         first = writer.next_entry
         for item in batch:
-            writer.add(item.data, item.changes, wall_ms)
+            data = (item.data(),) if callable(item.data) else item.data
+            writer.add(data, item.changes, wall_ms)
+            if compaction is not None:
+                compaction.tail.append((data, item.changes, wall_ms))
         writer.sync()
         self._end_file.check()
         self._publish(writer)
@@ -163,11 +208,14 @@ class RecordLog:
     def _rewrite(self, records: list[tuple[Sequence[Buffer], Sequence[StateChange]]]) -> None:
         """(1) a new generation, synced; (2) `.current` names it; (3) slot; (4) the old file is removed."""
         self._end_file.check()
-        old = self._writer
-        writer = self._create(self._generation + 1, old.next_entry)
+        writer = self._create(self._generation + 1, self._writer.next_entry)
         for data, changes in records:
             writer.add(data, changes, self._clock.wall_ms())
         writer.sync()
+        self._take_into_force(writer)
+
+    def _take_into_force(self, writer: FrameWriter) -> None:
+        old = self._writer
         self._end_file.check()
         self._write_current(writer.file_id)
         self._generation = writer.file_id
@@ -175,6 +223,36 @@ class RecordLog:
         self._writer = writer
         old.file.close()
         self._files.remove(old.file.path)
+
+    def _prepare(self, compaction: _Compaction, snapshot: Buffer, number: int) -> None:
+        """Beside the commits: a new generation with the snapshot, synced. Then `_switch`, in order with them."""
+        generation = self._generation + 1
+        writer: FrameWriter | None = None
+        try:
+            self._files.remove(self._generation_path(generation))
+            writer = self._create(generation, number)
+            writer.add((snapshot,), (), self._clock.wall_ms())
+            writer.sync()
+            switch, prepared = self._switch, writer
+            self._commits.submit((), (), 0, lambda: switch(compaction, prepared), wait=False).add_done_callback(
+                compaction.fail_with
+            )
+        except Exception as error:  # no room, or closed meanwhile: the old generation goes on
+            with contextlib.suppress(PenstockError, OSError):
+                if writer is not None:
+                    writer.file.close()
+                self._files.remove(self._generation_path(generation))
+            self._compaction = None
+            compaction.answer.fail(error)
+
+    def _switch(self, compaction: _Compaction, writer: FrameWriter) -> None:
+        for data, changes, wall_ms in compaction.tail:
+            writer.add(data, changes, wall_ms)
+        if compaction.tail:
+            writer.sync()
+        self._take_into_force(writer)
+        self._compaction = None
+        compaction.answer.complete(writer.next_entry - 1)
 
     # -- open ----------------------------------------------------------------------------------------------------
 
@@ -258,11 +336,14 @@ class RecordLog:
         return FrameWriter(file, generation, self.epoch, next_entry=first_entry, end=FILE_HEADER_BYTES)
 
     def _remove_leftovers(self) -> None:
-        """Generations that `.current` does not name: an unfinished rewrite, or one whose last step was cut."""
-        for name in self._files.list(self._directory):
-            number = self._generation_of(name)
-            if number is not None and number != self._generation:
-                self._files.remove(self._directory / name)
+        """Generations that `.current` does not name: an unfinished rewrite, or one whose last step was cut.
+
+        Only the neighbours can be there: making a generation syncs the directory, and so the removal before it. The
+        directory is not listed, because thousands of cursors share it.
+        """
+        for number in (self._generation - 1, self._generation + 1):
+            if number > 0:
+                self._files.remove(self._generation_path(number))
 
     def _path(self, kind: str) -> Path:
         return self._directory / f"{self._name}.{kind}"

@@ -1,0 +1,85 @@
+"""A few threads for all record logs of a process: thousands of cursors must not mean thousands of threads.
+
+Two lanes: `COMMITS` writes and syncs, `CHORES` does what may wait (compaction, publishing a cursor's position), so that a
+slow metadata store never holds up an ack. Threads start with the first user and are gone when the last one has left.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+
+_logger = logging.getLogger(__name__)
+
+
+class Workers:
+    """Runs what it is given, in the order given, on at most `threads_max` threads."""
+
+    def __init__(self, name: str, threads_max: int) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._queue: deque[Callable[[], None]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._users = 0
+
+    def enter(self) -> None:
+        """A user came: what it hands in before it leaves will run."""
+        with self._lock:
+            self._users += 1
+
+    def leave(self) -> None:
+        """A user left. The last one waits until the threads have ended, unless it is one of them."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            threads, self._threads = self._threads, []
+            self._work.notify_all()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Queues `task`, which handles its own errors."""
+        with self._lock:
+            self._queue.append(task)
+            if len(self._queue) <= self._idle:  # who was woken still counts as idle, and what it will take as queued
+                self._work.notify()
+            elif len(self._threads) < self._threads_max:
+                thread = threading.Thread(
+                    target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                while not self._queue:
+                    if threading.current_thread() not in self._threads:
+                        return
+                    self._idle += 1
+                    self._work.wait()
+                    self._idle -= 1
+                task = self._queue.popleft()
+            try:
+                task()
+            except Exception:  # a task's owner knows of its errors: this is a mistake in the code
+                _logger.exception("a task of the %s lane failed", self._name)
+
+
+COMMITS = Workers("commits", 4)  # syncs of different files overlap; more threads than this only queue at the disk
+CHORES = Workers("chores", 1)
+
+# A forked child has none of the threads: it starts with lanes of its own.
+os.register_at_fork(after_in_child=COMMITS._reset)
+os.register_at_fork(after_in_child=CHORES._reset)
