@@ -80,7 +80,10 @@ def test_a_task_that_fails_after_staging_is_repeated_and_nothing_doubles(
     assert rig.query.counters.runs == 1, "Spark repeats the task, the run goes on"
 
 
-def test_a_task_that_fails_again_and_again_is_told_and_not_repeated_for_ever(session: Any, make_rig: MakeRig) -> None:
+def test_a_task_that_fails_again_and_again_is_told_and_not_repeated_for_ever(
+    session: Any, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.query.UNEXPECTED_IN_A_ROW_MAX", 2)
     rig = make_rig()
     (rig.state_dir / "fail-raise-always").touch()
     rig.start(session)

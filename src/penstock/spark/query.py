@@ -29,6 +29,7 @@ from penstock.wire import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -38,6 +39,7 @@ UNEXPECTED_IN_A_ROW_MAX = 4  # runs that failed without publishing anything, bef
 _POLL_SECONDS = 0.25
 _PROGRESS_SECONDS = 1.0
 _PUBLISH_SECONDS_MAX = 300.0
+_BEGIN_SECONDS_MAX = 180.0  # delivery first waits for the writes in flight
 
 
 class EngineLost(Exception):
@@ -73,7 +75,7 @@ class ChangefeedQuery:
     ) -> None:
         self._session = session
         self._job = job
-        self._control = Client(control)
+        self._control = Client(control, timeout_seconds=_BEGIN_SECONDS_MAX)
         self._delivery = Client(Path(job.delivery_socket), timeout_seconds=_PUBLISH_SECONDS_MAX)
         self._scratch = scratch / "checkpoints" / job.changefeed
         self._emit = emit
@@ -134,17 +136,17 @@ class ChangefeedQuery:
         self._fault = None
         self.counters.runs += 1
         checkpoint = self._scratch / f"{job.run}-{time.time_ns()}"
-        rows = self._session.readStream.format("penstock").option(OPTION, job.to_json()).load()
-        query = (
-            rows.writeStream.queryName(f"{job.changefeed}-{job.run}")
-            .foreachBatch(lambda frame, _batch: self._publish(run, frame))
-            .option("checkpointLocation", str(checkpoint))
-            .start()
-        )
         try:
-            while not self._stop.is_set():
-                if query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # floats are fine
-                    raise RuntimeError("the query ended by itself")
+            query = self._start(run, checkpoint)
+            try:
+                while not self._stop.is_set():
+                    if query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # floats are fine
+                        raise RuntimeError("the query ended by itself")
+            finally:
+                with self._publishing:  # a batch that is being published is published
+                    run.over = True
+                with contextlib.suppress(Exception):
+                    query.stop()
         except Exception as error:
             if self._fault is not None:
                 raise self._fault from None
@@ -152,12 +154,17 @@ class ChangefeedQuery:
                 raise found from None
             raise
         finally:
-            with self._publishing:  # a batch that is being published is published
-                run.over = True
-            with contextlib.suppress(Exception):
-                query.stop()
             shutil.rmtree(checkpoint, ignore_errors=True)
         self._tell_progress(time.monotonic())
+
+    def _start(self, run: _Run, checkpoint: Path) -> StreamingQuery:
+        rows = self._session.readStream.format("penstock").option(OPTION, run.job.to_json()).load()
+        return (
+            rows.writeStream.queryName(f"{run.job.changefeed}-{run.job.run}")
+            .foreachBatch(lambda frame, _batch: self._publish(run, frame))
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
 
     def _publish(self, run: _Run, frame: DataFrame) -> None:
         """Runs once per batch, in this process: names the attempts that count. Idempotent at delivery."""
