@@ -1,0 +1,83 @@
+"""The maintainer: dispatchers with durable epochs, runs that begin in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.changefeed.facts import Intent
+from penstock.changefeed.maintainer import LastRow, Maintainer
+from penstock.errors import BadInput, StaleRun, Unavailable
+from penstock.log.position import Position, Seq
+from penstock.sink.dispatcher import dispatcher_id
+
+from .conftest import OpenKeeper
+
+ORDERS = dispatcher_id("lake", "shop", "orders")
+
+
+class Delivery:
+    """Answers `begin_run` and looks at the keeper while it does."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.down = False
+
+    def begin_run(self, changefeed: str, run: str) -> dict[str, Any]:
+        assert changefeed == "lake"
+        if self.down:
+            raise Unavailable("delivery does not answer")
+        self.runs.append(run)
+        return {"incarnation": f"i{len(self.runs)}", "published_end": None}
+
+
+def last(entry: int) -> dict[str, LastRow]:
+    return {ORDERS: LastRow(Seq(1, entry, 0, 0), "shop", "orders")}
+
+
+def test_a_new_table_gets_a_dispatcher_with_epoch_1_that_survives(open_keeper: OpenKeeper) -> None:
+    maintainer = Maintainer(open_keeper(), Delivery().begin_run)
+    begun = maintainer.begin_run()
+    assert (begun["incarnation"], begun["start"], begun["resume"]) == ("i1", "1:0", {})
+    maintainer.published(begun["run"], Position(1, 0), Position(1, 4), 50, last(4))
+    facts = open_keeper().facts()
+    assert {d: (f.epoch, f.schema, f.table, f.progress) for d, f in facts.items()} == {
+        ORDERS: (1, "shop", "orders", None)
+    }
+
+
+def test_the_resume_table_says_epoch_progress_and_open_intent(open_keeper: OpenKeeper) -> None:
+    maintainer = Maintainer(open_keeper(), Delivery().begin_run)
+    run = maintainer.begin_run()["run"]
+    maintainer.published(run, Position(1, 0), Position(1, 9), 50, last(9))
+    maintainer.intent(ORDERS, 1, Intent("p1", Seq(1, 0, 0, 0), Seq(1, 3, 0, 0), 1, 1))
+    maintainer.done(ORDERS, 1, Seq(1, 3, 0, 0), "p1")
+    maintainer.intent(ORDERS, 1, Intent("p2", Seq(1, 4, 0, 0), Seq(1, 8, 0, 0), 1, 1))
+    again = Maintainer(open_keeper(), Delivery().begin_run).begin_run()
+    assert again["start"] == "1:0", "the range is not complete"
+    assert again["resume"] == {ORDERS: {"epoch": 1, "progress": "1:3:0:0", "intent_last_seq": "1:8:0:0"}}
+    assert again["run"] != run
+
+
+def test_a_name_that_does_not_fit_its_dispatcher_is_refused_before_anything_is_made(open_keeper: OpenKeeper) -> None:
+    maintainer = Maintainer(open_keeper(), Delivery().begin_run)
+    run = maintainer.begin_run()["run"]
+    wrong = {ORDERS: LastRow(Seq(1, 1, 0, 0), "shop", "items")}
+    with pytest.raises(BadInput, match=r"not the dispatcher of shop\.items"):
+        maintainer.published(run, Position(1, 0), Position(1, 4), 50, wrong)
+    assert maintainer.keeper.facts() == {}
+
+
+def test_a_run_that_delivery_does_not_take_does_not_begin(open_keeper: OpenKeeper) -> None:
+    delivery = Delivery()
+    maintainer = Maintainer(open_keeper(), delivery.begin_run)
+    run = maintainer.begin_run()["run"]
+    delivery.down = True
+    with pytest.raises(Unavailable):
+        maintainer.begin_run()
+    maintainer.published(run, Position(1, 0), Position(1, 4), 50, last(4))
+    delivery.down = False
+    maintainer.begin_run()
+    with pytest.raises(StaleRun):
+        maintainer.published(run, Position(1, 5), Position(1, 6), 60, last(6))
