@@ -123,9 +123,11 @@ class TransactionCutter:
         """How far everything is in a frame that was given out, or held nothing to append."""
         if not self.between_transactions or self._unsure:
             return self._emitted
-        return self._emitted.at(
+        here = self._emitted.at(
             self._file, int(self._state[Slot.POS]), gtid=self._gtid_text(), commit_ts=self._clock.last
         )
+        # A format description that was only repeated stands before the place that was asked for.
+        return here if here.order > self._emitted.order else self._emitted
 
     def feed(self, chunk: Chunk) -> Iterator[Frame]:
         """Takes a chunk; gives the frames that are full. Whole transactions may stay until `flush`."""
