@@ -218,13 +218,14 @@ class MemoryFile:
 
 
 class MemoryFiles:
-    """See the module. `on_operation(number, name, path)` is called for each counted operation before it happens."""
+    """See the module. `on_operation(number, name, path)` is called for each counted operation before it happens, and may
+    ask for `crash` states of that moment; it may be set at any time."""
 
     def __init__(self, on_operation: Callable[[int, str, Path], None] | None = None) -> None:
         self.mutex = threading.RLock()
         self.operations = 0
         self.is_cut = False
-        self._on_operation = on_operation
+        self.on_operation = on_operation
         self._stop_at: int | None = None
         self._faults: dict[int, Fault] = {}
         self._names: dict[Path, _Node] = {}
@@ -386,8 +387,8 @@ class MemoryFiles:
         """Counts an operation; its fault, if a test asked for one. Raises `PowerCut` where the power is off."""
         self._check_power()
         self.operations += 1
-        if self._on_operation is not None:
-            self._on_operation(self.operations, name, path)
+        if self.on_operation is not None:
+            self.on_operation(self.operations, name, path)
         return self._faults.pop(self.operations, None)
 
     def cut_before(self) -> None:

@@ -10,12 +10,25 @@ from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versi
 
 
 class MemoryMetadata:
-    """Every operation is durable at once. `before_write` may raise, to cut the power there."""
+    """Every operation is durable at once.
 
-    def __init__(self, before_write: Callable[[], None] = lambda: None) -> None:
+    `before_write` may raise, to cut the power or to fail there: nothing is changed. `after_write` may raise too: the change
+    is there, and whoever asked for it does not know (an answer that was lost).
+    """
+
+    def __init__(
+        self, before_write: Callable[[], None] = lambda: None, after_write: Callable[[], None] = lambda: None
+    ) -> None:
         self._entries: dict[str, Versioned] = {}
         self._lock = threading.Lock()
         self.before_write = before_write
+        self.after_write = after_write
+
+    def copy(self) -> MemoryMetadata:
+        """What the store holds now, without the hooks: what a crash leaves."""
+        after = MemoryMetadata()
+        after._entries = self._entries  # never changed in place
+        return after
 
     def get(self, key: str) -> Versioned | None:
         return self._entries.get(key)
@@ -52,6 +65,7 @@ class MemoryMetadata:
                     case Check():
                         pass
             self._entries = entries
+            self.after_write()
 
     def close(self) -> None:
         """Keeps its content: a test opens the same object again."""

@@ -1,0 +1,130 @@
+"""Cuts the power at the operations of seeded random programs, and holds what a reopen finds against what was known.
+
+    python -m tests.crash.explorer --states 1000000 --seed 1
+
+A program runs once; on the way, crash states of the moment are taken before its operations (every unsynced write kept, lost
+or torn, every unsynced name kept or lost), each with the facts of that moment. Then every state is opened, and some of them
+are cut again while they recover, and once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+from tests.crash.facts import Violation
+from tests.crash.program import run_program
+from tests.crash.stepping import STEPS, stepping
+from tests.crash.world import World, small_limits
+
+_MOMENTS = 0.35  # how many of a program's operations are cut
+_AGAIN = 0.2  # how many recoveries are cut as well
+_DEPTH_MAX = 2
+
+
+@dataclass
+class Outcome:
+    """What was looked at."""
+
+    seed: int
+    programs: int = 0
+    states: int = 0
+    again: int = 0  # of the states: cut during the recovery of another one
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"crash states: {self.states} ({self.again} of them cut during recovery) from {self.programs} programs, "
+            f"seed {self.seed}, {self.seconds:.1f} s, {self.states / max(self.seconds, 1e-9):.0f}/s"
+        )
+
+
+def explore(seed: int, *, seconds: float | None = None, states: int | None = None, faults: bool = True) -> Outcome:
+    """Runs programs `seed`, `seed` + 1, … until either budget is used up; at least one. Raises `Violation`."""
+    outcome = Outcome(seed)
+    started = time.perf_counter()
+    with stepping(), small_limits():
+        while True:
+            number = seed + outcome.programs
+            try:
+                _explore_program(number, outcome, faults)
+            except BaseException as error:
+                error.add_note(f"again with: python -m tests.crash.explorer --seed {number} --states 1")
+                raise
+            outcome.programs += 1
+            outcome.seconds = time.perf_counter() - started
+            if (states is not None and outcome.states >= states) or (seconds is not None and outcome.seconds >= seconds):
+                return outcome
+
+
+def _explore_program(seed: int, outcome: Outcome, faults: bool) -> None:
+    rng, fates = random.Random(seed), random.Random(f"fates {seed}")
+    crashed: list[World] = []
+
+    def moment(world: World) -> None:
+        if fates.random() < _MOMENTS:
+            crashed.append(world.crash(fates))
+
+    run_program(World(on_moment=moment), rng, faults=faults)
+    for world in crashed:
+        _check(world, fates, outcome, 0)
+
+
+def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> None:
+    """Opens the state, goes on with it, closes it and, sometimes, opens it once more."""
+    outcome.states += 1
+    outcome.again += depth > 0
+    again: list[World] = []
+    if depth < _DEPTH_MAX and rng.random() < _AGAIN:
+        wanted = {rng.randrange(40), rng.randrange(40)}
+        counted = 0
+
+        def moment(world: World) -> None:
+            nonlocal counted
+            if counted in wanted:
+                again.append(world.crash(rng))
+            counted += 1
+
+        world.on_moment = moment
+    facts = world.facts
+    facts.payloads = facts.payloads[:]  # other states share it
+    try:
+        opened = world.open()
+        number = facts.submit(b"%d|after" % len(facts.payloads))
+        change = opened.state.begin()
+        opened.store.put(change, "n", number)
+        facts.acknowledge(number, position := opened.state.commit(change, facts.payloads[number]).result())
+        if bytes(next(iter(opened.reader.read(position, position))).data) != facts.payloads[number]:
+            raise Violation("what was appended after the crash is not read back")
+        opened.close()
+        if rng.random() < 0.1:
+            world.open().close()
+    except Violation:
+        raise
+    except Exception as error:
+        raise Violation(f"the log does not start or go on: {type(error).__name__}: {error}") from error
+    finally:
+        STEPS.reset()
+    for second in again:
+        _check(second, rng, outcome, depth + 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--states", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=None)
+    parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("PENSTOCK_CRASH_SEED", "0")) or random.randrange(1 << 40))
+    arguments = parser.parse_args()
+    states = arguments.states or (None if arguments.seconds else 20_000)
+    print(f"seed {arguments.seed}", flush=True)
+    print(explore(arguments.seed, seconds=arguments.seconds, states=states, faults=not arguments.no_faults))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

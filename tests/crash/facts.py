@@ -1,0 +1,119 @@
+"""What a program over a log was told, and so what must be found again after any crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.log import Position
+
+
+class Violation(AssertionError):
+    """The log broke a promise."""
+
+
+def must(holds: bool, promise: str) -> None:
+    if not holds:
+        raise Violation(promise)
+
+
+@dataclass
+class CursorFacts:
+    """The sets of acked entries after each operation that was sent, in order; those up to `durable` were acknowledged."""
+
+    versions: list[frozenset[int]] = field(default_factory=lambda: [frozenset()])
+    durable: int = 0
+
+    @property
+    def newest(self) -> frozenset[int]:
+        return self.versions[-1]
+
+    def copy(self) -> CursorFacts:
+        return CursorFacts(self.versions[self.durable :])
+
+    def send(self, acked: frozenset[int]) -> int:
+        self.versions.append(acked)
+        return len(self.versions) - 1
+
+    def confirm(self, version: int) -> None:
+        self.durable = max(self.durable, version)
+
+
+@dataclass
+class Facts:
+    """Entries go by the number in which they were submitted. `copy` is what was known at that moment."""
+
+    payloads: list[bytes] = field(default_factory=list)  # only ever grows: copies share it
+    durable: dict[int, Position] = field(default_factory=dict)
+    in_flight: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)  # may be there or not: their owner was told that it failed
+    cursors: dict[str, CursorFacts] = field(default_factory=dict)
+    removable: int = 0  # entries below this number may be gone
+    epoch: int = 0  # the highest that an owner was given
+    newest: Position = Position(0, -1)
+
+    def copy(self) -> Facts:
+        return Facts(
+            self.payloads,
+            dict(self.durable),
+            set(self.in_flight),
+            set(self.failed),
+            {name: cursor.copy() for name, cursor in self.cursors.items()},
+            self.removable,
+            self.epoch,
+            self.newest,
+        )
+
+    def submit(self, payload: bytes) -> int:
+        self.payloads.append(payload)
+        self.in_flight.add(len(self.payloads) - 1)
+        return len(self.payloads) - 1
+
+    def acknowledge(self, number: int, position: Position) -> None:
+        self.in_flight.discard(number)
+        self.durable[number] = position
+        must(position > self.newest, f"entry {number} got position {position}, after {self.newest} was given")
+        self.newest = position
+
+    def fail(self, number: int) -> None:
+        self.in_flight.discard(number)
+        self.failed.add(number)
+
+    def check_entries(self, found: list[tuple[int, Position, bytes]]) -> None:
+        """`found`: what a reopened log holds, as (number, position, data)."""
+        numbers = [number for number, _, _ in found]
+        for number, _, data in found:
+            must(0 <= number < len(self.payloads) and data == self.payloads[number], f"entry {number} is not what was appended")
+        must(all(a < b for a, b in zip(numbers, numbers[1:], strict=False)), f"out of order or twice: {numbers}")
+        must(all(a[1] < b[1] for a, b in zip(found, found[1:], strict=False)), "positions do not ascend")
+        there = set(numbers)
+        first = numbers[0] if numbers else len(self.payloads)
+        for number, position in self.durable.items():
+            if number not in there:
+                must(number < self.removable, f"acknowledged entry {number} at {position} is lost; found {numbers}")
+                must(number < first, f"a hole at entry {number}: found {numbers}")
+        for number, position, _ in found:
+            must(self.durable.get(number, position) == position, f"entry {number} moved to {position}")
+        last = numbers[-1] if numbers else -1
+        holes = [n for n in self.in_flight - there if self.removable <= n < last]
+        must(not holes, f"a hole at {holes}, which were on their way, but {last} is there")
+
+    def check_cursor(self, name: str, acked: set[int], there: set[int]) -> None:
+        facts = self.cursors.setdefault(name, CursorFacts())
+        allowed = [version & there for version in facts.versions[facts.durable :]]
+        if acked not in allowed:
+            lost = sorted(allowed[0] - acked)
+            raise Violation(
+                f"cursor {name}: acks of {lost} are lost" if lost else
+                f"cursor {name} has {sorted(acked)} acked, allowed are {[sorted(version) for version in allowed]}"
+            )  # fmt: skip
+
+    def reopened(self, found: list[tuple[int, Position, bytes]], acked: dict[str, set[int]]) -> None:
+        """From here on what was found is what is known."""
+        self.durable = {number: position for number, position, _ in found}
+        self.in_flight.clear()
+        self.failed.clear()
+        self.newest = max([self.newest, *self.durable.values()])
+        for name, numbers in acked.items():
+            kept = self.cursors[name].newest if name in self.cursors else frozenset()
+            gone = frozenset(n for n in kept if n not in self.durable)
+            self.cursors[name] = CursorFacts([frozenset(numbers) | gone])

@@ -1,0 +1,128 @@
+"""Seeded random programs over the public interface of the log, in sessions that end cleanly, by a fault or by kill -9."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from penstock.errors import PenstockError
+from penstock.files_memory import Fault, PowerCut
+from penstock.log import Pending, Position
+from tests.crash.facts import CursorFacts, must
+from tests.crash.stepping import STEPS
+from tests.crash.world import NAMES, Opened, World, read_all
+
+_SIZES = (0, 10, 400, 700, 1500)
+_FAULTS = (Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE)
+Action = Callable[["Session"], None]
+
+
+class Session:
+    """What one process does, from open to its end."""
+
+    def __init__(self, world: World, rng: random.Random, opened: Opened) -> None:
+        self.world = world
+        self.facts = world.facts
+        self.rng = rng
+        self.opened = opened
+
+    def append(self) -> None:
+        """A group of one to four."""
+        for _ in range(self.rng.choice((1, 1, 2, 4))):
+            number = len(self.facts.payloads)
+            data = b"%d|" % number + bytes([number % 251]) * self.rng.choice(_SIZES)
+            change = self.opened.state.begin()
+            self.opened.store.put(change, "n", number)
+            self.facts.submit(data)
+            self.opened.state.commit(change, data).add_done_callback(partial(self._appended, number))
+        self._wait()
+
+    def _appended(self, number: int, done: Pending[Position]) -> None:
+        if done.exception() is None:
+            self.facts.acknowledge(number, done.result())
+        else:
+            self.facts.fail(number)
+
+    def ack(self) -> None:
+        """One entry, or a few in a row."""
+        entries = list(self.facts.durable.items())
+        if not entries:
+            return
+        name = self.rng.choice(NAMES)
+        first = self.rng.randrange(len(entries))
+        last = min(first + self.rng.choice((0, 0, 0, 1, 5)), len(entries) - 1)
+        self._send(name, {number for number, _ in entries[first : last + 1]},
+                   lambda cursor: cursor.ack(entries[first][1], entries[last][1]))  # fmt: skip
+
+    def mark_delete(self) -> None:
+        name = self.rng.choice(NAMES)
+        cursor = self.opened.cursors[name]
+        entries = [(n, p) for n, p in self.facts.durable.items() if p > cursor.mark_delete_position]
+        unacked = [(n, p) for n, p in entries if not cursor.is_acked(p)]
+        if not unacked:
+            return
+        number, position = unacked[self.rng.randrange(min(3, len(unacked)))]
+        self._send(name, {n for n in self.facts.durable if n <= number}, lambda cursor: cursor.mark_delete(position))
+
+    def _send(self, name: str, numbers: set[int], send: Callable[..., Pending[None]]) -> None:
+        facts = self.facts.cursors[name]
+        version = facts.send(facts.newest | numbers)
+        send(self.opened.cursors[name]).add_done_callback(partial(self._acked, facts, version))
+        self._wait()
+
+    @staticmethod
+    def _acked(facts: CursorFacts, version: int, done: Pending[None]) -> None:
+        if done.exception() is None:
+            facts.confirm(version)
+
+    def read(self) -> None:
+        """The live log shows what is durable, to a reader that was there before."""
+        found = read_all(self.opened.reader)
+        must({n: p for n, p, _ in found} == self.facts.durable, "a reader does not see exactly what is durable")
+
+    def pass_time(self) -> None:
+        self.world.clock.advance(self.rng.choice((0.001, 1.0, 700.0)))
+
+    def _wait(self) -> None:
+        """Sometimes lets more come before what is on its way is written: larger groups, acks beside appends."""
+        if self.rng.random() < 0.7:
+            STEPS.pump()
+
+
+_ACTIONS: tuple[tuple[int, Action], ...] = (
+    (10, Session.append),
+    (6, Session.ack),
+    (3, Session.mark_delete),
+    (1, Session.read),
+    (1, Session.pass_time),
+)
+
+
+def run_program(world: World, rng: random.Random, *, faults: bool = True) -> None:
+    """Some sessions over the world, the last one closed cleanly."""
+    sessions = rng.randrange(2, 5)
+    for number in range(sessions):
+        last = number == sessions - 1
+        ending = rng.random()
+        if not last and ending < 0.35:
+            world.files.stop_at(world.files.operations + rng.randrange(1, 80))
+        fault = None
+        if faults and not last and ending > 0.7:
+            fault = rng.choice(_FAULTS)
+            world.files.fail_at(world.files.operations + rng.randrange(1, 80), fault)
+        try:
+            session = Session(world, rng, world.open())
+            kinds = rng.choices([a for _, a in _ACTIONS], [w for w, _ in _ACTIONS], k=rng.randrange(3, 12))
+            for action in kinds:
+                action(session)
+            if ending < 0.85 or last:
+                STEPS.pump()
+                session.opened.close()
+        except PowerCut:
+            pass
+        except (PenstockError, OSError):
+            if fault is None and not world.files.is_cut:
+                raise
+        world.kill()  # whatever it holds yet: the process is gone
+        STEPS.reset()

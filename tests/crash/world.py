@@ -1,0 +1,136 @@
+"""A disk and a metadata store in memory, a log on them, and how it is opened and looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.clock import ManualClock
+from penstock.files_memory import MemoryFiles, PowerCut
+from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.log import cursor as cursor_module
+from penstock.log.synced import EndFile
+from penstock.metadata import MemoryMetadata
+from penstock.state import BucketState, StateDescriptor, TypedStore, codecs
+from tests.crash.facts import Facts, must
+
+DIRECTORY = Path("/s/log")
+CURSORS = Path("/s/cursors")
+NAMES = ("a", "b")
+SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
+COUNTER: StateDescriptor[str, int] = StateDescriptor("counter", "test", codecs.text, codecs.u64)
+
+
+@dataclass
+class Opened:
+    """The handles of one process."""
+
+    log: Log
+    state: BucketState
+    store: TypedStore[str, int]
+    reader: LogReader
+    cursors: dict[str, Cursor]
+
+    def close(self) -> None:
+        for cursor in self.cursors.values():
+            cursor.close()
+        self.reader.close()
+        self.log.close()
+
+
+@dataclass
+class World:
+    """The machine. `on_moment` is called before each operation that changes something, on the disk or in the store."""
+
+    files: MemoryFiles = field(default_factory=MemoryFiles)
+    metadata: MemoryMetadata = field(default_factory=MemoryMetadata)
+    facts: Facts = field(default_factory=Facts)
+    clock: ManualClock = field(default_factory=ManualClock)
+    on_moment: Callable[[World], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._attach()
+
+    def _attach(self) -> None:
+        self.files.on_operation = lambda _number, _name, _path: self._moment()
+        self.metadata.before_write = self._metadata_moment
+
+    def _moment(self) -> None:
+        if self.on_moment is not None:
+            self.on_moment(self)
+
+    def _metadata_moment(self) -> None:
+        if self.files.is_cut:
+            raise PowerCut("the power is off")
+        self._moment()
+
+    def crash(self, rng: random.Random) -> World:
+        """A state that the machine may be in after a power cut now."""
+        return World(self.files.crash(rng), self.metadata.copy(), self.facts.copy(), self.clock)
+
+    def kill(self) -> None:
+        """kill -9 of the process."""
+        self.files.on_operation = None
+        self.files = self.files.kill()
+        self.metadata = self.metadata.copy()
+        self._attach()
+
+    def open(self) -> Opened:
+        """Opens the log as its owner, and holds what is there against what is known."""
+        fenced = self._fence_epoch()
+        log = Log.open(DIRECTORY, SETTINGS, self.files, self.clock, self.metadata)
+        must(log.epoch > max(self.facts.epoch, fenced), f"epoch {log.epoch} was used before")
+        reader = LogReader.open(DIRECTORY, self.files, self.metadata)
+        found = read_all(reader)
+        self.facts.check_entries(found)
+        must(not found or log.end == found[-1][1] == reader.end(), f"{log.end} and {reader.end()} are not the end")
+        state = BucketState.open(log)
+        store = state.store(COUNTER)
+        must(store.get("n") == (found[-1][0] if found else None), "state is not that of the last entry")
+        numbers = {number for number, _, _ in found}
+        cursors, acked = {}, {}
+        for name in NAMES:
+            cursors[name] = cursor = Cursor.open(reader, CURSORS, name, files=self.files)
+            acked[name] = {number for number, position, _ in found if cursor.is_acked(position)}
+            self.facts.check_cursor(name, acked[name], numbers)
+            must(cursor.backlog() == len(found) - len(acked[name]), f"the backlog of cursor {name} is not exact")
+        self.facts.reopened(found, acked)
+        self.facts.epoch = log.epoch
+        return Opened(log, state, store, reader, cursors)
+
+    def _fence_epoch(self) -> int:
+        path = DIRECTORY / "end"
+        if not self.files.exists(path):
+            return 0
+        end_file = EndFile.open(self.files, path)
+        try:
+            return end_file.fence_epoch()
+        finally:
+            end_file.close()
+
+
+def read_all(reader: LogReader) -> list[tuple[int, Position, bytes]]:
+    """(number, position, data) of every entry."""
+    found = []
+    for entry in reader.read(reader.first, reader.end()):
+        data = bytes(entry.data)
+        number = data.split(b"|", 1)[0]
+        found.append((int(number) if number.isdigit() else -1, entry.position, data))
+    return found
+
+
+@contextlib.contextmanager
+def small_limits() -> Iterator[None]:
+    """Cursors compact after a few records."""
+    limits = {"_REWRITE_BYTES_MIN": 400, "_REWRITE_FACTOR": 2}
+    before = {name: getattr(cursor_module, name) for name in limits if hasattr(cursor_module, name)}
+    for name in before:
+        setattr(cursor_module, name, limits[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(cursor_module, name, value)
