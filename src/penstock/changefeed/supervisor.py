@@ -323,8 +323,8 @@ class _Run:
         return total
 
     def _undrained(self) -> str:
-        why = "at once" if self._at_once else f"after {self._settings.stop_seconds_max:.0f} s"
-        return f"stopped {why}, before everything was at the sinks; nothing is lost, the next run goes on there"
+        how = "stopped at once, before" if self._at_once else "stopped before"
+        return f"{how} everything was at the sinks; nothing is lost, the next run goes on there"
 
     def _make_places(self) -> dict[str, Place]:
         settings = self._settings
