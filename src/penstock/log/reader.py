@@ -84,6 +84,10 @@ class LogReader:
         return self._directory.name
 
     @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
     def first(self) -> Position:
         """The first entry that is kept; where there is none yet, the address of the first to come."""
         views = self.ledgers()
