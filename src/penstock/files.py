@@ -23,6 +23,7 @@ from penstock.errors import StorageFailed, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 1024
+_WRITE_AGAIN_BYTES = 4 << 20
 
 
 class File(Protocol):
@@ -116,6 +117,20 @@ def replace_file(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
         file.close()
     files.rename(temporary, path)
     files.sync_directory(path.parent)
+
+
+def write_again(file: File, start: int, end: int) -> None:
+    """Writes what the file shows from `start` to `end` once more, so that the next sync really carries it.
+
+    After a failed sync the kernel calls the pages clean: they are still read, a later sync succeeds, and they never reach
+    the disk. Whoever takes over bytes that it did not see synced calls this before its own sync.
+    """
+    while start < end:
+        data = file.read_at(start, min(end - start, _WRITE_AGAIN_BYTES))
+        if not data:
+            return
+        file.write_at(start, data)
+        start += len(data)
 
 
 class RealFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from penstock.log import Position
@@ -49,7 +50,7 @@ class Facts:
     cursors: dict[str, CursorFacts] = field(default_factory=dict)
     removable: int = 0  # entries below this number may be gone
     epoch: int = 0  # the highest that an owner was given
-    newest: Position = Position(0, -1)
+    newest: Position = field(default_factory=lambda: Position(0, -1))
 
     def copy(self) -> Facts:
         return Facts(
@@ -82,9 +83,12 @@ class Facts:
         """`found`: what a reopened log holds, as (number, position, data)."""
         numbers = [number for number, _, _ in found]
         for number, _, data in found:
-            must(0 <= number < len(self.payloads) and data == self.payloads[number], f"entry {number} is not what was appended")
-        must(all(a < b for a, b in zip(numbers, numbers[1:], strict=False)), f"out of order or twice: {numbers}")
-        must(all(a[1] < b[1] for a, b in zip(found, found[1:], strict=False)), "positions do not ascend")
+            must(
+                0 <= number < len(self.payloads) and data == self.payloads[number],
+                f"entry {number} is not what was appended",
+            )
+        must(all(a < b for a, b in itertools.pairwise(numbers)), f"out of order or twice: {numbers}")
+        must(all(a[1] < b[1] for a, b in itertools.pairwise(found)), "positions do not ascend")
         there = set(numbers)
         first = numbers[0] if numbers else len(self.payloads)
         for number, position in self.durable.items():

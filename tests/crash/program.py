@@ -32,10 +32,8 @@ class Session:
         for _ in range(self.rng.choice((1, 1, 2, 4))):
             number = len(self.facts.payloads)
             data = b"%d|" % number + bytes([number % 251]) * self.rng.choice(_SIZES)
-            change = self.opened.state.begin()
-            self.opened.store.put(change, "n", number)
             self.facts.submit(data)
-            self.opened.state.commit(change, data).add_done_callback(partial(self._appended, number))
+            self.opened.append(number, data).add_done_callback(partial(self._appended, number))
         self._wait()
 
     def _appended(self, number: int, done: Pending[Position]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import penstock.log
 import penstock.state  # noqa: F401 (its modules are patched too)
 from penstock.log import Pending
+from penstock.log.workers import CHORES, COMMITS
 
 _ROOMS = ("penstock.log.", "penstock.state.", "penstock.metadata.")
 _ROUNDS_MAX = 1000
@@ -181,10 +182,8 @@ class Steps:
         self.threads.clear()
         self.current = threading.main_thread()
         self.waits = 0
-        for module in _modules():
-            for value in vars(module).values():
-                if type(value).__name__ == "Workers" and hasattr(value, "_reset"):
-                    value._reset()
+        for workers in (COMMITS, CHORES):
+            workers._reset()
 
 
 class _Threading:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.clock import ManualClock
 from penstock.files_memory import MemoryFiles, PowerCut
-from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
 from penstock.log import cursor as cursor_module
 from penstock.log.synced import EndFile
 from penstock.metadata import MemoryMetadata
@@ -29,10 +29,18 @@ class Opened:
     """The handles of one process."""
 
     log: Log
-    state: BucketState
-    store: TypedStore[str, int]
     reader: LogReader
     cursors: dict[str, Cursor]
+    state: BucketState | None
+    store: TypedStore[str, int] | None
+
+    def append(self, number: int, data: bytes) -> Pending[Position]:
+        """With its number as state."""
+        assert self.state is not None
+        assert self.store is not None
+        change = self.state.begin()
+        self.store.put(change, "n", number)
+        return self.state.commit(change, data)
 
     def close(self) -> None:
         for cursor in self.cursors.values():
@@ -78,8 +86,8 @@ class World:
         self.metadata = self.metadata.copy()
         self._attach()
 
-    def open(self) -> Opened:
-        """Opens the log as its owner, and holds what is there against what is known."""
+    def open(self, names: Sequence[str] = NAMES, *, with_state: bool = True) -> Opened:
+        """Opens the log as its owner, these cursors and the state, and holds what is there against what is known."""
         fenced = self._fence_epoch()
         log = Log.open(DIRECTORY, SETTINGS, self.files, self.clock, self.metadata)
         must(log.epoch > max(self.facts.epoch, fenced), f"epoch {log.epoch} was used before")
@@ -87,19 +95,21 @@ class World:
         found = read_all(reader)
         self.facts.check_entries(found)
         must(not found or log.end == found[-1][1] == reader.end(), f"{log.end} and {reader.end()} are not the end")
-        state = BucketState.open(log)
-        store = state.store(COUNTER)
-        must(store.get("n") == (found[-1][0] if found else None), "state is not that of the last entry")
+        state = store = None
+        if with_state:
+            state = BucketState.open(log)
+            store = state.store(COUNTER)
+            must(store.get("n") == (found[-1][0] if found else None), "state is not that of the last entry")
         numbers = {number for number, _, _ in found}
         cursors, acked = {}, {}
-        for name in NAMES:
+        for name in names:
             cursors[name] = cursor = Cursor.open(reader, CURSORS, name, files=self.files)
             acked[name] = {number for number, position, _ in found if cursor.is_acked(position)}
             self.facts.check_cursor(name, acked[name], numbers)
             must(cursor.backlog() == len(found) - len(acked[name]), f"the backlog of cursor {name} is not exact")
         self.facts.reopened(found, acked)
         self.facts.epoch = log.epoch
-        return Opened(log, state, store, reader, cursors)
+        return Opened(log, reader, cursors, state, store)
 
     def _fence_epoch(self) -> int:
         path = DIRECTORY / "end"

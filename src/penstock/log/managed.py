@@ -17,7 +17,7 @@ from pathlib import Path
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Corruption, Fenced, NotSupported
-from penstock.files import REAL_FILES, Buffer, Files
+from penstock.files import REAL_FILES, Buffer, Files, write_again
 from penstock.log.file_header import (
     FILE_HEADER_BYTES,
     LEDGER_MAGIC,
@@ -311,6 +311,7 @@ class Log:
             end, index = find_end(file, info.id, 0, synced_end)
             # Whole frames above the slot may be in the page cache only: they count from the sync below on.
             file.truncate(end)
+            write_again(file, synced_end, end)
             file.append([encode_footer(info.id, end, index)])
             file.datasync()
         finally:

@@ -19,7 +19,7 @@ import google_crc32c
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Corruption, NotSupported, PenstockError
-from penstock.files import REAL_FILES, Buffer, Files, read_file, replace_file
+from penstock.files import REAL_FILES, Buffer, Files, read_file, replace_file, write_again
 from penstock.log.file_header import (
     FILE_HEADER_BYTES,
     RECORD_LOG_MAGIC,
@@ -314,10 +314,10 @@ class RecordLog:
         try:
             header = read_file_header(file, RECORD_LOG_MAGIC, self.uuid, self._generation)
             same = slot is not None and slot.file_id == self._generation
-            end, index = find_end(
-                file, self._generation, header.first_entry, slot.synced_end if slot and same else FILE_HEADER_BYTES
-            )
+            synced_end = slot.synced_end if slot and same else FILE_HEADER_BYTES
+            end, index = find_end(file, self._generation, header.first_entry, synced_end)
             file.truncate(end)
+            write_again(file, synced_end, end)  # whole records above the slot may be in the page cache only
             file.datasync()
         except BaseException:
             file.close()

@@ -1,0 +1,70 @@
+"""Bugs that the explorer found, each kept as the shortest program that shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import StorageFailed
+from penstock.files_memory import Fault, MemoryFiles
+from penstock.log import Log, LogSettings, RecordLog
+from penstock.metadata import MemoryMetadata
+
+DIRECTORY = Path("/s/log")
+SETTINGS = LogSettings(preallocate_bytes=2048)
+
+
+def fail_next_sync(files: MemoryFiles, suffix: str) -> None:
+    """The next sync of a file whose name ends so fails: its pages are clean from then on, and never written."""
+
+    def before(number: int, name: str, path: Path) -> None:
+        if name == "datasync" and path.name.endswith(suffix):
+            files.on_operation = None
+            files.fail_at(number, Fault.EIO)
+
+    files.on_operation = before
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_ledger_whose_sync_failed_is_written_again_by_its_next_owner(seed: int) -> None:
+    """The next owner read the entry from the page cache, synced successfully, and called it durable: it was not."""
+    files, metadata = MemoryFiles(), MemoryMetadata()
+    log = Log.open(DIRECTORY, SETTINGS, files, metadata=metadata)
+    log.append(b"first").result(5)
+    fail_next_sync(files, ".log")
+    with contextlib.suppress(StorageFailed):
+        log.append(b"second").result(5)
+    killed = files.kill()
+    with contextlib.suppress(StorageFailed):
+        log.close()
+    second = Log.open(DIRECTORY, SETTINGS, killed, metadata=metadata)
+    told = second.end
+    seen = [bytes(entry.data) for entry in second.read(second.reader().first, told)]
+    crashed, metadata = killed.crash(random.Random(seed)), metadata.copy()
+    second.close()
+    third = Log.open(DIRECTORY, SETTINGS, crashed, metadata=metadata)
+    assert [bytes(entry.data) for entry in third.read(third.reader().first, told)] == seen
+    third.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_record_log_whose_sync_failed_is_written_again_by_its_next_owner(seed: int) -> None:
+    files = MemoryFiles()
+    records = RecordLog.open(DIRECTORY, "r", files)
+    records.append(b"first").result(5)
+    fail_next_sync(files, ".rlog")
+    with pytest.raises(StorageFailed):
+        records.append(b"second").result(5)
+    killed = files.kill()
+    with contextlib.suppress(StorageFailed):
+        records.close()
+    second = RecordLog.open(DIRECTORY, "r", killed)
+    seen = [record.data for record in second.records()]
+    crashed = killed.crash(random.Random(seed))
+    second.close()
+    third = RecordLog.open(DIRECTORY, "r", crashed)
+    assert [record.data for record in third.records()][: len(seen)] == seen
+    third.close()
