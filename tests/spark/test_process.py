@@ -89,7 +89,8 @@ def test_settings_that_make_no_sense_are_told_before_a_jvm_starts(tmp_path: Path
 def test_delivers_and_ends_when_its_input_closes(rig: Rig) -> None:
     with driver(settings_of(rig)) as child:
         said = events(child)
-        assert next(said)["event"] == "ready"
+        first = next(said)
+        assert first["event"] == "ready", first
         rig.wait_delivered(120)
         below = descendants(child.pid)
         assert "(java)" in below.values()
@@ -106,7 +107,8 @@ def test_delivers_and_ends_when_its_input_closes(rig: Rig) -> None:
 @pytest.mark.spark
 def test_a_killed_driver_leaves_nothing_behind(rig: Rig) -> None:
     with driver(settings_of(rig)) as child:
-        assert next(events(child))["event"] == "ready"
+        first = next(events(child))
+        assert first["event"] == "ready", first
         rig.wait_until("a first batch", lambda: rig.keeper.published_end > rig.keeper.reader.first, 120)
         below = descendants(child.pid)
         assert len(below) > 3
@@ -118,7 +120,8 @@ def test_a_killed_driver_leaves_nothing_behind(rig: Rig) -> None:
 def test_a_dead_jvm_asks_for_another_try(rig: Rig) -> None:
     with driver(settings_of(rig)) as child:
         said = events(child)
-        assert next(said)["event"] == "ready"
+        first = next(said)
+        assert first["event"] == "ready", first
         [jvm] = [pid for pid, name in descendants(child.pid).items() if name == "(java)"]
         os.kill(jvm, signal.SIGKILL)
         assert child.wait(60) == 75

@@ -110,12 +110,14 @@ def test_while_delivery_is_suppressed_no_batch_comes(session: Any, make_rig: Mak
     rig.stop_delivery()
     rig.start_delivery()
     rig.start(session, batch_bytes_max=1 << 14)
-    rig.wait_until("the first batch", lambda: rig.query is not None and rig.query.counters.batches == 1)
+    rig.wait_until("rows", lambda: rig.query is not None and rig.query.counters.rows > 0)
     assert rig.query is not None
+    assert rig.delivery is not None
+    batches = rig.query.counters.batches
     rig.stop.wait(1.0)
-    assert rig.query.counters.batches == 1, "the spool is over its limit"
-    DeliveryFlush(rig).start()
-    rig.wait_until("the second batch", lambda: rig.query is not None and rig.query.counters.batches >= 2)
+    assert rig.query.counters.batches == batches, "the spool is over its limit"
+    rig.delivery.feed({"changefeed": FEED}).flush(20.0)
+    rig.wait_until("the next batch", lambda: rig.query is not None and rig.query.counters.batches > batches)
 
 
 def test_a_new_delivery_gets_a_new_run_and_nothing_is_lost_or_doubled(session: Any, make_rig: MakeRig) -> None:
@@ -137,12 +139,3 @@ def test_a_new_delivery_gets_a_new_run_and_nothing_is_lost_or_doubled(session: A
 def test_batch_reads_are_refused_by_name(session: Any) -> None:
     with pytest.raises(Exception, match="not in this version yet"):
         session.read.format("penstock").load().collect()
-
-
-class DeliveryFlush:
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-
-    def start(self) -> None:
-        assert self._rig.delivery is not None
-        self._rig.delivery.feed({"changefeed": FEED}).flush(20.0)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadInput, Unavailable
 from penstock.spark.java import find_java_home
+from penstock.wire import socket_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SOCKET_NAME_CHARS = 40  # a dot and a UUID, and some more
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query
 
 _OURS: dict[str, str] = {
@@ -76,6 +78,11 @@ def scratch_directory(state_dir: Path) -> Path:
     return state_dir.absolute() / "run" / "spark"
 
 
+def socket_directory(scratch: Path) -> Path:
+    """Where Spark's own Unix sockets go: a path that fits into their address, however long the state directory's is."""
+    return socket_path(scratch / "tmp", "0" * _SOCKET_NAME_CHARS).parent
+
+
 def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> dict[str, str]:
     """All settings of the session: ours, then the user's on top (`spark.` may be left out of their keys)."""
     scratch = scratch_directory(state_dir)
@@ -84,10 +91,11 @@ def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> d
     settings["spark.app.name"] = "penstock"
     settings["spark.local.dir"] = str(scratch / "local")
     settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
+    settings["spark.python.unix.domain.socket.dir"] = str(socket_directory(scratch))
     for key, value in (own or {}).items():
         settings[key if key.startswith("spark.") else f"spark.{key}"] = str(value)
     java = [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / 'log4j2.properties'}"]
-    java += [f"-Djava.io.tmpdir={scratch / 'tmp'}", f"-Dderby.system.home={scratch / 'tmp'}"]
+    java.append(f"-Djava.io.tmpdir={socket_directory(scratch)}")
     if users := settings.get("spark.driver.extraJavaOptions"):
         java.append(users)  # the last one wins in the JVM
     settings["spark.driver.extraJavaOptions"] = " ".join(java)
@@ -100,8 +108,8 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
     The JVM inherits this process's standard output and error; the driver process points them at a file first.
     """
     scratch = scratch_directory(state_dir)
-    for name in ("local", "warehouse", "tmp"):
-        (scratch / name).mkdir(parents=True, exist_ok=True)
+    for directory in (scratch / "local", scratch / "warehouse", socket_directory(scratch)):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / "log4j2.properties").write_text(_LOG4J.format(log=scratch / "spark.log"))
     settings = session_settings(state_dir, own)
     os.environ["JAVA_HOME"] = str(find_java_home(scratch))
