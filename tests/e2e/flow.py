@@ -16,7 +16,13 @@ from typing import Any
 import yaml
 
 PENSTOCK = (sys.executable, "-m", "penstock.cli")
-VICTIMS = ("capture", "driver", "jvm", "worker", "delivery")
+VICTIMS = (
+    "worker",
+    "capture",
+    "delivery",
+    "jvm",
+    "driver",
+)  # those that are back soon first: the stream goes on meanwhile
 
 
 def penstock(*arguments: str | Path, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
@@ -124,7 +130,7 @@ class Flow:
         family = _descendants(driver)
         if victim == "jvm":
             return next((pid for pid in family if _command(pid).startswith("java")), None)
-        daemons = [pid for pid in family if "pyspark.daemon" in _arguments(pid)]
+        daemons = [pid for pid in family if "penstock.spark.daemon" in _arguments(pid)]
         workers = [pid for pid in daemons if _parent(pid) in daemons]
         return workers[0] if workers else None
 

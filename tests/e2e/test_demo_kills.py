@@ -15,8 +15,8 @@ from penstock.control.sink_files import data_directories
 from tests.e2e.flow import VICTIMS, Flow
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
-CHANGES = 240_000
-RATE = 8_000  # so that the stream lasts while five processes die and come back
+CHANGES = 400_000
+RATE = 5_500  # so that the stream lasts while five processes die and come back
 
 
 @pytest.fixture(scope="module")

@@ -89,9 +89,7 @@ class Load:
                 "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
                 rows,
             )
-            cursor.execute(
-                f"UPDATE {table} SET price = price + 1, state = 'paid' WHERE id % 7 = {step % 7} LIMIT 20"
-            )
+            cursor.execute(f"UPDATE {table} SET price = price + 1, state = 'paid' WHERE id % 7 = {step % 7} LIMIT 20")
             cursor.execute(f"DELETE FROM {table} WHERE id % 11 = {step % 11} LIMIT 3")
 
     @contextmanager
