@@ -118,7 +118,7 @@ def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> No
             number = facts.submit(b"%d|after" % len(facts.payloads))
             facts.acknowledge(number, position := opened.append(number, facts.payloads[number]).result())
             if bytes(next(iter(opened.reader.read(position, position))).data) != facts.payloads[number]:
-                raise Violation("what was appended after the crash is not read back")
+                raise Violation(f"what was appended after the crash at {position} is not read back: {[bytes(e.data)[:30] for e in opened.reader.read(position, position)]} {facts.payloads[number][:30]!r}")
             opened.close()
             if rng.random() < 0.3:
                 world.open(names).close()
@@ -127,6 +127,8 @@ def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> No
     except Exception as error:
         raise Violation(f"the log does not start or go on: {type(error).__name__}: {error}") from error
     finally:
+        world.on_moment = None
+        world.files.cut()
         STEPS.reset()
     for second in again:
         _check(second, rng, outcome, depth + 1)

@@ -26,6 +26,7 @@ class Session:
         self.facts = world.facts
         self.rng = rng
         self.opened = opened
+        self.dead = False  # what comes from then on is no fact
 
     def append(self) -> None:
         """A group of one to four."""
@@ -37,6 +38,8 @@ class Session:
         self._wait()
 
     def _appended(self, number: int, done: Pending[Position]) -> None:
+        if self.dead:
+            return
         if done.exception() is None:
             self.facts.acknowledge(number, done.result())
         else:
@@ -69,9 +72,8 @@ class Session:
         send(self.opened.cursors[name]).add_done_callback(partial(self._acked, facts, version))
         self._wait()
 
-    @staticmethod
-    def _acked(facts: CursorFacts, version: int, done: Pending[None]) -> None:
-        if done.exception() is None:
+    def _acked(self, facts: CursorFacts, version: int, done: Pending[None]) -> None:
+        if not self.dead and done.exception() is None:
             facts.confirm(version)
 
     def read(self) -> None:
@@ -109,6 +111,7 @@ def run_program(world: World, rng: random.Random, *, faults: bool = True) -> Non
         if faults and not last and ending > 0.7:
             fault = rng.choice(_FAULTS)
             world.files.fail_at(world.files.operations + rng.randrange(1, 80), fault)
+        session = None
         try:
             session = Session(world, rng, world.open())
             kinds = rng.choices([a for _, a in _ACTIONS], [w for w, _ in _ACTIONS], k=rng.randrange(3, 12))
@@ -122,5 +125,7 @@ def run_program(world: World, rng: random.Random, *, faults: bool = True) -> Non
         except (PenstockError, OSError):
             if fault is None and not world.files.is_cut:
                 raise
+        if session is not None:
+            session.dead = True
         world.kill()  # whatever it holds yet: the process is gone
         STEPS.reset()

@@ -1,9 +1,9 @@
-"""The log without threads: what its background threads would do is done by whoever waits for them.
+"""The log without threads: what its background threads would do is done while somebody waits for them.
 
-A program over the log becomes one deterministic sequence of file operations, and thousands of crash states a second can be
-looked at. While `stepping()` is in force the rooms of the log see threads that run only when somebody waits: their targets
-must be loops that keep their state in objects and wait on conditions, because a target that would wait is left and later
-entered again from its start. A wait that nobody can end is an error here, where real threads would hang.
+A program over the log becomes one deterministic sequence of file operations, and hundreds of crash states a second can be
+looked at. While `stepping()` is in force, the rooms of the log see a `threading` whose threads are coroutines (greenlets):
+each runs, when somebody waits or `STEPS.pump()` is called, until it would wait itself. Waits with a timeout end at once if
+it is short, and never otherwise. A wait that nobody can end is an error here, where real threads would hang.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import greenlet
+
 import penstock.log
 import penstock.state  # noqa: F401 (its modules are patched too)
-from penstock.log import Pending
-from penstock.log.workers import CHORES, COMMITS
+from penstock.log import Pending, workers
 
 _ROOMS = ("penstock.log.", "penstock.state.", "penstock.metadata.")
-_ROUNDS_MAX = 1000
+_ROUNDS_MAX = 200
+_SHORT_SECONDS = 0.1
 
 
 class Stuck(AssertionError):
     """Somebody waits for what will never come."""
-
-
-class _WouldWait(BaseException):
-    """A background thread has nothing to do."""
 
 
 class _Thread:
@@ -44,38 +42,44 @@ class _Thread:
         *,
         daemon: bool | None = None,
     ) -> None:
-        self._target, self._args, self._kwargs = target, args, kwargs or {}
         self.name = name
         self.daemon = daemon
-        self._alive = False
+        self.blocked = False
+        self._back: Any = None
+        self._greenlet = greenlet.greenlet(lambda: target(*args, **(kwargs or {})))
 
     def start(self) -> None:
-        self._alive = True
         STEPS.threads.append(self)
 
     def is_alive(self) -> bool:
-        return self._alive
+        return self in STEPS.threads
 
     def join(self, timeout: float | None = None) -> None:
-        for _ in range(_ROUNDS_MAX):
-            if not self._alive:
-                return
-            STEPS.pump()
-        if timeout is None:
-            raise Stuck(f"thread {self.name!r} never ends")
+        STEPS.wait(lambda: self not in STEPS.threads, f"the end of thread {self.name!r}", timeout)
 
     def step(self) -> None:
-        """Runs it until it ends or would wait."""
+        """Runs it until it ends or waits."""
+        self._switch(self._greenlet.switch)
+
+    def end(self) -> None:
+        """Its process is dead: whatever it would still do must not count."""
+        with contextlib.suppress(Exception):
+            if not self._greenlet.dead and bool(self._greenlet):
+                self._switch(lambda: self._greenlet.throw(greenlet.GreenletExit))
+
+    def _switch(self, switch: Callable[[], object]) -> None:
         outer, STEPS.current = STEPS.current, self
+        self._back = greenlet.getcurrent()
         try:
-            self._target(*self._args, **self._kwargs)
-        except _WouldWait:
-            return
+            switch()
         finally:
             STEPS.current = outer
-        self._alive = False
-        if self in STEPS.threads:
-            STEPS.threads.remove(self)
+            if self._greenlet.dead and self in STEPS.threads:
+                STEPS.threads.remove(self)
+
+    def yield_(self) -> None:
+        """Called on the thread itself: goes on where it was waited for."""
+        self._back.switch()
 
 
 class _Timer(_Thread):
@@ -94,47 +98,97 @@ class _Timer(_Thread):
         pass
 
 
-class _Condition:
-    """A condition whose waiter does the others' work."""
+class _Lock:
+    __slots__ = ("_held",)
 
+    def __init__(self) -> None:
+        self._held = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._held:
+            if not blocking:
+                return False
+            if not STEPS.wait(lambda: not self._held, "a lock", None if timeout < 0 else timeout):
+                return False
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        self._held = False
+
+    def locked(self) -> bool:
+        return self._held
+
+    def __enter__(self) -> bool:
+        if self._held:
+            STEPS.wait(lambda: not self._held, "a lock")
+        self._held = True
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+
+
+class _RLock:
+    def __init__(self) -> None:
+        self._owner: object = None
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._depth and self._owner is not STEPS.current:
+            if not blocking:
+                return False
+            STEPS.wait(lambda: not self._depth, "a lock")
+        self._owner = STEPS.current
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        self._depth -= 1
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+
+
+class _Condition:
     def __init__(self, lock: Any = None) -> None:
-        self._lock = lock if lock is not None else threading.RLock()
+        self._lock = lock if lock is not None else _RLock()
+        self._waiters: list[list[bool]] = []
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def __enter__(self) -> Any:
         return self._lock.__enter__()
 
     def __exit__(self, *details: object) -> None:
-        self._lock.release()
+        self._lock.__exit__(*details)
 
     def wait(self, timeout: float | None = None) -> bool:
-        if isinstance(STEPS.current, _Thread):
-            raise _WouldWait
+        token = [False]
+        self._waiters.append(token)
         self._lock.release()
         try:
-            STEPS.waits += 1
-            if not STEPS.pump() and timeout is None and STEPS.waits > _ROUNDS_MAX:
-                raise Stuck("a condition that nobody will notify")
+            return STEPS.wait(lambda: token[0], "a condition", timeout)
         finally:
             self._lock.acquire()
-        return True
+            if not token[0]:
+                self._waiters.remove(token)
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        for _ in range(_ROUNDS_MAX):
-            if predicate():
-                return True
-            if timeout == 0:
+        while not predicate():
+            if not self.wait(timeout) and not predicate():
                 return False
-            self.wait(timeout)
-        if timeout is None:
-            raise Stuck("a condition that never comes true")
-        return predicate()
+        return True
 
     def notify(self, n: int = 1) -> None:
-        STEPS.waits = 0
+        for token in self._waiters[:n]:
+            token[0] = True
+        del self._waiters[:n]
 
     def notify_all(self) -> None:
-        STEPS.waits = 0
+        self.notify(len(self._waiters))
 
 
 class _Event:
@@ -151,15 +205,7 @@ class _Event:
         self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        if self._set:
-            return True
-        if isinstance(STEPS.current, _Thread):
-            raise _WouldWait
-        for _ in range(_ROUNDS_MAX):
-            STEPS.pump()
-            if self._set or timeout is not None:
-                return self._set
-        raise Stuck("an event that nobody sets")
+        return self._set or STEPS.wait(lambda: self._set, "an event", timeout)
 
 
 class Steps:
@@ -168,22 +214,47 @@ class Steps:
     def __init__(self) -> None:
         self.threads: list[_Thread] = []
         self.current: object = threading.main_thread()
-        self.waits = 0
+        self.progress = 0  # how often a thread went on
+
+    def wait(self, ready: Callable[[], bool], what: str, timeout: float | None = None) -> bool:
+        """Lets the others run until `ready`. False where a timeout passed."""
+        current = self.current
+        rounds = 0
+        while not ready():
+            if isinstance(current, _Thread):
+                if timeout is not None and timeout <= _SHORT_SECONDS and rounds:
+                    return False
+                current.blocked = True
+                current.yield_()
+                current.blocked = False
+            elif not self.pump() or rounds > _ROUNDS_MAX:
+                if timeout is None:
+                    raise Stuck(f"nobody will ever bring {what}")
+                return False
+            rounds += 1
+        return True
 
     def pump(self) -> bool:
-        """Runs every thread that is not running until it would wait. Whether there was one."""
-        waiting = [thread for thread in self.threads if thread is not self.current]
-        for thread in waiting:
-            thread.step()
-        return bool(waiting)
+        """Every thread goes on until it waits. Whether there was one."""
+        before = self.current
+        ran = False
+        for thread in list(self.threads):
+            if thread is not before and thread in self.threads:
+                thread.step()
+                ran = True
+        return ran
 
     def reset(self) -> None:
-        """Forgets every thread: their process is dead."""
+        """Every thread is gone, as after kill -9."""
+        threads, self.threads = self.threads, []
+        for thread in threads:
+            thread.end()
         self.threads.clear()
         self.current = threading.main_thread()
-        self.waits = 0
-        for workers in (COMMITS, CHORES):
-            workers._reset()
+        for lane in (workers.COMMITS, workers.CHORES):
+            lane._reset()
+        if "penstock.log.cache" in sys.modules:
+            sys.modules["penstock.log.cache"].PROCESS_CACHE.__init__()
 
 
 class _Threading:
@@ -191,6 +262,8 @@ class _Threading:
 
     Thread = _Thread
     Timer = _Timer
+    Lock = _Lock
+    RLock = _RLock
     Condition = _Condition
     Event = _Event
 
@@ -205,30 +278,20 @@ class _Threading:
 STEPS = Steps()
 
 
-def _modules() -> list[Any]:
-    return [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
-
-
 @contextlib.contextmanager
 def stepping() -> Iterator[Steps]:
     """See the module."""
     shim = _Threading()
-    patched = [module for module in _modules() if getattr(module, "threading", None) is threading]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
+    patched: list[Any] = [module for module in modules if getattr(module, "threading", None) is threading]
     result, exception = Pending.result, Pending.exception
 
-    def wait(pending: Pending[Any]) -> None:
-        for _ in range(_ROUNDS_MAX):
-            if pending.done():
-                return
-            STEPS.pump()
-        raise Stuck("a future that never completes")
-
     def stepped_result(self: Pending[Any], timeout: float | None = None) -> Any:
-        wait(self)
+        STEPS.wait(self.done, "a result", timeout)
         return result(self, timeout)
 
     def stepped_exception(self: Pending[Any], timeout: float | None = None) -> Any:
-        wait(self)
+        STEPS.wait(self.done, "a result", timeout)
         return exception(self, timeout)
 
     for module in patched:
@@ -238,6 +301,7 @@ def stepping() -> Iterator[Steps]:
     try:
         yield STEPS
     finally:
+        STEPS.reset()
         for module in patched:
             module.threading = threading
         Pending.result, Pending.exception = result, exception  # type: ignore[method-assign]

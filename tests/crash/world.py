@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from penstock.clock import ManualClock
@@ -64,14 +65,14 @@ class World:
 
     def _attach(self) -> None:
         self.files.on_operation = lambda _number, _name, _path: self._moment()
-        self.metadata.before_write = self._metadata_moment
+        self.metadata.before_write = partial(self._metadata_moment, self.files)
 
     def _moment(self) -> None:
         if self.on_moment is not None:
             self.on_moment(self)
 
-    def _metadata_moment(self) -> None:
-        if self.files.is_cut:
+    def _metadata_moment(self, files: MemoryFiles) -> None:
+        if files.is_cut:  # of the process that asks: it may be dead already
             raise PowerCut("the power is off")
         self._moment()
 
@@ -81,8 +82,9 @@ class World:
 
     def kill(self) -> None:
         """kill -9 of the process."""
-        self.files.on_operation = None
-        self.files = self.files.kill()
+        dead, self.files = self.files, self.files.kill()
+        dead.on_operation = None
+        dead.cut()
         self.metadata = self.metadata.copy()
         self._attach()
 
