@@ -1,30 +1,34 @@
 """Which entries of a log are acked: a mark-delete position, and roaring bitmaps of what is acked after it.
 
-The pure state of a cursor, without I/O or threads, and its snapshot (docs/formats/record-log.md, "Cursor records").
+The pure state of a cursor, without I/O or threads. Acking is a union of sets, so that the order within a group does not
+matter. The mark-delete moves over contiguous acked entries, across the ends of ledgers too, when `advance` is called.
 """
 
 from __future__ import annotations
 
 import struct
-from uuid import UUID
+from collections.abc import Iterator, Mapping
 
 from pyroaring import BitMap
 
 from penstock.log.position import Position
 from penstock.log.reader import LedgerView
 
-SNAPSHOT = 1
-_POSITION = struct.Struct("<Qq")
+POSITION = struct.Struct("<Qq")
 _BITMAP = struct.Struct("<QI")
 _U32 = struct.Struct("<I")
+
+Bitmaps = dict[int, BitMap]  # by ledger
 
 
 class Acked:
     """Its holder locks. `views` are the ledgers of the log, in order."""
 
-    def __init__(self, mark_delete: Position) -> None:
+    __slots__ = ("ledgers", "mark_delete")
+
+    def __init__(self, mark_delete: Position, ledgers: Bitmaps | None = None) -> None:
         self.mark_delete = mark_delete
-        self.ledgers: dict[int, BitMap] = {}
+        self.ledgers: Bitmaps = ledgers or {}
 
     def contains(self, position: Position) -> bool:
         if position <= self.mark_delete:
@@ -32,25 +36,21 @@ class Acked:
         bitmap = self.ledgers.get(position.ledger_id)
         return bitmap is not None and position.entry_id >= 0 and position.entry_id in bitmap
 
-    def ack(self, first: Position, last: Position, views: list[LedgerView]) -> None:
-        for view in views:
-            number = view.info.id
-            if not first.ledger_id <= number <= last.ledger_id:
-                continue
-            low = max(first.entry_id, 0) if number == first.ledger_id else 0
-            high = last.entry_id if number == last.ledger_id else view.entries - 1
-            if number == self.mark_delete.ledger_id:
-                low = max(low, self.mark_delete.entry_id + 1)
-            if number >= self.mark_delete.ledger_id and low <= high:
-                self.ledgers.setdefault(number, BitMap()).add_range(low, high + 1)
-        self._advance(views)
+    def add(self, bitmaps: Mapping[int, BitMap]) -> None:
+        for number, bitmap in bitmaps.items():
+            if number in self.ledgers:
+                self.ledgers[number] |= bitmap
+            else:
+                self.ledgers[number] = bitmap.copy()
 
-    def move_to(self, position: Position, views: list[LedgerView]) -> None:
-        if position > self.mark_delete:
-            self.mark_delete = position
-            self._advance(views)
+    def move_to(self, position: Position) -> None:
+        self.mark_delete = max(self.mark_delete, position)
 
-    def _advance(self, views: list[LedgerView]) -> None:
+    def advance(self, views: list[LedgerView]) -> None:
+        """Moves the mark-delete as far as it goes, and forgets what lies at or before it."""
+        self._forget()
+        if not self.ledgers:
+            return
         for view in views:
             number = view.info.id
             if number < self.mark_delete.ledger_id:
@@ -66,8 +66,35 @@ class Acked:
                 break  # a hole, or the ledger may still grow
         self._forget()
 
+    def unacked(self, ledger_id: int, first: int, last: int) -> BitMap:
+        """The entries of `first` to `last`, both included, that are not acked."""
+        mark = self.mark_delete
+        if ledger_id < mark.ledger_id:
+            return BitMap()
+        if ledger_id == mark.ledger_id:
+            first = max(first, mark.entry_id + 1)
+        if first > last:
+            return BitMap()
+        wanted = BitMap(range(first, last + 1))
+        bitmap = self.ledgers.get(ledger_id)
+        return wanted if bitmap is None else wanted - bitmap
+
+    def count(self, view: LedgerView) -> int:
+        """How many entries of the ledger are not acked."""
+        mark, number = self.mark_delete, view.info.id
+        if number < mark.ledger_id:
+            return 0
+        passed = mark.entry_id + 1 if number == mark.ledger_id else 0
+        bitmap = self.ledgers.get(number)
+        acked = bitmap.range_cardinality(passed, max(view.entries, passed)) if bitmap is not None else 0
+        return max(view.entries - passed - acked, 0)
+
+    @property
+    def holes(self) -> int:
+        """How many runs of acked entries lie after the mark-delete."""
+        return sum(len(bitmap) - bitmap.intersection_cardinality(bitmap.shift(1)) for bitmap in self.ledgers.values())
+
     def _forget(self) -> None:
-        """Drops what lies at or before the mark-delete."""
         mark = self.mark_delete
         for number in [n for n in self.ledgers if n < mark.ledger_id]:
             del self.ledgers[number]
@@ -77,33 +104,66 @@ class Acked:
             if not bitmap:
                 del self.ledgers[mark.ledger_id]
 
-    def encode(self, uuid: UUID) -> bytes:
-        parts = [bytes([SNAPSHOT]), uuid.bytes, _POSITION.pack(*self.mark_delete), _U32.pack(len(self.ledgers))]
-        for number, bitmap in sorted(self.ledgers.items()):
-            raw = bitmap.serialize()
-            parts += (_BITMAP.pack(number, len(raw)), raw)
-        return b"".join(parts)
 
-    @classmethod
-    def decode(cls, raw: bytes) -> tuple[UUID, Acked]:
-        acked = cls(Position(*_POSITION.unpack_from(raw, 17)))
-        (count,) = _U32.unpack_from(raw, 33)
-        at = 37
-        for _ in range(count):
-            number, size = _BITMAP.unpack_from(raw, at)
-            at += _BITMAP.size
-            acked.ledgers[number] = BitMap.deserialize(raw[at : at + size])
-            at += size
-        return UUID(bytes=raw[1:17]), acked
+def split(first: Position, last: Position, views: list[LedgerView]) -> Bitmaps:
+    """The entries from `first` to `last`, both included, by ledger."""
+    bitmaps: Bitmaps = {}
+    for view in views:
+        number = view.info.id
+        if first.ledger_id <= number <= last.ledger_id:
+            low = max(first.entry_id, 0) if number == first.ledger_id else 0
+            high = last.entry_id if number == last.ledger_id else view.entries - 1
+            if low <= high:
+                bitmaps[number] = BitMap(range(low, high + 1))
+    return bitmaps
+
+
+def runs(bitmap: BitMap) -> Iterator[tuple[int, int]]:
+    """The unbroken runs in it, as (first, last)."""
+    first = last = -2
+    for entry in bitmap:
+        if entry != last + 1:
+            if first >= 0:
+                yield first, last
+            first = entry
+        last = entry
+    if first >= 0:
+        yield first, last
 
 
 def run_after(bitmap: BitMap, entry: int) -> int:
     """The last entry of the unbroken run that starts after `entry`; `entry` itself where there is none."""
-    low, high = entry, bitmap.max() if bitmap else entry
-    while low < high:
-        middle = (low + high + 1) // 2
-        if bitmap.range_cardinality(entry + 1, middle + 1) == middle - entry:
-            low = middle
+    if not bitmap or entry + 1 not in bitmap:
+        return entry
+    low, high = entry + 1, bitmap.max()
+    step = 1
+    while low < high:  # strides that double: most runs are short
+        middle = min(low + step, high)
+        if bitmap.contains_range(low, middle + 1):
+            low, step = middle, step * 2
+        elif step == 1:
+            break
         else:
-            high = middle - 1
+            high, step = middle - 1, max(step // 2, 1)
     return low
+
+
+def encode_bitmaps(bitmaps: Mapping[int, BitMap]) -> bytes:
+    parts = [_U32.pack(len(bitmaps))]
+    for number in sorted(bitmaps):
+        raw = bitmaps[number].serialize()
+        parts += (_BITMAP.pack(number, len(raw)), raw)
+    return b"".join(parts)
+
+
+def decode_bitmaps(raw: bytes, at: int) -> tuple[Bitmaps, int]:
+    """The bitmaps, and where they end."""
+    (count,) = _U32.unpack_from(raw, at)
+    at += _U32.size
+    bitmaps: Bitmaps = {}
+    for _ in range(count):
+        number, size = _BITMAP.unpack_from(raw, at)
+        at += _BITMAP.size
+        bitmaps[number] = BitMap.deserialize(raw[at : at + size])
+        at += size
+    return bitmaps, at

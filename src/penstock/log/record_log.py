@@ -77,6 +77,7 @@ class RecordLog:
         resources.callback(self._end_file.close)
         self._writer = self._recover(existed)
         self._compaction: _Compaction | None = None
+        self._closed = False
         self._commits: PooledCommit[int] = PooledCommit(
             f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX
         )
@@ -173,6 +174,9 @@ class RecordLog:
         """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""
         already_failed = self._commits.error
         self._commits.close()
+        if self._closed:
+            return
+        self._closed = True
         if self._compaction is not None:
             self._compaction.answer.exception()  # its file must be gone, or in force, before another owner comes
         self._writer.file.close()
@@ -352,5 +356,18 @@ class RecordLog:
         return self._directory / f"{self._name}-{generation:016d}.rlog"
 
     def _generation_of(self, name: str) -> int | None:
-        match = re.fullmatch(re.escape(self._name) + r"-(\d{16})\.rlog", name)
-        return int(match[1]) if match else None
+        return _generation_of(self._name, name)
+
+
+def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:
+    """Every file of the record log, in the order in which they may be removed while its owner's lock is held."""
+    found = [entry for entry in files.list(directory) if _generation_of(name, entry) is not None]
+    return [directory / entry for entry in (*found, f"{name}.end", f"{name}.current", f"{name}.lock")]
+
+
+def _generation_of(name: str, entry: str) -> int | None:
+    prefix, suffix = f"{name}-", ".rlog"
+    if not (entry.startswith(prefix) and entry.endswith(suffix)):
+        return None
+    digits = entry[len(prefix) : -len(suffix)]
+    return int(digits) if len(digits) == 16 and digits.isdecimal() else None
