@@ -117,6 +117,11 @@ class Cursor:
         return self._records is not None
 
     @property
+    def failed(self) -> bool:
+        """Whether it takes no more acks: it was fenced, closed, or its disk failed."""
+        return self._closed or (self._records is not None and self._records.error is not None)
+
+    @property
     def epoch(self) -> int:
         return self._records.epoch if self._records is not None else 0
 
@@ -358,6 +363,10 @@ class Cursor:
             on_close, self._on_close = self._on_close, None
             if on_close is not None:
                 on_close()
+
+    def call_at_close(self, callback: Callable[[], None]) -> None:
+        """For who keeps a list of open cursors."""
+        self._on_close = callback
 
     # ------------------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def open_durable(
     with contextlib.ExitStack() as on_error:
         records = RecordLog.open(directory, name, files, clock)
         on_error.callback(_close_quietly, records)
-        state, count = replay(records.records(), reader.uuid, reader.ledgers())
+        state = replay(records.records(), reader.uuid, reader.ledgers())
         if known is not None and state is None:
             raise Corruption(
                 f"cursor {name} is registered, but {directory} has no record of it",
@@ -58,9 +58,13 @@ def open_durable(
             )
         where = os.path.relpath(directory, reader.directory)
         if known is None:
-            # More than its first snapshot means that it was in use: the metadata is older than it. It is adopted.
-            found = state if count > 1 else None
-            state, known = _register(reader, records, name, start, directory=where, found=found, is_empty=count == 0)
+            # One that was in use is adopted: the metadata is older than it. One that never was is a leftover.
+            found = state if state is not None and not state.fresh else None
+
+            def make() -> CursorState:
+                return found or CursorState(Acked(start_position(reader, start)), active_ms=clock.wall_ms(), fresh=True)
+
+            state, known = _register(reader, records, name, make, directory=where, is_empty=state is None)
         elif known.directory != where:
             known = move(reader.metadata, reader.name, replace(known, directory=where))
         assert state is not None
@@ -72,10 +76,9 @@ def _register(
     reader: LogReader,
     records: RecordLog,
     name: str,
-    start: Start,
+    make: Callable[[], CursorState],
     *,
     directory: str,
-    found: CursorState | None,
     is_empty: bool,
 ) -> tuple[CursorState, Registered]:
     """(1) the snapshot is durable; (2) the registration, unless the ledger list changed meanwhile: then again."""
@@ -83,8 +86,8 @@ def _register(
 
     def choose() -> Registered:
         nonlocal written, is_empty
-        state = found or CursorState(Acked(start_position(reader, start)))
-        if found is None and (written is None or written.acked.mark_delete != state.acked.mark_delete):
+        state = make()
+        if state.fresh and (written is None or written.acked.mark_delete != state.acked.mark_delete):
             raw = encode_snapshot(state, reader.uuid)
             if is_empty:
                 records.append(raw).result()
@@ -96,6 +99,7 @@ def _register(
 
     known = register_beside_trim(reader, choose)
     assert written is not None
+    written.fresh = False
     return written, known
 
 

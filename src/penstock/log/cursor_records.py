@@ -29,6 +29,7 @@ class CursorState:
     properties: dict[str, str] = field(default_factory=dict)
     position_properties: dict[str, str] = field(default_factory=dict)  # given with the last mark-delete that had some
     active_ms: int = 0
+    fresh: bool = False  # made, and not registered yet
 
     def reset(self, position: Position) -> None:
         self.acked = Acked(position)
@@ -58,6 +59,7 @@ def _details(state: CursorState) -> bytes:
         "properties": state.properties,
         "position_properties": state.position_properties,
         "active_ms": state.active_ms,
+        **({"fresh": True} if state.fresh else {}),
     }
     raw = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     return _U32.pack(len(raw)) + raw
@@ -69,14 +71,13 @@ def _read_details(raw: bytes, at: int, state: CursorState) -> None:
     state.properties = document["properties"]
     state.position_properties = document["position_properties"]
     state.active_ms = max(state.active_ms, document["active_ms"])
+    state.fresh = document.get("fresh", False)
 
 
-def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> tuple[CursorState | None, int]:
-    """(what the records amount to, how many they are). Raises `Corruption` for a cursor of another log."""
+def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> CursorState | None:
+    """What the records amount to; None where there is none. Raises `Corruption` for a cursor of another log."""
     state: CursorState | None = None
-    count = 0
     for number, data, _, wall_ms in records:
-        count += 1
         kind = data[0]
         if kind in (_SNAPSHOT, _SNAPSHOT_1):
             state = _read_snapshot(data, log)
@@ -86,12 +87,13 @@ def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> tup
             _read_details(data, 1, state)
         else:
             state.active_ms = max(state.active_ms, wall_ms)
+            state.fresh = False
             _apply(state, kind, data, views)
     if state is not None:
         state.acked.advance(views)
         _refuse_beyond(state.acked.mark_delete, views)
         _follow_trim(state.acked, views)
-    return state, count
+    return state
 
 
 def _read_snapshot(data: bytes, log: UUID) -> CursorState:

@@ -97,6 +97,11 @@ class RecordLog:
             return log
 
     @property
+    def error(self) -> BaseException | None:
+        """Why nothing can be appended any more."""
+        return self._commits.error
+
+    @property
     def bytes(self) -> int:
         """Size of the present generation: what a rewrite could save."""
         return self._writer.synced_end - FILE_HEADER_BYTES
