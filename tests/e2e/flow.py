@@ -75,7 +75,7 @@ class Flow:
     def last(self) -> dict[str, Any]:
         return next((e for e in reversed(self.events) if e.get("event") == "progress"), {})
 
-    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], bool], timeout: float = 90.0) -> dict[str, Any]:
+    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], bool], timeout: float = 150.0) -> dict[str, Any]:
         """The first snapshot that meets the condition."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
