@@ -75,6 +75,18 @@ class Facts:
         must(position > self.newest, f"entry {number} got position {position}, after {self.newest} was given")
         self.newest = position
 
+    def confirm(self, cursor: CursorFacts, version: int) -> None:
+        """An ack is durable. What every cursor has passed may be trimmed from here on."""
+        cursor.confirm(version)
+        passed = [self._passed(other.versions[other.durable]) for other in self.cursors.values()]
+        self.removable = max(self.removable, min(passed))
+
+    def _passed(self, acked: frozenset[int]) -> int:
+        for number in self.durable:
+            if number not in acked:
+                return number
+        return len(self.payloads)
+
     def fail(self, number: int) -> None:
         self.in_flight.discard(number)
         self.failed.add(number)

@@ -253,8 +253,8 @@ class Steps:
         self.current = threading.main_thread()
         for lane in (workers.COMMITS, workers.CHORES):
             lane._reset()
-        if "penstock.log.cache" in sys.modules:
-            sys.modules["penstock.log.cache"].PROCESS_CACHE.__init__()
+        for kept in _process_wide():
+            kept.__init__()
 
 
 class _Threading:
@@ -276,6 +276,18 @@ class _Threading:
 
 
 STEPS = Steps()
+
+
+def _process_wide() -> list[Any]:
+    """What the log keeps for the whole process: a new process has none of it."""
+    names = ("penstock.log.cache", "penstock.log.managed")
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if type(value).__name__ in {"ReadCache", "OpenLogs"}
+    ]
 
 
 @contextlib.contextmanager

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.files_memory import MemoryFiles, PowerCut
-from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
-from penstock.log import cursor as cursor_module
+from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, cursor_acks
 from penstock.log.synced import EndFile
 from penstock.metadata import MemoryMetadata
 from penstock.state import BucketState, StateDescriptor, TypedStore, codecs
@@ -22,6 +23,9 @@ DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 NAMES = ("a", "b")
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
+_CAN_TRIM = hasattr(Log, "trim")
+_TRIMS: dict[str, Any] = {"retention_seconds": 0.0} if _CAN_TRIM else {}
+TRIMMED_SETTINGS = dataclasses.replace(SETTINGS, **_TRIMS)
 COUNTER: StateDescriptor[str, int] = StateDescriptor("counter", "test", codecs.text, codecs.u64)
 
 
@@ -36,9 +40,9 @@ class Opened:
     store: TypedStore[str, int] | None
 
     def append(self, number: int, data: bytes) -> Pending[Position]:
-        """With its number as state."""
-        assert self.state is not None
-        assert self.store is not None
+        """With its number as state, where there is state."""
+        if self.state is None or self.store is None:
+            return self.log.append(data)
         change = self.state.begin()
         self.store.put(change, "n", number)
         return self.state.commit(change, data)
@@ -58,6 +62,7 @@ class World:
     metadata: MemoryMetadata = field(default_factory=MemoryMetadata)
     facts: Facts = field(default_factory=Facts)
     clock: ManualClock = field(default_factory=ManualClock)
+    trims: bool = False  # its entries go once every cursor has passed them; then there is no state to replay
     on_moment: Callable[[World], None] | None = None
 
     def __post_init__(self) -> None:
@@ -78,7 +83,7 @@ class World:
 
     def crash(self, rng: random.Random) -> World:
         """A state that the machine may be in after a power cut now."""
-        return World(self.files.crash(rng), self.metadata.copy(), self.facts.copy(), self.clock)
+        return World(self.files.crash(rng), self.metadata.copy(), self.facts.copy(), self.clock, self.trims)
 
     def kill(self) -> None:
         """kill -9 of the process."""
@@ -91,14 +96,15 @@ class World:
     def open(self, names: Sequence[str] = NAMES, *, with_state: bool = True) -> Opened:
         """Opens the log as its owner, these cursors and the state, and holds what is there against what is known."""
         fenced = self._fence_epoch()
-        log = Log.open(DIRECTORY, SETTINGS, self.files, self.clock, self.metadata)
+        settings = TRIMMED_SETTINGS if self.trims else SETTINGS
+        log = Log.open(DIRECTORY, settings, self.files, self.clock, self.metadata)
         must(log.epoch > max(self.facts.epoch, fenced), f"epoch {log.epoch} was used before")
         reader = LogReader.open(DIRECTORY, self.files, self.metadata)
         found = read_all(reader)
         self.facts.check_entries(found)
         must(not found or log.end == found[-1][1] == reader.end(), f"{log.end} and {reader.end()} are not the end")
         state = store = None
-        if with_state:
+        if with_state and not self.trims:
             state = BucketState.open(log)
             store = state.store(COUNTER)
             must(store.get("n") == (found[-1][0] if found else None), "state is not that of the last entry")
@@ -124,6 +130,11 @@ class World:
             end_file.close()
 
 
+def has(feature: str) -> bool:
+    """Whether the log can do it yet."""
+    return hasattr(Log, feature)
+
+
 def read_all(reader: LogReader) -> list[tuple[int, Position, bytes]]:
     """(number, position, data) of every entry."""
     found = []
@@ -137,12 +148,12 @@ def read_all(reader: LogReader) -> list[tuple[int, Position, bytes]]:
 @contextlib.contextmanager
 def small_limits() -> Iterator[None]:
     """Cursors compact after a few records."""
-    limits = {"_REWRITE_BYTES_MIN": 400, "_REWRITE_FACTOR": 2}
-    before = {name: getattr(cursor_module, name) for name in limits if hasattr(cursor_module, name)}
-    for name in before:
-        setattr(cursor_module, name, limits[name])
+    limits = {"_COMPACT_BYTES_MIN": 400, "_COMPACT_FACTOR": 2, "_COMPACT_AT_CLOSE_BYTES": 300}
+    before = {name: getattr(cursor_acks, name) for name in limits}
+    for name, value in limits.items():
+        setattr(cursor_acks, name, value)
     try:
         yield
     finally:
         for name, value in before.items():
-            setattr(cursor_module, name, value)
+            setattr(cursor_acks, name, value)
