@@ -37,7 +37,7 @@ def test_a_ledger_whose_sync_failed_is_written_again_by_its_next_owner(seed: int
     fail_next_sync(files, ".log")
     with contextlib.suppress(StorageFailed):
         log.append(b"second").result(5)
-    killed = files.kill()
+    killed, metadata = files.kill(), metadata.copy()
     with contextlib.suppress(StorageFailed):
         log.close()
     second = Log.open(DIRECTORY, SETTINGS, killed, metadata=metadata)

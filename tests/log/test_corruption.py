@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Corruption
-from penstock.files import REAL_FILES
+from penstock.files import REAL_FILES, RealFiles
 from penstock.log import Log, LogReader, LogSettings, RecordLog
 from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.synced import EndFile
@@ -94,7 +94,7 @@ def test_damage_below_the_synced_end_is_named_and_nothing_is_touched(tmp_path: P
         before = digest(directory)
         with pytest.raises(Corruption, match=r"ledger-0000000000000001.log is damaged at byte \d+"):
             Log.open(directory)
-        reader = LogReader.open(directory)
+        reader = LogReader.open(directory, RealFiles())  # with nothing in its cache
         with pytest.raises(Corruption, match="is damaged at byte"):
             list(reader.read(reader.first, reader.end()))
         reader.close()

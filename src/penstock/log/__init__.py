@@ -4,29 +4,45 @@ A log has one owner (`Log`), any number of readers in other processes (`LogReade
 owned apart. `append(...).result()` returns once the entry and its state changes are on the disk.
 """
 
-from penstock.log.cursor import AckBeyondEnd, Cursor, MarkDeleteBackwards
+from penstock.log.appender import Span, Terminated
+from penstock.log.cache import configure_cache
+from penstock.log.catalog import MetadataDown
+from penstock.log.cursor import AckBeyondEnd, Cursor, CursorStats, MarkDeleteBackwards
+from penstock.log.cursor_table import CursorInfo, CursorTable
 from penstock.log.frame import Entry, FrameInfo, StateChange
-from penstock.log.managed import Log, LogSettings
+from penstock.log.managed import Log, LogStatistics
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
-from penstock.log.reader import LedgerView, LogReader
+from penstock.log.reader import LedgerView, LogReader, Trimmed
 from penstock.log.record_log import Record, RecordLog
+from penstock.log.run_reader import ReadFailed
+from penstock.log.settings import LogSettings
 
 __all__ = [
     "AckBeyondEnd",
     "Cursor",
+    "CursorInfo",
+    "CursorStats",
+    "CursorTable",
     "Entry",
     "FrameInfo",
     "LedgerView",
     "Log",
     "LogReader",
     "LogSettings",
+    "LogStatistics",
     "MarkDeleteBackwards",
+    "MetadataDown",
     "Pending",
     "Position",
+    "ReadFailed",
     "Record",
     "RecordLog",
     "Seq",
+    "Span",
     "StateChange",
+    "Terminated",
+    "Trimmed",
+    "configure_cache",
     "wait_all",
 ]

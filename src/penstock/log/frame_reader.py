@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import google_crc32c
 
@@ -18,10 +19,20 @@ from penstock.log.frame import (
     verify_body,
 )
 from penstock.log.frame_writer import FrameIndex
+from penstock.log.runs import check_chunk
 
 _CHUNK_BYTES_MIN = 128 << 10
 _CHUNK_BYTES_MAX = 4 << 20
 _SCAN_BYTES = 32 << 10
+_INDEX_BYTES = 1 << 20  # small enough to stay in the processor's cache between the read and its check
+
+
+class FrameSource(Protocol):
+    """What can be read of a file, local or not."""
+
+    path: Path
+
+    def read_at(self, offset: int, size: int) -> bytes: ...
 
 
 class Frame(NamedTuple):
@@ -42,7 +53,7 @@ class BadFrameAt(Exception):
         self.reason = reason
 
 
-def read_frames(file: File, file_id: int, offset: int, entry_id: int, stop: int) -> Iterator[Frame]:
+def read_frames(file: FrameSource, file_id: int, offset: int, entry_id: int, stop: int) -> Iterator[Frame]:
     """The frames from `offset`, where entry `entry_id` must be, up to byte `stop`. Raises `BadFrameAt`."""
     raw = b""
     base = offset
@@ -71,7 +82,9 @@ def read_frames(file: File, file_id: int, offset: int, entry_id: int, stop: int)
         entry_id += 1
 
 
-def scan_frames(file: File, file_id: int, offset: int, entry_id: int, stop: int) -> Iterator[tuple[int, Header, bytes]]:
+def scan_frames(
+    file: FrameSource, file_id: int, offset: int, entry_id: int, stop: int
+) -> Iterator[tuple[int, Header, bytes]]:
     """As `read_frames`, without the data: (offset, header, raw changes), each under its own checksum."""
     raw = b""
     base = offset
@@ -109,21 +122,40 @@ def find_end(file: File, file_id: int, first_entry: int, synced_end: int) -> tup
     """
     index = FrameIndex()
     size = file.size()
-    end = FILE_HEADER_BYTES
-    try:
-        for frame in read_frames(file, file_id, end, first_entry, size):
-            index.add(frame.offset, frame.header.wall_ms)
-            end = frame.offset + frame.header.frame_bytes
-    except BadFrameAt as error:
-        end, reason = error.offset, error.reason
-    else:
-        reason = "the file ends here"
+    end, reason = _index_frames(file, file_id, first_entry, size, index)
     if end < synced_end:
         raise corruption(file.path, end, f"{reason}, but everything up to byte {synced_end} was durable")
     claim = _later_claim(file, file_id, end, size)
     if claim > end:
         raise corruption(file.path, end, f"{reason}, but a later entry says that all up to byte {claim} was durable")
     return end, index
+
+
+def rebuild_index(file: FrameSource, file_id: int, entries: int, frames_end: int) -> FrameIndex:
+    """The index of a file that has no footer but whose end is known. Raises `Corruption` where it is not that."""
+    index = FrameIndex()
+    end, reason = _index_frames(file, file_id, 0, frames_end, index)
+    if end != frames_end or len(index.offsets) != entries:
+        raise corruption(file.path, end, reason)
+    return index
+
+
+def _index_frames(file: FrameSource, file_id: int, entry_id: int, stop: int, index: FrameIndex) -> tuple[int, str]:
+    """Adds every whole frame of the file up to byte `stop`; where they end, and why."""
+    offset = FILE_HEADER_BYTES
+    chunk = _CHUNK_BYTES_MIN
+    while offset < stop:
+        raw = file.read_at(offset, min(chunk, stop - offset))
+        table, at, need, reason = check_chunk(raw, file_id, entry_id)
+        index.add_many(table[:, 0] + offset, table[:, 3])
+        entry_id += len(table)
+        offset += at
+        if reason:
+            return offset, reason
+        if offset + need > stop or not raw:
+            break
+        chunk = max(min(2 * chunk, _INDEX_BYTES), need)
+    return offset, "the frame reaches over the end" if offset < stop else "the file ends here"
 
 
 def _later_claim(file: File, file_id: int, start: int, size: int) -> int:

@@ -8,7 +8,7 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import google_crc32c
@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import NotSupported
-from penstock.files import File
 from penstock.log.file_header import corruption
 from penstock.log.frame import crc32c
 from penstock.log.frame_writer import FrameIndex
@@ -41,7 +40,11 @@ def ledger_id_of(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """What the list knows of a ledger; the counts are there once it is sealed."""
+    """What the list knows of a ledger; the counts are there once it is sealed.
+
+    `footer` is False where the ledger's file failed under its owner: it was sealed in the list alone, and its index is
+    found by reading it.
+    """
 
     id: int
     epoch: int
@@ -50,12 +53,13 @@ class LedgerInfo:
     frames_end: int = 0
     first_ms: int = 0
     last_ms: int = 0
+    footer: bool = True
 
     @property
     def sealed(self) -> bool:
         return self.state == "sealed"
 
-    def seal(self, index: FrameIndex, frames_end: int) -> LedgerInfo:
+    def seal(self, index: FrameIndex, frames_end: int, *, footer: bool = True) -> LedgerInfo:
         return dataclasses.replace(
             self,
             state="sealed",
@@ -63,7 +67,14 @@ class LedgerInfo:
             frames_end=frames_end,
             first_ms=index.first_ms,
             last_ms=index.last_ms,
+            footer=footer,
         )
+
+    def document(self) -> dict[str, Any]:
+        fields = dataclasses.asdict(self)
+        if self.footer:
+            del fields["footer"]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +86,27 @@ class LedgerList:
     next_ledger: int
     trimmed_below: int
     ledgers: tuple[LedgerInfo, ...]
+    deleting: tuple[int, ...] = ()  # tombstones: trimmed, their files are being removed
+    terminated: bool = False  # nothing is appended any more, ever
+    deleted: bool = False  # the log itself is being removed
+    properties: tuple[tuple[str, str], ...] = ()
 
     def encode(self) -> bytes:
-        document = {
+        document: dict[str, Any] = {
             "format": 1,
             "uuid": str(self.uuid),
             "epoch": self.epoch,
             "next_ledger": self.next_ledger,
             "trimmed_below": self.trimmed_below,
-            "ledgers": [dataclasses.asdict(ledger) for ledger in self.ledgers],
+            "ledgers": [ledger.document() for ledger in self.ledgers],
         }
+        if self.deleting:
+            document["deleting"] = list(self.deleting)
+        if self.properties:
+            document["properties"] = dict(self.properties)
+        for flag in ("terminated", "deleted"):
+            if getattr(self, flag):
+                document[flag] = True
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -100,6 +122,10 @@ class LedgerList:
             document["next_ledger"],
             document["trimmed_below"],
             tuple(LedgerInfo(**ledger) for ledger in document["ledgers"]),
+            tuple(document.get("deleting", ())),
+            document.get("terminated", False),
+            document.get("deleted", False),
+            tuple(document.get("properties", {}).items()),
         )
 
 
@@ -130,7 +156,17 @@ def encode_footer(ledger_id: int, frames_end: int, index: FrameIndex) -> bytes:
     return b"".join((offsets, times, record, _U32.pack(google_crc32c.value(record))))
 
 
-def read_footer(file: File, info: LedgerInfo) -> Footer:
+class FooterSource(Protocol):
+    """What holds a ledger's bytes, local or not."""
+
+    path: Path
+
+    def read_at(self, offset: int, size: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+
+def read_footer(file: FooterSource, info: LedgerInfo) -> Footer:
     """The footer of a sealed ledger. It was durable before the list said so: anything else is corruption."""
     size = file.size()
     at = size - TRAILER_BYTES

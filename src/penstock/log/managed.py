@@ -1,8 +1,8 @@
 """The managed log: one owner appends, in order, into ledgers that roll; what was acknowledged survives any crash.
 
-Open, roll and close follow the numbered orders of docs/formats/ledger.md. An owner holds a lock and an epoch; the epoch
+Open, roll, trim and close follow the numbered orders of docs/formats/ledger.md. An owner holds a lock and an epoch; the epoch
 is durable in the metadata store before it is used. A deposed owner learns of it before it acknowledges anything more:
-every append of it ends with `Fenced`.
+every append, read and change of it ends with `Fenced`.
 """
 
 from __future__ import annotations
@@ -11,43 +11,58 @@ import contextlib
 import dataclasses
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import cast
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Corruption, Fenced, NotSupported
-from penstock.files import REAL_FILES, Buffer, Files, write_again
-from penstock.log.file_header import (
-    FILE_HEADER_BYTES,
-    LEDGER_MAGIC,
-    FileHeader,
-    corruption,
-    create_frame_file,
-    read_file_header,
-)
+from penstock.errors import BadInput, Fenced, NotSupported
+from penstock.files import REAL_FILES, Buffer, Files
+from penstock.log import holds
+from penstock.log.appender import Appender, Span, Terminated, Waiting
+from penstock.log.cache import cache_for
+from penstock.log.cursor import Cursor
+from penstock.log.cursor_open import Start
+from penstock.log.cursor_table import CursorInfo, CursorTable
+from penstock.log.deletion import delete_log, remove_log
 from penstock.log.frame import BODY_BYTES_MAX, Entry, FrameInfo, StateChange, total_bytes
-from penstock.log.frame_reader import find_end, holds_frames
-from penstock.log.frame_writer import FrameIndex, FrameWriter
-from penstock.log.group_commit import Append, GroupCommit
-from penstock.log.ledger import LedgerInfo, LedgerList, encode_footer, ledger_id_of, ledger_name, ledger_path
+from penstock.log.ledger import LedgerList
+from penstock.log.maintenance import Maintenance
+from penstock.log.open_logs import OpenLogs
+from penstock.log.opening import take_ownership
 from penstock.log.pending import Pending
 from penstock.log.position import Position
-from penstock.log.reader import END_NAME, LogReader, default_metadata_path, log_key
-from penstock.log.synced import HINTS_MAX, EndFile, SyncedEnd
-from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict, Versioned
-
-_HINT_BYTES = 1 << 20  # a reader that seeks in the open ledger walks over at most about this much
+from penstock.log.reader import LogReader, default_metadata_path, log_key
+from penstock.log.settings import LogSettings
+from penstock.log.tail import Tail
+from penstock.log.trim import Trimmer
+from penstock.log.views import first_position
+from penstock.metadata import MetadataStore, SqliteMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class LogSettings:
-    """Plain data; each limit has a reason."""
+class LogStatistics:
+    """A log as its owner sees it now. Bytes are those of frames, not of what is reserved ahead."""
 
-    ledger_bytes_max: int = 256 << 20  # small enough to move or restore as one object, large enough to roll seldom
-    ledger_entries_max: int = 500_000  # keeps a footer's index within 4 MB
-    preallocate_bytes: int = 16 << 20  # step in which the open ledger reserves space ahead of its end
-    waiting_bytes_max: int = 256 << 20  # appends that wait for the disk; beyond it, append itself waits
+    entries: int
+    bytes: int
+    ledgers: int
+    first: Position
+    last_confirmed: Position
+    waiting_bytes: int
+    appended_entries: int  # since it was opened, as the next four
+    appended_bytes: int
+    commits: int
+    rolls: int
+    ledger_switches: int
+    failed_deletes: int
+    deleting: int  # ledgers that are trimmed but not removed yet
+    cache_hits: int  # of the process, as the next two
+    cache_misses: int
+    cache_bytes: int
+    terminated: bool
 
 
 class Log:
@@ -64,27 +79,48 @@ class Log:
         resources: contextlib.ExitStack,
     ) -> None:
         self._directory = directory
-        self._settings = settings
         self._files = files
         self._clock = clock
+        self._tail = Tail()
+        self._cursors: CursorTable | None = None
         self._metadata = metadata
         self._resources = resources
+        self._cache = cache_for(files)
+        self._registry_key: tuple[int, Path] | None = None
         self._reader: LogReader | None = None
         self._reader_lock = threading.Lock()
-        self._key = log_key(directory)
-        found = metadata.get(self._key)
-        orphans = self._orphans(LedgerList.decode(found.value) if found else None)
-        self._prepare_directory(is_new=found is None)
-        self._end_file = EndFile.open(files, directory / END_NAME, writable=True)
+        with contextlib.ExitStack() as on_error:
+            owned = take_ownership(
+                directory, settings=settings, files=files, clock=clock, metadata=metadata, resources=on_error
+            )
+            on_error.pop_all()
+        self._end_file, self._catalog, self._store = owned.end_file, owned.catalog, owned.store
         resources.callback(self._end_file.close)
-        self._list, self._version = self._take_over(found)
-        slot = self._end_file.fence(self._list.epoch)
-        self._last = Position(0, -1)
-        self._hinted = 0
-        self._writer, self._index = self._recover(slot, orphans)
-        self._commit_thread: GroupCommit[Position] = GroupCommit(
-            f"log {directory}", self._commit, settings.waiting_bytes_max, self._seal_at_close
+        self._trimmer = Trimmer(
+            directory.name,
+            settings=settings,
+            clock=clock,
+            metadata=metadata,
+            catalog=self._catalog,
+            store=self._store,
+            on_gone=self._gone,
         )
+        self._trimmer.delete_tombstoned()
+        self._maintenance = Maintenance(f"log {directory}", settings.maintenance_interval_seconds, self.maintain)
+        self._appender = Appender(
+            f"log {directory}",
+            settings=settings,
+            clock=clock,
+            files=files,
+            store=self._store,
+            catalog=self._catalog,
+            end_file=self._end_file,
+            cache=self._cache,
+            ledger=owned.ledger,
+            last=owned.last,
+            on_roll=self._maintenance.wake,
+        )
+        self._appender.on_publish = self._tail.notify
 
     @classmethod
     def open(
@@ -97,31 +133,75 @@ class Log:
     ) -> Log:
         """Becomes the owner: recovers what the last one left, and starts a ledger of its own.
 
-        Raises `Unavailable` while another process holds the log, `Corruption` where durable bytes are damaged.
+        A log that this process owns already is given again, as it is: each opener closes it once. Raises `Unavailable`
+        while another process holds the log, `Corruption` where durable bytes are damaged.
         """
+        directory = Path(directory)
+        key = (id(files), directory.absolute())
+
+        def make() -> Log:
+            return cls._open(directory, settings or LogSettings(), files, clock, metadata)
+
+        log = _OPEN_LOGS.open(key, cls._usable, make)
+        log._registry_key = key
+        return log
+
+    @classmethod
+    def _open(
+        cls, directory: Path, settings: LogSettings, files: Files, clock: Clock, metadata: MetadataStore | None
+    ) -> Log:
         with contextlib.ExitStack() as resources:
-            settings = settings or LogSettings()
             files.make_directory(directory)
             resources.enter_context(files.lock(directory / "lock"))
             if metadata is None:
                 metadata = SqliteMetadata(default_metadata_path(directory))
                 resources.callback(metadata.close)
+            found = metadata.get(log_key(directory))
+            if found is not None and LedgerList.decode(found.value).deleted:
+                remove_log(directory, files, metadata)  # a deletion that was cut: it comes first
             log = cls(directory, settings=settings, files=files, clock=clock, metadata=metadata, resources=resources)
             log._resources = resources.pop_all()  # from here on close() releases them
             return log
 
+    def _usable(self) -> bool:
+        return (self._appender.error is None or isinstance(self._appender.error, Terminated)) and (
+            self._catalog.fenced is None
+        )
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     @property
     def uuid(self) -> uuid.UUID:
-        return self._list.uuid
+        return self._catalog.list.uuid
 
     @property
     def epoch(self) -> int:
-        return self._list.epoch
+        return self._catalog.list.epoch
+
+    @property
+    def name(self) -> str:
+        return self._directory.name
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def metadata(self) -> MetadataStore:
+        return self._metadata
 
     @property
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none."""
-        return self._last
+        return self._appender.last
+
+    # -- appends -------------------------------------------------------------------------------------------------
 
     def append(
         self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
@@ -129,25 +209,43 @@ class Log:
         """Appends one entry; the position comes once entry and changes are durable.
 
         The buffers must not change until then. Waits while `waiting_bytes_max` wait, unless `wait` is off: then call
-        `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before.
+        `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. An error of the open
+        ledger is not seen here: the entry goes into a new one.
         """
-        buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
-        size = 0
-        for buffer in buffers:
-            if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or not buffer.c_contiguous):
-                raise BadInput("a buffer of an entry must be contiguous bytes")
-            size += len(buffer)
-        size += total_bytes(changes)
+        if type(data) is bytes and not changes:
+            size = len(data)
+        else:
+            size = _checked_size((data,) if isinstance(data, bytes | bytearray | memoryview) else data)
+            size += total_bytes(changes)
         if size > BODY_BYTES_MAX:
             raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
-        return self._commit_thread.submit(buffers, changes, size, wait=wait)
+        item = Waiting(data, changes, size, 0)
+        self._appender.submit(item, wait=wait)
+        return item
+
+    def append_many(self, entries: Sequence[Buffer], *, wait: bool = True) -> Pending[Span]:
+        """Appends entries one after the other into one ledger, with one answer: where the first and the last are.
+
+        The fast way for many small ones. A crash before the answer may leave a part of them, from the first on.
+        """
+        if not entries:
+            raise BadInput("an empty batch cannot be appended", hint="append at least one entry")
+        size = _checked_size(entries)
+        if max(map(len, entries)) > BODY_BYTES_MAX:
+            raise BadInput("an entry of the batch is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+        item = Waiting(entries, (), size, len(entries))
+        self._appender.submit(item, wait=wait)
+        return cast("Pending[Span]", item)
 
     def wait_for_room(self) -> None:
         """Returns once less than `waiting_bytes_max` waits."""
-        self._commit_thread.wait_for_room()
+        self._appender.wait_for_room()
+
+    # -- reads ---------------------------------------------------------------------------------------------------
 
     def read(self, start: Position, end: Position) -> Iterator[Entry]:
-        """The durable entries from `start` to `end`, both included."""
+        """The durable entries from `start` to `end`, both included. Raises `Fenced` where another owner came."""
+        self.check_owner()
         return self.reader().read(start, end)
 
     def infos(self) -> Iterator[FrameInfo]:
@@ -164,176 +262,187 @@ class Log:
         """A reader of this log that shares its metadata store; closed with the log."""
         with self._reader_lock:
             if self._reader is None:
-                self._reader = LogReader(self._directory, self._files, self._metadata, owns_metadata=False)
+                self._reader = LogReader(
+                    self._directory,
+                    self._files,
+                    self._metadata,
+                    owns_metadata=False,
+                    store=self._store,
+                    cache=self._cache,
+                )
                 self._resources.callback(self._reader.close)
             return self._reader
 
+    def check_owner(self) -> None:
+        """Raises `Fenced` where another owner came. Cheap: one small read."""
+        if isinstance(self._appender.error, Fenced):
+            raise self._appender.error
+        if self._catalog.fenced is not None:
+            raise self._catalog.fenced
+        self._end_file.check()
+
+    def statistics(self) -> LogStatistics:
+        listed, counters = self._catalog.list, self._appender.counters
+        views = self.reader().ledgers()
+        return LogStatistics(
+            entries=sum(view.entries for view in views),
+            bytes=sum(view.frames_end for view in views),
+            ledgers=len(views),
+            first=first_position(views),
+            last_confirmed=self.end,
+            waiting_bytes=self._appender.waiting_bytes,
+            appended_entries=counters.entries,
+            appended_bytes=counters.bytes,
+            commits=counters.groups,
+            rolls=counters.rolls,
+            ledger_switches=counters.switches,
+            failed_deletes=self._trimmer.failed_deletes,
+            deleting=len(listed.deleting),
+            cache_hits=self._cache.hits,
+            cache_misses=self._cache.misses,
+            cache_bytes=self._cache.bytes,
+            terminated=listed.terminated,
+        )
+
+    # -- cursors -------------------------------------------------------------------------------------------------
+
+    def open_cursor(self, name: str, start: Start = "earliest", *, durable: bool = True) -> Cursor:
+        """The cursor of that name, made at `start` where it is new; closed with the log. Idempotent.
+
+        `start`: "earliest", "latest" or a position, after which everything is unread. One that is not durable is a new
+        one each time, forgotten when it is closed. Raises `Unavailable` while another process owns the cursor.
+        """
+        self.check_owner()
+        return self._cursor_table().open(name, start, durable=durable)
+
+    def cursors(self) -> list[CursorInfo]:
+        """Every durable cursor, whoever owns it; by name."""
+        return self._cursor_table().infos()
+
+    def opened_cursors(self) -> list[Cursor]:
+        """The cursors that are open in this process, for statistics."""
+        return self._cursor_table().opened()
+
+    def delete_cursor(self, name: str) -> None:
+        """Removes the cursor for good. Raises `BadInput` where there is none, `Unavailable` while another process has it."""
+        self.check_owner()
+        self._cursor_table().delete(name)
+
+    def expire_cursors(self, inactive_seconds: float) -> list[str]:
+        """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names."""
+        self.check_owner()
+        return self._cursor_table().expire(inactive_seconds)
+
+    def _cursor_table(self) -> CursorTable:
+        reader = self.reader()
+        with self._reader_lock:
+            if self._cursors is None:
+                self._cursors = CursorTable(
+                    reader, files=self._files, clock=self._clock, tail=self._tail, on_moved=self.trim_soon
+                )
+            return self._cursors
+
+    # -- what is kept --------------------------------------------------------------------------------------------
+
+    def roll(self) -> bool:
+        """Seals the open ledger and starts the next; False where it is empty, or the metadata store does not answer."""
+        return self._appender.run(self._appender.roll).result()
+
+    def trim(self) -> list[int]:
+        """Removes ledgers that every cursor and pin has passed and retention does not keep; which they were."""
+        self.check_owner()
+        return self._trimmer.trim()
+
+    def trim_soon(self) -> None:
+        """A cursor moved: the maintenance looks at once what may go."""
+        self._maintenance.wake()
+
+    def maintain(self) -> None:
+        """What the maintenance thread does at its intervals: age of the open ledger, trim, deletes that failed."""
+        self._appender.run(self._appender.roll_if_old).result()
+        self.trim()
+
+    def truncate(self) -> None:
+        """Removes every entry, whatever cursors have read; a cursor goes on with what comes after. Refused under a pin."""
+        self.check_owner()
+        if pinned := self.pins():
+            raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
+        self.roll()
+        self._trimmer.truncate()
+
+    def pin(self, name: str, position: Position) -> None:
+        """Keeps entries at and after `position` until `unpin`; durable. Raises `BadInput` where they are gone."""
+        self.check_owner()
+        holds.put_pin(self._metadata, self.name, name, position)
+
+    def unpin(self, name: str) -> None:
+        holds.remove_pin(self._metadata, self.name, name)
+        self.trim_soon()
+
+    def pins(self) -> dict[str, Position]:
+        return holds.pins(self._metadata, self.name)
+
+    def _gone(self, ledger_ids: set[int]) -> None:
+        self._cache.drop(self.uuid, ledger_ids)
+        self.reader().refresh()
+
+    # -- properties, terminate, close, delete --------------------------------------------------------------------
+
+    def properties(self) -> dict[str, str]:
+        return dict(self._catalog.list.properties)
+
+    def set_properties(self, properties: Mapping[str, str | None]) -> dict[str, str]:
+        """Changes these and keeps the others; None removes one. Durable when it returns, with all of them."""
+
+        def update(listed: LedgerList) -> LedgerList:
+            merged = {**dict(listed.properties), **properties}
+            kept = tuple(sorted((key, value) for key, value in merged.items() if value is not None))
+            return dataclasses.replace(listed, properties=kept)
+
+        return dict(self._catalog.change(update).properties)
+
+    def terminate(self) -> Position:
+        """Nothing is appended any more, ever; gives the last entry. Readers at the end are told."""
+        return self._appender.run(self._appender.terminate).result()
+
+    @property
+    def terminated(self) -> bool:
+        return self._catalog.list.terminated
+
     def close(self) -> None:
-        """Finishes what waits, seals the ledger and gives up ownership. Raises what went wrong at the last moment."""
-        already_failed = self._commit_thread.error
-        self._commit_thread.close()
-        self._writer.file.close()
-        self._resources.close()
-        error = self._commit_thread.error
+        """Finishes what waits, seals the ledger and gives up ownership, with the last opener. Raises what went wrong
+        at the last moment."""
+        if self._registry_key is not None and not _OPEN_LOGS.leave(self._registry_key, self):
+            return
+        already_failed = self._appender.error
+        with contextlib.ExitStack() as rest:
+            rest.callback(self._resources.close)
+            rest.callback(self._appender.close)
+            rest.callback(self._maintenance.close)
+            if self._cursors is not None:
+                self._cursors.close()
+        error = self._appender.error
         if error is not None and error is not already_failed:
             raise error
 
-    # -- the writer thread ---------------------------------------------------------------------------------------
+    @staticmethod
+    def delete(
+        directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
+    ) -> None:
+        """Removes a log that nobody has open, with its cursors and metadata. A crash inside it resumes."""
+        delete_log(directory, files, clock, metadata)
 
-    def _commit(self, batch: list[Append]) -> list[Position]:
-        """One group: (1) fence asked; (2) frames written and synced; (3) fence asked again; (4) slot; then the futures."""
-        self._end_file.check()
-        wall_ms = self._clock.wall_ms()
-        writer = self._writer
-        positions = []
-        for item in batch:
-            if (
-                writer.end >= self._settings.ledger_bytes_max or writer.next_entry >= self._settings.ledger_entries_max
-            ) and writer.next_entry:
-                self._sync()
-                self._roll()
-                writer = self._writer
-            position = Position(writer.file_id, writer.next_entry)
-            self._index.add(writer.add(item.data, item.changes, wall_ms), wall_ms)
-            positions.append(position)
-        self._sync()
-        return positions
 
-    def _sync(self) -> None:
-        writer = self._writer
-        writer.sync()
-        self._end_file.check()
-        last = Position(writer.file_id, writer.next_entry - 1)
-        self._end_file.publish(writer.file_id, writer.synced_end, last)
-        self._last = last
-        if writer.synced_end - self._hinted >= max(_HINT_BYTES, self._settings.ledger_bytes_max // HINTS_MAX * 2):
-            self._end_file.hint(writer.file_id, writer.next_entry, writer.synced_end)
-            self._hinted = writer.synced_end
+_OPEN_LOGS: OpenLogs[Log] = OpenLogs()
 
-    def _roll(self) -> None:
-        """(1) footer, sync; (2) the next file; (3) compare-and-set the list; (4) slot."""
-        old = self._writer
-        sealed = self._seal(old, self._index)
-        number = self._list.next_ledger - 1  # reserved by the last change of the list
-        self._writer, self._index = self._new_ledger(number), FrameIndex()
-        self._change_list(
-            next_ledger=self._list.next_ledger + 1,
-            ledgers=(*self._list.ledgers[:-1], sealed, LedgerInfo(number, self.epoch)),
-        )
-        self._end_file.publish(number, self._writer.synced_end, self._last)
-        self._hinted = 0
-        old.file.close()
 
-    def _seal(self, writer: FrameWriter, index: FrameIndex) -> LedgerInfo:
-        file = writer.file
-        file.truncate(writer.synced_end)
-        file.append([encode_footer(writer.file_id, writer.synced_end, index)])
-        file.datasync()
-        return self._list.ledgers[-1].seal(index, writer.synced_end)
+def _checked_size(buffers: Sequence[Buffer]) -> int:
+    size = 0
+    for buffer in buffers:
+        if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or not buffer.c_contiguous):
+            raise BadInput("a buffer of an entry must be contiguous bytes")
+        size += len(buffer)
+    return size
 
-    def _seal_at_close(self) -> None:
-        self._end_file.check()
-        writer = self._writer
-        if writer.next_entry:
-            ledgers = (*self._list.ledgers[:-1], self._seal(writer, self._index))
-        else:
-            ledgers = self._list.ledgers[:-1]
-        self._change_list(ledgers=ledgers)
-        self._end_file.sync()
-        if not writer.next_entry:
-            self._files.remove(writer.file.path)
 
-    # -- open ----------------------------------------------------------------------------------------------------
-
-    def _orphans(self, listed: LedgerList | None) -> list[int]:
-        """Ledger files that the list does not name: leftovers. Refuses one that holds entries, before anything changes."""
-        known = {ledger.id for ledger in listed.ledgers} if listed else set()
-        numbers = map(ledger_id_of, self._files.list(self._directory))
-        orphans = [number for number in numbers if number is not None and number not in known]
-        for number in orphans:
-            self._refuse_entries(number)
-        return orphans
-
-    def _prepare_directory(self, *, is_new: bool) -> None:
-        if is_new:
-            EndFile.create(self._files, self._directory / END_NAME)
-        elif not self._files.exists(self._directory / END_NAME):
-            raise Corruption(
-                f"{self._directory / END_NAME} is missing, but the metadata knows this log",
-                hint="nothing was changed; restore the directory from a copy",
-            )
-
-    def _take_over(self, found: Versioned | None) -> tuple[LedgerList, int]:
-        """The list with our epoch and a ledger number reserved, durable."""
-        if found is None:
-            first = LedgerList(uuid.uuid4(), self._end_file.fence_epoch() + 1, 2, 0, ())
-            return first, self._metadata.create(self._key, first.encode())
-        old = LedgerList.decode(found.value)
-        new = dataclasses.replace(old, epoch=old.epoch + 1, next_ledger=old.next_ledger + 1)
-        try:
-            return new, self._metadata.put(self._key, new.encode(), found.version)
-        except VersionConflict as error:
-            raise Fenced(f"{self._directory}: another process opened the log at the same time") from error
-
-    def _change_list(self, *, ledgers: tuple[LedgerInfo, ...], next_ledger: int | None = None) -> None:
-        new = dataclasses.replace(self._list, ledgers=ledgers, next_ledger=next_ledger or self._list.next_ledger)
-        try:
-            self._version = self._metadata.put(self._key, new.encode(), self._version)
-        except VersionConflict as error:
-            raise Fenced(
-                f"{self._directory}: another owner changed the ledger list", hint="stop this process"
-            ) from error
-        self._list = new
-
-    def _recover(self, slot: SyncedEnd | None, orphans: list[int]) -> tuple[FrameWriter, FrameIndex]:
-        ledgers = [info if info.sealed else self._recover_ledger(info, slot) for info in self._list.ledgers]
-        kept = tuple(info for info in ledgers if info.entries)
-        number = self._list.next_ledger - 1
-        writer = self._new_ledger(number)
-        self._last = Position(kept[-1].id, kept[-1].entries - 1) if kept else Position(number, -1)
-        # The number for the next roll is reserved here, so that a roll needs one change of the list.
-        self._change_list(next_ledger=self._list.next_ledger + 1, ledgers=(*kept, LedgerInfo(number, self.epoch)))
-        self._end_file.publish(number, writer.synced_end, self._last)
-        for leftover in {*orphans, *(info.id for info in ledgers if not info.entries)}:
-            self._files.remove(ledger_path(self._directory, leftover))
-        return writer, FrameIndex()
-
-    def _recover_ledger(self, info: LedgerInfo, slot: SyncedEnd | None) -> LedgerInfo:
-        """Finds the true end of a ledger that its owner did not seal, and seals it there."""
-        path = ledger_path(self._directory, info.id)
-        try:
-            file = self._files.open(path, writable=True)
-        except FileNotFoundError as error:
-            raise corruption(path, 0, "the ledger list names this file, but it is missing") from error
-        try:
-            read_file_header(file, LEDGER_MAGIC, self.uuid, info.id)
-            synced_end = slot.synced_end if slot is not None and slot.file_id == info.id else FILE_HEADER_BYTES
-            end, index = find_end(file, info.id, 0, synced_end)
-            # Whole frames above the slot may be in the page cache only: they count from the sync below on.
-            file.truncate(end)
-            write_again(file, synced_end, end)
-            file.append([encode_footer(info.id, end, index)])
-            file.datasync()
-        finally:
-            file.close()
-        return info.seal(index, end)
-
-    def _new_ledger(self, number: int) -> FrameWriter:
-        header = FileHeader(self.uuid, number, self.epoch, self._clock.wall_ms(), 0)
-        path = ledger_path(self._directory, number)
-        reserve = min(self._settings.preallocate_bytes, self._settings.ledger_bytes_max)
-        file = create_frame_file(self._files, path, LEDGER_MAGIC, header, reserve)
-        return FrameWriter(file, number, self.epoch, next_entry=0, end=FILE_HEADER_BYTES, preallocate_bytes=reserve)
-
-    def _refuse_entries(self, number: int) -> None:
-        """A file that no list names may go only if it holds nothing: else the metadata is older than the log."""
-        file = self._files.open(ledger_path(self._directory, number))
-        try:
-            if not holds_frames(file, number):
-                return
-        finally:
-            file.close()
-        raise Corruption(
-            f"{self._directory / ledger_name(number)} holds entries, but the metadata does not know it",
-            hint="nothing was changed; the metadata file is older than the log, restore the newest one",
-        )
+__all__ = ["Log", "LogSettings", "LogStatistics"]

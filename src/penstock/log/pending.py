@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -73,6 +73,9 @@ class Pending(Generic[T]):
             self._done = True
             callbacks, self._callbacks = self._callbacks, None
             waiters, self._waiters = self._waiters, None
+        self._tell(callbacks, waiters)
+
+    def _tell(self, callbacks: list[Callable[[Pending[T]], None]] | None, waiters: list[threading.Lock] | None) -> None:
         for callback in callbacks or ():
             try:
                 callback(self)
@@ -99,6 +102,20 @@ class Pending(Generic[T]):
                 return False
             self._waiters.remove(waiter)
             return True
+
+
+def complete_all(pendings: Sequence[Pending[T]], values: Sequence[T]) -> None:
+    """Completes each with its value, in order, under one lock. For the producer alone."""
+    watched: list[tuple[list[Callable[[Pending[T]], None]] | None, list[threading.Lock] | None, Pending[T]]] = []
+    with _guard:
+        for pending, value in zip(pendings, values, strict=True):
+            pending._value = value
+            pending._done = True
+            if pending._callbacks is not None or pending._waiters is not None:
+                watched.append((pending._callbacks, pending._waiters, pending))
+                pending._callbacks = pending._waiters = None
+    for callbacks, waiters, pending in watched:
+        pending._tell(callbacks, waiters)
 
 
 def wait_all(pendings: list[Pending[T]], timeout: float | None = None) -> list[T]:

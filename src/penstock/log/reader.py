@@ -1,33 +1,37 @@
 """Reading a log, from any process: never waits for the owner, never sees what is not durable.
 
 The end comes from the published slot, one small read; the ledger list is read again only when the slot names a ledger
-that this reader does not know. Entries below the durable end that do not decode are corruption, named and never skipped.
+that this reader does not know, or a ledger is gone. Entries below the durable end that do not decode are corruption, named
+and never skipped. Entries that were trimmed are `Trimmed`, which names the first one that is kept.
 """
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NoReturn
 from uuid import UUID
 
 from penstock.errors import BadInput, Unavailable
-from penstock.files import REAL_FILES, File, Files
-from penstock.log.file_header import FILE_HEADER_BYTES, LEDGER_MAGIC, corruption, read_file_header
-from penstock.log.frame import HEADER_BYTES, BadFrame, Entry, FrameInfo, Header, decode_changes, decode_header
-from penstock.log.frame_reader import BadFrameAt, read_frames, scan_frames
-from penstock.log.ledger import Footer, LedgerInfo, LedgerList, ledger_path, read_footer
+from penstock.files import REAL_FILES, Files
+from penstock.log.cache import ReadCache, cache_for
+from penstock.log.file_header import FILE_HEADER_BYTES, corruption
+from penstock.log.frame import Entry, FrameInfo, decode_changes
+from penstock.log.frame_reader import BadFrameAt, scan_frames
+from penstock.log.ledger import LedgerInfo, LedgerList, ledger_path
+from penstock.log.ledger_store import LedgerStore, LocalLedgerStore
+from penstock.log.locate import Locator
 from penstock.log.position import Position
+from penstock.log.run_reader import RunReader
+from penstock.log.runs import Run
 from penstock.log.synced import EndFile, SyncedEnd
+from penstock.log.views import LedgerView, entries_up_to, entry_number, first_position, next_position
+from penstock.log.views import advance as _advance
+from penstock.log.views import previous_position as _previous
 from penstock.metadata import MetadataStore, SqliteMetadata
 
 END_NAME = "end"
-_FOOTERS_MAX = 16
-_HINT_EVERY = 64
 
 
 def log_key(directory: Path) -> str:
@@ -39,27 +43,36 @@ def default_metadata_path(directory: Path) -> Path:
     return directory.parent / "metadata.sqlite"
 
 
-class LedgerView(NamedTuple):
-    """A ledger as a reader sees it now: `entries` durable ones, in `frames_end` bytes."""
+class Trimmed(BadInput):
+    """The entry is not kept any more. `first` is the first one that is."""
 
-    info: LedgerInfo
-    entries: int
-    frames_end: int
+    def __init__(self, position: Position, first: Position) -> None:
+        super().__init__(f"the log has no entry {position} any more", hint=f"it starts at {first}")
+        self.first = first
 
 
 class LogReader:
     """A read-only view of a log. Thread-safe."""
 
-    def __init__(self, directory: Path, files: Files, metadata: MetadataStore, owns_metadata: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        metadata: MetadataStore,
+        owns_metadata: bool,
+        *,
+        store: LedgerStore | None = None,
+        cache: ReadCache | None = None,
+    ) -> None:
         self._directory = directory
-        self._files = files
         self.metadata = metadata
+        self.cache = cache or cache_for(files)
         self._owns_metadata = owns_metadata
         self._lock = threading.Lock()
-        self._footers: OrderedDict[int, Footer] = OrderedDict()
-        self._hints: dict[int, tuple[list[int], list[int]]] = {}  # open ledgers: entries and their offsets, ascending
         self._list = self._load()
+        self._store = store or LocalLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
+        self._locator = Locator(self._end_file)
         self._slot: SyncedEnd | None = None
 
     @classmethod
@@ -90,10 +103,8 @@ class LogReader:
     @property
     def first(self) -> Position:
         """The first entry that is kept; where there is none yet, the address of the first to come."""
-        views = self.ledgers()
-        return next(
-            (Position(v.info.id, 0) for v in views if v.entries), Position(views[-1].info.id if views else 0, 0)
-        )
+        self.refresh()
+        return first_position(self.ledgers())
 
     @property
     def complete(self) -> bool:
@@ -118,66 +129,130 @@ class LogReader:
         with self._lock:
             known = any(ledger.id == slot.file_id for ledger in self._list.ledgers) if slot else False
             if not known:  # a slot names a ledger only after the list does
-                self._list = self._load()
+                self._reload()
             return [self._view(ledger, slot) for ledger in self._list.ledgers]
+
+    def refresh(self) -> None:
+        """Reads the ledger list again: what was trimmed, truncated or sealed meanwhile."""
+        with self._lock:
+            self._reload()
+
+    def terminated(self) -> bool:
+        """Whether the log was ended for good: nothing comes after its end. Asks the metadata store."""
+        return self._load().terminated
+
+    def properties(self) -> dict[str, str]:
+        """The properties of the log, as of now."""
+        return dict(self._load().properties)
 
     def read(self, start: Position, end: Position, max_bytes: int | None = None) -> Iterator[Entry]:
         """The entries from `start` to `end`, both included; `start` may be `(L, -1)`.
 
         With `max_bytes` it stops after the entry that reaches that much data. Raises `BadInput` where `end` is beyond
-        the durable end or `start` was trimmed, and `Corruption` where an entry does not match its checksum.
+        the durable end, `Trimmed` where `start` is not kept any more, `ReadFailed` where the disk refuses, and
+        `Corruption` where an entry does not match its checksum.
         """
         total = 0
         for view, first, last in self._spans(start, end):
-            file = self._open(view.info)
-            try:
-                offset, stop = self._locate(file, view, first, last)
-                for frame in read_frames(file, view.info.id, offset, first, stop):
-                    header = frame.header
-                    if not view.info.sealed:
-                        self._remember(view.info.id, frame.offset, header)
-                    position = Position(view.info.id, header.entry_id)
-                    yield Entry(position, frame.data, decode_changes(frame.changes), header.wall_ms)
-                    total += header.data_len
-                    if max_bytes is not None and total >= max_bytes:
-                        return
-                    if header.entry_id == last:
-                        break
-            except BadFrameAt as error:
-                raise corruption(file.path, error.offset, error.reason) from error
-            finally:
-                file.close()
+            for run, low, high in self._runs(view, first, last):
+                for entry in run.entries(low, high):
+                    yield entry
+                    if max_bytes is not None:
+                        total += len(entry.data)
+                        if total >= max_bytes:
+                            return
+
+    def runs(self, start: Position, end: Position) -> Iterator[tuple[Run, int, int]]:
+        """As `read`, without an object for each entry: (run, first entry, last entry) for those who want arrays."""
+        for view, first, last in self._spans(start, end):
+            yield from self._runs(view, first, last)
 
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data: for those who follow state or sizes alone. Far less is read."""
         for view, first, last in self._spans(start, end):
-            file = self._open(view.info)
+            runs = self._run_reader(view)
             try:
-                offset, stop = self._locate(file, view, first, last)
+                file = runs.file()
+                offset, stop = self._locator.locate(file, view, first, last)
                 for at, header, changes in scan_frames(file, view.info.id, offset, first, stop):
                     if not view.info.sealed:
-                        self._remember(view.info.id, at, header)
+                        self._locator.remember(view.info.id, header.entry_id + 1, at + header.frame_bytes)
                     position = Position(view.info.id, header.entry_id)
                     yield FrameInfo(position, header.data_len, decode_changes(changes), header.wall_ms)
                     if header.entry_id == last:
                         break
             except BadFrameAt as error:
-                raise corruption(file.path, error.offset, error.reason) from error
+                raise corruption(ledger_path(self._directory, view.info.id), error.offset, error.reason) from error
             finally:
-                file.close()
+                runs.close()
 
     def next(self, position: Position) -> Position:
         """The address after `position`, across the ends of ledgers; it may not be written yet."""
+        return next_position(self.ledgers(), position)
+
+    def previous(self, position: Position) -> Position | None:
+        """The entry before `position`; None where there is none that is kept."""
+        return _previous(self.ledgers(), position)
+
+    def advance(self, position: Position, entries: int) -> Position:
+        """The entry that comes `entries` after `position`; the last one at most."""
+        return _advance(self.ledgers(), position, entries)
+
+    def nth(self, number: int) -> Position | None:
+        """The kept entry with that number, counted from 0."""
+        return entry_number(self.ledgers(), number)
+
+    def count(self, after: Position, to: Position) -> int:
+        """How many kept entries lie after `after`, up to and including `to`."""
         views = self.ledgers()
-        for view in views:
-            if view.info.id < position.ledger_id:
+        return entries_up_to(views, to) - entries_up_to(views, after)
+
+    def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
+        """The newest entry for which `matches` holds, where it holds for all before it and none after it.
+
+        A binary search: reads about log2(n) entries. None where the first one does not match. With `after`, only entries
+        after it are looked at.
+        """
+        views = self.ledgers()
+        low = entries_up_to(views, after) if after is not None else 0
+        found, high = None, sum(view.entries for view in views)
+        while low < high:
+            middle = (low + high) // 2
+            position = entry_number(views, middle)
+            assert position is not None
+            if matches(next(self.read(position, position))):
+                found, low = position, middle + 1
+            else:
+                high = middle
+        return found
+
+    def find_by_time(self, wall_ms: int) -> Position | None:
+        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
+
+        Whole ledgers are decided by the list, a sealed one by the time index of its footer: at most 64 headers are read.
+        """
+        found: Position | None = None
+        for view in self.ledgers():
+            if not view.entries:
                 continue
-            following = position.entry_id + 1 if view.info.id == position.ledger_id else 0
-            if not view.info.sealed or following < view.entries:
-                return Position(view.info.id, following)
-        # After the last entry of the last ledger, and no ledger is open: the next owner's ledger will follow. This
-        # address reads as "whatever comes after it".
-        return Position(position.ledger_id, position.entry_id + 1)
+            if view.info.sealed and view.info.last_ms <= wall_ms:
+                found = Position(view.info.id, view.entries - 1)
+                continue
+            entry = self._time_index_before(view, wall_ms) if view.info.sealed else 0
+            for info in self.scan(Position(view.info.id, entry), Position(view.info.id, view.entries - 1)):
+                if info.wall_ms > wall_ms:
+                    return found
+                found = info.position
+        return found
+
+    def _time_index_before(self, view: LedgerView, wall_ms: int) -> int:
+        runs = self._run_reader(view)
+        try:
+            times = self._locator.footer(runs.file(), view.info).times
+        finally:
+            runs.close()
+        at = int((times[:, 0] <= wall_ms).sum()) - 1
+        return int(times[at, 1]) if at >= 0 else 0
 
     def close(self) -> None:
         self._end_file.close()
@@ -211,9 +286,7 @@ class LogReader:
         """The part of each ledger that lies between the two, (view, first entry, last entry)."""
         views = self.ledgers()
         if start.ledger_id < self._list.trimmed_below:
-            raise BadInput(
-                f"the log has no entry {start} any more", hint=f"it starts at ledger {self._list.trimmed_below}"
-            )
+            raise Trimmed(start, first_position(views))
         spans = []
         reached = end.entry_id < 0
         for view in views:
@@ -230,73 +303,41 @@ class LogReader:
             raise BadInput(f"entry {end} is beyond the durable end of the log", hint="ask for its end() first")
         return spans
 
-    def _open(self, info: LedgerInfo) -> File:
-        path = ledger_path(self._directory, info.id)
+    def _run_reader(self, view: LedgerView) -> RunReader:
+        return RunReader(
+            self._list.uuid, view, store=self._store, locator=self._locator, cache=self.cache, missing=self._missing
+        )
+
+    def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[Run, int, int]]:
+        """Runs that hold the entries between the two, and which of them to take, so that each comes once."""
+        reader = self._run_reader(view)
         try:
-            file = self._files.open(path)
-        except FileNotFoundError as error:
-            raise corruption(path, 0, "the ledger list names this file, but it is missing") from error
-        try:
-            read_file_header(file, LEDGER_MAGIC, self.uuid, info.id)
-        except BaseException:
-            file.close()
-            raise
-        return file
+            while first <= last:
+                run = reader.run(first, last)
+                yield run, first, min(last, run.last)
+                first = run.last + 1
+                self.cache.expect(self, self._list.uuid, Position(view.info.id, first))
+        finally:
+            reader.close()
 
-    def _locate(self, file: File, view: LedgerView, first: int, last: int) -> tuple[int, int]:
-        """The offset of entry `first`, and an offset at which reading up to `last` may stop."""
-        if view.info.sealed:
-            footer = self._footer(file, view.info)
-            stop = int(footer.offsets[last + 1]) if last + 1 < view.entries else footer.frames_end
-            return int(footer.offsets[first]), stop
-        entry, offset = 0, FILE_HEADER_BYTES
+    def _missing(self, view: LedgerView) -> NoReturn:
+        """A ledger that the list named is not there: it was trimmed meanwhile, or it is lost."""
         with self._lock:
-            entries, offsets = self._hints.get(view.info.id, ([], []))
-            at = bisect.bisect_right(entries, first) - 1
-            if at >= 0:
-                entry, offset = entries[at], offsets[at]
-        if first - entry > _HINT_EVERY:
-            entry, offset = max((entry, offset), self._published_hint(file, view, first))
-        if entry < first:
-            for at_offset, header, _ in scan_frames(file, view.info.id, offset, entry, view.frames_end):
-                self._remember(view.info.id, at_offset, header)
-                offset = at_offset + header.frame_bytes
-                if header.entry_id + 1 == first:
-                    break
-        return offset, view.frames_end
+            self._reload()
+        if all(info.id != view.info.id for info in self._list.ledgers):
+            raise Trimmed(Position(view.info.id, 0), first_position(self.ledgers()))
+        raise corruption(
+            ledger_path(self._directory, view.info.id), 0, "the ledger list names this file, but it is missing"
+        )
 
-    def _published_hint(self, file: File, view: LedgerView, first: int) -> tuple[int, int]:
-        """The nearest published place at or before entry `first`, once the entry is seen to be there."""
-        for entry, offset in reversed(self._end_file.hints(view.info.id)):
-            if entry <= first and FILE_HEADER_BYTES <= offset < view.frames_end:
-                with contextlib.suppress(BadFrame):
-                    if decode_header(file.read_at(offset, HEADER_BYTES), 0, view.info.id).entry_id == entry:
-                        return entry, offset
-                break
-        return 0, FILE_HEADER_BYTES
+    def _reload(self) -> None:
+        """Called with the lock held."""
+        old = {info.id for info in self._list.ledgers}
+        self._list = self._load()
+        kept = {info.id for info in self._list.ledgers}
+        if gone := old - kept:
+            self._locator.keep_only(kept)
+            self.cache.drop(self._list.uuid, gone)
 
-    def _footer(self, file: File, info: LedgerInfo) -> Footer:
-        with self._lock:
-            footer = self._footers.get(info.id)
-            if footer is not None:
-                self._footers.move_to_end(info.id)
-                return footer
-        footer = read_footer(file, info)
-        with self._lock:
-            self._footers[info.id] = footer
-            self._hints.pop(info.id, None)
-            while len(self._footers) > _FOOTERS_MAX:
-                self._footers.popitem(last=False)
-        return footer
 
-    def _remember(self, ledger_id: int, offset: int, header: Header) -> None:
-        """Keeps where the next entry is, so that the next read of an open ledger need not start at its head."""
-        entry = header.entry_id + 1
-        with self._lock:
-            entries, offsets = self._hints.setdefault(ledger_id, ([], []))
-            if not entries or entry > entries[-1]:
-                if len(entries) > 1 and entries[-1] - entries[-2] < _HINT_EVERY:
-                    entries[-1], offsets[-1] = entry, offset + header.frame_bytes
-                else:
-                    entries.append(entry)
-                    offsets.append(offset + header.frame_bytes)
+__all__ = ["END_NAME", "LedgerView", "LogReader", "Trimmed", "default_metadata_path", "log_key"]

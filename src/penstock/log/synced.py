@@ -26,6 +26,8 @@ _READ_ATTEMPTS = 50
 _HINT = struct.Struct("<QQQ4x")
 _HINT_BYTES = _HINT.size + 4
 _HINTS_AT = 4096
+_CUT_AT = 3 * _SECTOR
+_CUT = struct.Struct("<4sIQQQQ20x")
 HINTS_MAX = 1024
 
 
@@ -37,6 +39,14 @@ class SyncedEnd(NamedTuple):
     synced_end: int
     last: Position
     commits: int
+
+
+class Cut(NamedTuple):
+    """Ledger `file_id` ends at byte `frames_end` for good: what stands after it was refused to its callers."""
+
+    file_id: int
+    frames_end: int
+    entries: int
 
 
 class EndFile:
@@ -113,6 +123,25 @@ class EndFile:
                 break
             found.append((entry, offset))
         return found
+
+    def cut(self, cut: Cut) -> None:
+        """Before callers are told that their appends failed: no later owner may find them. Durable when it returns."""
+        record = _CUT.pack(b"PSEC", 0, self._epoch, *cut)
+        self._file.write_at(_CUT_AT, record + _U32.pack(google_crc32c.value(record)))
+        self._file.datasync()
+
+    def read_cut(self) -> Cut | None:
+        """The newest cut; None where there is none."""
+        raw = self._file.read_at(_CUT_AT, _RECORD_BYTES)
+        if len(raw) < _RECORD_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
+            return None
+        magic, _, _, file_id, frames_end, entries = _CUT.unpack_from(raw)
+        return Cut(file_id, frames_end, entries) if magic == b"PSEC" else None
+
+    def reopen(self, files: Files) -> None:
+        """A new handle, after a write of the old one failed: it is poisoned."""
+        old, self._file = self._file, files.open(self._file.path, writable=True)
+        old.close()
 
     def sync(self) -> None:
         """Makes the slots durable: before a long quiet time, such as a close."""

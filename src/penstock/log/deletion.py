@@ -1,0 +1,89 @@
+"""Deleting a whole log: its cursors' record logs, pins, ledgers and metadata. A cut inside it resumes.
+
+(1) the list says `deleted`, under a new epoch: the owner is fenced, readers and cursors find it so; (2) record logs of the
+cursors and their registrations; (3) pins and the counter of holds; (4) ledgers; (5) the list; (6) the small files. The next
+`Log.open` or `delete_log` goes on wherever a cut left it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from pathlib import Path
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import Fenced
+from penstock.files import REAL_FILES, Files
+from penstock.log.cursor_registry import registered
+from penstock.log.holds import cursor_key, holds_key, pin_key
+from penstock.log.ledger import LedgerList
+from penstock.log.ledger_store import LocalLedgerStore
+from penstock.log.reader import END_NAME, default_metadata_path, log_key
+from penstock.log.synced import EndFile
+from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict
+
+
+def delete_log(
+    directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
+) -> None:
+    """Removes the log for good. Fine if it is not there. Raises `Unavailable` while another process owns it."""
+    del clock
+    with contextlib.ExitStack() as resources:
+        if not files.exists(directory):
+            return
+        resources.enter_context(files.lock(directory / "lock"))
+        if metadata is None:
+            metadata = SqliteMetadata(default_metadata_path(directory))
+            resources.callback(metadata.close)
+        remove_log(directory, files, metadata)
+
+
+def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
+    """The steps; the lock is held."""
+    key = log_key(directory)
+    found = metadata.get(key)
+    if found is not None:
+        listed = LedgerList.decode(found.value)
+        if not listed.deleted:
+            listed = dataclasses.replace(listed, epoch=listed.epoch + 1, deleted=True)
+            try:
+                metadata.put(key, listed.encode(), found.version)
+            except VersionConflict as error:
+                raise Fenced(f"{directory}: another process opened the log at the same time") from error
+        if files.exists(directory / END_NAME):
+            end_file = EndFile.open(files, directory / END_NAME, writable=True)
+            try:
+                end_file.fence(listed.epoch)
+            finally:
+                end_file.close()
+        for cursor in registered(metadata, directory.name):
+            if cursor.directory:
+                remove_record_log(files, directory / cursor.directory, cursor.name)
+            _forget(metadata, cursor_key(directory.name, cursor.name))
+        for pin in metadata.children(pin_key(directory.name, "")):
+            _forget(metadata, pin)
+        _forget(metadata, holds_key(directory.name))
+        store = LocalLedgerStore(directory, files, listed.uuid)
+        for number in store.list():
+            store.delete(number)
+        _forget(metadata, key)
+    # The list is gone: what is left says nothing to anybody.
+    files.remove(directory / END_NAME)
+    files.sync_directory(directory)
+
+
+def remove_record_log(files: Files, directory: Path, name: str) -> None:
+    """Every file of the record log; `.current` first: without it the rest is nothing."""
+    own = re.compile(re.escape(name) + r"(\.current|\.end|\.lock|-\d{16}\.rlog)")
+    names = [found for found in files.list(directory) if own.fullmatch(found)]
+    for found in sorted(names, key=lambda found: (not found.endswith(".current"), found)):
+        files.remove(directory / found)
+    if names:
+        files.sync_directory(directory)
+
+
+def _forget(metadata: MetadataStore, key: str) -> None:
+    while (found := metadata.get(key)) is not None:
+        with contextlib.suppress(VersionConflict):
+            metadata.delete(key, found.version)
