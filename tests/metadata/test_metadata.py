@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,3 +98,31 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"not a database, but long enough to be looked at" * 100)
     with pytest.raises(Corruption):
         SqliteMetadata(tmp_path / "text")
+
+
+def test_a_store_of_the_first_format_gets_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.execute(
+            "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID"
+        )
+        old.execute("INSERT INTO entries VALUES ('log/a', x'0102', 7)")
+        old.execute(f"PRAGMA application_id={0x50535431}")
+        old.execute("PRAGMA user_version=1")
+        old.commit()
+    for expected in (7, 8):
+        store = SqliteMetadata(path)
+        assert store.get("log/a") == Versioned(b"\1\2", expected)
+        store.put("log/a", b"\1\2", expected)
+        store.create(f"log/{expected}", b"")
+        store.close()
+    with contextlib.closing(sqlite3.connect(path)) as damaged:
+        damaged.execute("UPDATE entries SET value = x'0103' WHERE key = 'log/a'")
+        damaged.commit()
+    with pytest.raises(Corruption, match="log/a"):
+        SqliteMetadata(path)
+    with contextlib.closing(sqlite3.connect(path)) as damaged:
+        damaged.execute("DELETE FROM entries WHERE key = 'log/a'")
+        damaged.commit()
+    with pytest.raises(Corruption, match="missing"):
+        SqliteMetadata(path)

@@ -1,24 +1,30 @@
 """The metadata store on SQLite: one file, usable from several processes and threads of one machine.
 
 WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite
-is the one exception to "every durable file goes through `files.py`": it has its own, better tested, crash safety.
+is the one exception to "every durable file goes through `files.py`": it has its own, better tested, crash safety. It has no
+checksums: every entry carries one of ours, and their number and sum are kept beside them (docs/formats/metadata.md). All
+are checked when the store is opened, and an entry's own whenever it is read: damage is never taken for "not there".
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import google_crc32c
 
 from penstock.errors import Closed, Corruption, StorageFailed, Unavailable
 from penstock.files import REAL_FILES
 from penstock.metadata.store import Check, Create, Delete, Operation, Put, VersionConflict, Versioned
 
-_FORMAT = 1
+_FORMAT = 2
 _APPLICATION_ID = 0x50535431  # "PST1": a file of somebody else is refused
 _BUSY_SECONDS = 10.0
+_CHECKED = struct.Struct("<IQ")
 
 
 class SqliteMetadata:
@@ -44,32 +50,69 @@ class SqliteMetadata:
         connection.execute("PRAGMA synchronous=FULL")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application == _APPLICATION_ID and version == _FORMAT:
-            return
+        if application != _APPLICATION_ID or version != _FORMAT:
+            self._make(connection)
+            REAL_FILES.sync_directory(self.path.parent)  # the name of a new store is durable too
+        self._verify(connection)
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        """A new store, or one of format 1 with checksums added."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if (tables and "entries" not in tables) or version not in (0, _FORMAT):
+            if (tables and "entries" not in tables) or version not in (0, 1, _FORMAT):
                 raise Corruption(
                     f"{self.path} is not a metadata store of this version", hint="nothing was changed; check the path"
                 )
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS entries"
-                " (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID"
-            )
+            if not tables:
+                connection.execute(
+                    "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,"
+                    " crc INTEGER NOT NULL) WITHOUT ROWID"
+                )
+            elif version == 1:
+                connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
+                for key, value, number in connection.execute("SELECT key, value, version FROM entries").fetchall():
+                    connection.execute("UPDATE entries SET crc = ? WHERE key = ?", (_crc(key, value, number), key))
+            if "totals" not in tables:
+                connection.execute("CREATE TABLE totals (entries INTEGER NOT NULL, crc_sum INTEGER NOT NULL)")
+                connection.execute("INSERT INTO totals SELECT count(*), coalesce(sum(crc), 0) FROM entries")
             connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={_FORMAT}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-        REAL_FILES.sync_directory(self.path.parent)  # the name of a new store is durable too
+
+    def _verify(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+        try:
+            totals = connection.execute("SELECT entries, crc_sum FROM totals").fetchall()
+            rows = connection.execute("SELECT key, value, version, crc FROM entries").fetchall()
+        finally:
+            connection.execute("COMMIT")
+        for row in rows:
+            self._checked(*row)
+        if totals != [(len(rows), sum(row[3] for row in rows))]:
+            raise self._damage("entries are missing")
+
+    def _checked(self, key: object, value: object, version: object, crc: object) -> Versioned:
+        if not (isinstance(key, str) and isinstance(value, bytes) and isinstance(version, int)) or (
+            not 0 < version < 1 << 63 or _crc(key, value, version) != crc
+        ):
+            raise self._damage(f"the entry {key!r} does not match its checksum")
+        return Versioned(value, version)
+
+    def _damage(self, what: str) -> Corruption:
+        return Corruption(
+            f"{self.path} is damaged: {what}",
+            hint="nothing was changed; check the disk and restore the file from a copy",
+        )
 
     def get(self, key: str) -> Versioned | None:
         with self._use() as connection:
-            row = connection.execute("SELECT value, version FROM entries WHERE key = ?", (key,)).fetchone()
-        return Versioned(bytes(row[0]), row[1]) if row else None
+            row = connection.execute("SELECT key, value, version, crc FROM entries WHERE key = ?", (key,)).fetchone()
+        return self._checked(*row) if row else None
 
     def create(self, key: str, value: bytes) -> int:
         self.transaction([Create(key, value)])
@@ -93,8 +136,14 @@ class SqliteMetadata:
         with self._use() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
+                entries = crcs = 0
                 for operation in operations:
-                    _apply(connection, operation)
+                    more, change = _apply(connection, operation)
+                    entries, crcs = entries + more, crcs + change
+                if crcs or entries:
+                    connection.execute(
+                        "UPDATE totals SET entries = entries + ?, crc_sum = crc_sum + ?", (entries, crcs)
+                    )
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -126,25 +175,38 @@ class SqliteMetadata:
             raise StorageFailed(
                 f"{self.path}: {text}", hint="free space or repair the disk, then start again"
             ) from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
             raise Corruption(f"{self.path}: {error}", hint="nothing was changed; restore the file") from error
 
 
-def _apply(connection: sqlite3.Connection, operation: Operation) -> None:
-    row = connection.execute("SELECT version FROM entries WHERE key = ?", (operation.key,)).fetchone()
-    version = row[0] if row else 0
+def _apply(connection: sqlite3.Connection, operation: Operation) -> tuple[int, int]:
+    """By how much the number of entries and the sum of their checksums grow."""
+    row = connection.execute("SELECT version, crc FROM entries WHERE key = ?", (operation.key,)).fetchone()
+    version, crc = row or (0, 0)
     expected = 0 if isinstance(operation, Create) else operation.expected
     if version != expected:
         raise conflict(operation.key, expected, version)
     match operation:
         case Create(key, value):
-            connection.execute("INSERT INTO entries VALUES (?, ?, 1)", (key, value))
+            new = _crc(key, value, 1)
+            connection.execute("INSERT INTO entries VALUES (?, ?, 1, ?)", (key, value, new))
+            return 1, new
         case Put(key, value, _):
-            connection.execute("UPDATE entries SET value = ?, version = version + 1 WHERE key = ?", (value, key))
+            new = _crc(key, value, version + 1)
+            connection.execute(
+                "UPDATE entries SET value = ?, version = ?, crc = ? WHERE key = ?", (value, version + 1, new, key)
+            )
+            return 0, new - crc
         case Delete(key, _):
             connection.execute("DELETE FROM entries WHERE key = ?", (key,))
+            return -1, -crc
         case Check():
-            pass
+            return 0, 0
+
+
+def _crc(key: str, value: bytes, version: int) -> int:
+    name = key.encode()
+    return int(google_crc32c.value(_CHECKED.pack(len(name), version) + name + value))
 
 
 def conflict(key: str, expected: int, version: int) -> VersionConflict:
