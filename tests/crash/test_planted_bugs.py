@@ -1,0 +1,258 @@
+"""A test of the test: mistakes that others made, planted one at a time into the log. The explorer must see each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import StorageFailed
+from penstock.files import Buffer, Files
+from penstock.files_memory import MemoryFile, MemoryFiles
+from penstock.log import RecordLog, frame, frame_reader, frame_writer, record_log, runs
+from penstock.log.frame_writer import FrameWriter
+from penstock.log.holds import read_holds
+from penstock.log.ledger import LedgerList
+from penstock.log.synced import EndFile
+from penstock.log.trim import Trimmer
+from penstock.metadata import MemoryMetadata, Operation, Put
+from tests.crash.explorer import explore
+from tests.crash.facts import Violation
+
+SECONDS_MAX = 20.0  # of CPU; most are seen within one
+
+Patch = Callable[[Any, str, Any], None]
+Bug = Callable[[Patch], None]
+BUGS: list[Bug] = []
+
+
+def bug(function: Bug) -> Bug:
+    BUGS.append(function)
+    return function
+
+
+@bug
+def acknowledged_without_a_sync(patch: Patch) -> None:
+    sync = MemoryFile.datasync
+
+    def datasync(self: MemoryFile) -> None:
+        if not self.path.name.startswith("ledger-"):
+            sync(self)
+
+    patch(MemoryFile, "datasync", datasync)
+
+
+@bug
+def no_directory_is_synced(patch: Patch) -> None:
+    patch(MemoryFiles, "sync_directory", lambda _self, _path: None)
+
+
+@bug
+def the_checksum_leaves_out_the_header(patch: Patch) -> None:
+    """The CRC of nothing is 0, and so is a sector that was never written."""
+    encode = frame_writer.encode_frame
+
+    def encode_frame(*arguments: Any) -> tuple[list[Buffer], int]:
+        buffers, size = encode(*arguments)
+        body = b"".join(map(bytes, buffers[1:-1]))
+        return [*buffers[:-1], frame._U32.pack(frame.google_crc32c.value(body))], size
+
+    def decode_header(raw: bytes, at: int, _file_id: int) -> frame.Header:
+        if len(raw) < at + frame.HEADER_BYTES:
+            raise frame.BadFrame("the header is cut")
+        return frame.Header(*frame.HEADER.unpack_from(raw, at)[4:])
+
+    def verify_body(raw: bytes, at: int, header: frame.Header) -> bytes:
+        body = at + frame.HEADER_BYTES
+        end = body + header.data_len + header.changes_len
+        if end + 4 > len(raw) or frame.google_crc32c.value(raw[body:end]) != frame._U32.unpack_from(raw, end)[0]:
+            raise frame.BadFrame("the checksum does not match")
+        return raw[body + header.data_len : end]
+
+    for name, function in (
+        ("encode_frame", encode_frame),
+        ("decode_header", decode_header),
+        ("verify_body", verify_body),
+    ):
+        for module in log_modules():
+            if hasattr(module, name):
+                patch(module, name, function)
+    patch(runs, "_KERNELS", "")  # they know the true format
+    patch(runs, "_PYTHON_BYTES_MAX", 1 << 30)
+
+
+@bug
+def a_failed_sync_is_tried_again(patch: Patch) -> None:
+    sync = MemoryFile.datasync
+
+    def datasync(self: MemoryFile) -> None:
+        try:
+            sync(self)
+        except StorageFailed:
+            self._poisoned = None
+            sync(self)
+
+    patch(MemoryFile, "datasync", datasync)
+
+
+@bug
+def the_epoch_is_used_before_it_is_durable(patch: Patch) -> None:
+    """The change that raises the epoch reaches the disk with the next change only."""
+    transaction, copy = MemoryMetadata.transaction, MemoryMetadata.copy
+
+    def late(self: MemoryMetadata, operations: Sequence[Operation]) -> None:
+        before = self._entries
+        transaction(self, operations)
+        raises = any(isinstance(o, Put) and o.key.startswith("log/") and epoch(o.value) > epoch(before[o.key].value)
+                     for o in operations)  # fmt: skip
+        self.late = before if raises else None  # type: ignore[attr-defined]
+
+    def crashed(self: MemoryMetadata) -> MemoryMetadata:
+        after = copy(self)
+        if getattr(self, "late", None) is not None:
+            after._entries = self.late  # type: ignore[attr-defined]
+        return after
+
+    def epoch(raw: bytes) -> int:
+        return int(json.loads(raw)["epoch"])
+
+    patch(MemoryMetadata, "transaction", late)
+    patch(MemoryMetadata, "copy", crashed)
+
+
+@bug
+def the_end_is_published_before_the_sync(patch: Patch) -> None:
+    publish = EndFile.publish
+    waiting: list[MemoryFile] = []
+
+    def sync(self: FrameWriter) -> None:
+        file: Any = self.file
+        true_sync = file.datasync
+        file.datasync = lambda: waiting.append(true_sync)
+        try:
+            writer_sync(self)
+        finally:
+            del file.datasync
+
+    def published_first(self: EndFile, *arguments: Any) -> None:
+        publish(self, *arguments)
+        while waiting:
+            waiting.pop()()  # type: ignore[operator]
+
+    writer_sync = FrameWriter.sync
+    patch(FrameWriter, "sync", sync)
+    patch(EndFile, "publish", published_first)
+
+
+@bug
+def an_ack_completes_before_it_is_durable(patch: Patch) -> None:
+    """Each group of acks is synced with the next one only."""
+    sync = MemoryFile.datasync
+
+    def datasync(self: MemoryFile) -> None:
+        if not self.path.name.endswith(".rlog"):
+            sync(self)
+            return
+        last: Any = getattr(self, "late", None)
+        self.late = list(self._node.pending)  # type: ignore[attr-defined]
+        if last:
+            waiting, self._node.pending[:] = self._node.pending[len(last) :], last
+            sync(self)
+            self._node.pending[:] = waiting
+            self.late = waiting  # type: ignore[attr-defined]
+
+    patch(MemoryFile, "datasync", datasync)
+
+
+@bug
+def a_ledger_is_deleted_before_its_tombstone(patch: Patch) -> None:
+    remove = Trimmer._remove
+
+    def hasty(self: Trimmer, choose: Any) -> list[int]:
+        for number in choose(self._catalog.list, read_holds(self._metadata, self._log_name).holds):
+            self._store.delete(number)
+        return remove(self, choose)
+
+    patch(Trimmer, "_remove", hasty)
+
+
+@bug
+def a_compacted_cursor_counts_before_it_is_synced(patch: Patch) -> None:
+    create = RecordLog._create
+
+    def unsynced(self: RecordLog, *arguments: Any) -> FrameWriter:
+        writer = create(self, *arguments)
+        file: Any = writer.file
+
+        def forget() -> None:
+            del file.datasync
+
+        file.datasync = forget
+        return writer
+
+    patch(RecordLog, "_create", unsynced)
+
+
+@bug
+def a_file_is_renamed_before_it_is_synced(patch: Patch) -> None:
+    def replace_file(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
+        temporary = path.with_name(f".{path.name}.tmp")
+        files.remove(temporary)
+        file = files.create(temporary)
+        file.append(buffers)
+        file.close()
+        files.rename(temporary, path)
+        files.sync_directory(path.parent)
+
+    patch(record_log, "replace_file", replace_file)
+
+
+@bug
+def recovery_cuts_below_the_synced_end(patch: Patch) -> None:
+    find_end = frame_reader.find_end
+
+    def short(*arguments: Any) -> Any:
+        end, index = find_end(*arguments)
+        if len(index.offsets):
+            end = int(index.offsets[-1])
+            index.offsets = index.offsets[:-1]
+        return end, index
+
+    for module in log_modules():
+        if hasattr(module, "find_end"):
+            patch(module, "find_end", short)
+
+
+@bug
+def a_ledger_number_is_used_again(patch: Patch) -> None:
+    """The next number is taken from the files that the list names, not from what was ever reserved."""
+    decode = LedgerList.decode
+
+    def forgetful(raw: bytes) -> LedgerList:
+        listed = decode(raw)
+        return dataclasses.replace(listed, next_ledger=max((info.id for info in listed.ledgers), default=0) + 1)
+
+    patch(LedgerList, "decode", staticmethod(forgetful))
+
+
+def log_modules() -> list[Any]:
+    return [module for name, module in sys.modules.items() if name.startswith("penstock.log.")]
+
+
+@pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.__name__)
+def test_a_planted_bug_is_seen(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch.setattr)
+    with pytest.raises(Violation) as seen:
+        explore(1, seconds=SECONDS_MAX, faults=0.9 if planted is a_failed_sync_is_tried_again else 0.3)
+    with contextlib.suppress(AttributeError):
+        print(f"{planted.__name__}: {seen.value}")
+
+
+def test_there_are_ten_of_them() -> None:
+    assert len(BUGS) >= 10
