@@ -16,15 +16,14 @@ from pathlib import Path
 from threading import Lock
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed, Terminal
+from penstock.errors import BadInput, Closed
 from penstock.files import REAL_FILES, Files
 from penstock.log.acked import Acked, runs
+from penstock.log.appender import Terminated
 from penstock.log.cursor_acks import AckBeyondEnd, Acks, MarkDeleteBackwards, previous
 from penstock.log.cursor_open import Start, open_durable, start_position
 from penstock.log.cursor_read import (
     Skip,
-    find_newest,
-    find_newest_by_time,
     is_terminated,
     nth_unacked,
     read_entries,
@@ -37,10 +36,6 @@ from penstock.log.position import Position
 from penstock.log.reader import LogReader
 from penstock.log.record_log import RecordLog
 from penstock.log.tail import Tail
-
-
-class Terminated(Terminal):
-    """The log takes no more entries, and this cursor has read all that there are."""
 
 
 class CursorStats:
@@ -347,11 +342,15 @@ class Cursor:
 
         Entries must match up to some point and not after it. None where the first one does not.
         """
-        return find_newest(self._reader, self._search_start(everywhere), matches)
+        return self._reader.find_newest(matches, None if everywhere else self._acks.mark_delete)
 
     def find_newest_by_time(self, wall_ms: int, *, everywhere: bool = False) -> Position | None:
-        """The newest entry that was written at or before `wall_ms`; None where there is none."""
-        return find_newest_by_time(self._reader, self._search_start(everywhere), wall_ms)
+        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
+
+        By the ledgers' time index. Of the backlog, or of all of the log.
+        """
+        found = self._reader.find_by_time(wall_ms)
+        return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
 
     def close(self) -> None:
         """Finishes the acks on their way and gives up ownership. Waiting reads raise `Closed`."""
@@ -373,9 +372,6 @@ class Cursor:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"cursor {self.name} is closed")
-
-    def _search_start(self, everywhere: bool) -> Position:
-        return self._reader.first if everywhere else _after(self._acks.mark_delete)
 
     def _not_before_mark_delete(self) -> None:
         with self._read_lock:
@@ -401,4 +397,4 @@ def _before(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id - 1) if position.entry_id >= 0 else position
 
 
-__all__ = ["AckBeyondEnd", "Cursor", "CursorStats", "MarkDeleteBackwards", "Terminated"]
+__all__ = ["AckBeyondEnd", "Cursor", "CursorStats", "MarkDeleteBackwards"]

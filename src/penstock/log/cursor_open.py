@@ -47,6 +47,11 @@ def open_durable(
     if known is not None and known.deleting:
         delete_durable(reader, directory, name, files)
         known = None
+    if known is not None and not files.exists(directory / f"{name}.current"):
+        raise Corruption(
+            f"cursor {name} is registered, but {directory / f'{name}.current'} is not there",
+            hint="nothing was changed; restore the directory from a copy, or delete the cursor and open it anew",
+        )
     with contextlib.ExitStack() as on_error:
         records = RecordLog.open(directory, name, files, clock)
         on_error.callback(_close_quietly, records)
@@ -54,7 +59,7 @@ def open_durable(
         if known is not None and state is None:
             raise Corruption(
                 f"cursor {name} is registered, but {directory} has no record of it",
-                hint="nothing was changed; restore the directory from a copy, or delete the cursor and open it anew",
+                hint="restore the directory from a copy, or delete the cursor and open it anew",
             )
         where = os.path.relpath(directory, reader.directory)
         if known is None:

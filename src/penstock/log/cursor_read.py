@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from pyroaring import BitMap
 
@@ -13,8 +10,6 @@ from penstock.errors import BadInput, Corruption, StorageFailed, Unavailable
 from penstock.log.acked import runs
 from penstock.log.cursor_acks import Acks
 from penstock.log.frame import Entry
-from penstock.log.holds import log_list_key
-from penstock.log.ledger import LedgerList
 from penstock.log.position import Position
 from penstock.log.reader import LedgerView, LogReader
 
@@ -25,42 +20,11 @@ Skip = Callable[[Position], bool]
 
 
 def is_terminated(reader: LogReader) -> bool:
-    """Whether nothing will be appended any more. Asks the metadata store; one that is down cannot say so."""
-    with contextlib.suppress(Unavailable, StorageFailed):
-        listed = reader.metadata.get(log_list_key(reader.name))
-        return listed is None or bool(getattr(LedgerList.decode(listed.value), "terminated", False))
-    return False
-
-
-class Spans(NamedTuple):
-    """The entries of a log in one line, numbered from 0, whatever ledgers they are in."""
-
-    views: list[LedgerView]
-    starts: list[int]
-    total: int
-
-    @classmethod
-    def of(cls, views: list[LedgerView]) -> Spans:
-        kept = [view for view in views if view.entries]
-        starts = []
-        total = 0
-        for view in kept:
-            starts.append(total)
-            total += view.entries
-        return cls(kept, starts, total)
-
-    def position(self, number: int) -> Position:
-        at = bisect.bisect_right(self.starts, number) - 1
-        return Position(self.views[at].info.id, number - self.starts[at])
-
-    def number(self, position: Position) -> int:
-        """Of the first entry at or after `position`; `total` where there is none."""
-        for view, start in zip(self.views, self.starts, strict=True):
-            if view.info.id == position.ledger_id and position.entry_id < view.entries:
-                return start + max(position.entry_id, 0)
-            if view.info.id > position.ledger_id:
-                return start
-        return self.total
+    """Whether nothing will be appended any more. A metadata store that is down cannot say so: then not yet."""
+    try:
+        return reader.terminated()
+    except (Unavailable, StorageFailed):
+        return False
 
 
 def unacked_runs(
@@ -146,55 +110,3 @@ def nth_unacked(acks: Acks, views: list[LedgerView], start: Position, number: in
             return Position(ledger_id, wanted[number - 1])
         number -= len(wanted)
     return None
-
-
-def find_newest(reader: LogReader, start: Position, matches: Callable[[Entry], bool]) -> Position | None:
-    """The newest entry from `start` on that matches, by binary search: entries match up to a point, and none after it.
-
-    None where the first one does not match, or there is none.
-    """
-    spans = Spans.of(reader.ledgers())
-    low, high = spans.number(start), spans.total  # what matches is below `high`; `low` is not looked at yet
-    found: Position | None = None
-    while low < high:
-        middle = (low + high) // 2
-        position = spans.position(middle)
-        entry = next(reader.read(position, position))
-        if matches(entry):
-            found, low = position, middle + 1
-        else:
-            high = middle
-    return found
-
-
-def find_newest_by_time(reader: LogReader, start: Position, wall_ms: int) -> Position | None:
-    """The newest entry from `start` on that was written at or before `wall_ms`.
-
-    Where the clock went back, an entry counts as written at the highest time up to it, as in the ledgers' time index.
-    """
-    found: Position | None = None
-    highest = 0
-    for view in reader.ledgers():
-        if not view.entries or view.info.id < start.ledger_id:
-            continue
-        first = max(start.entry_id, 0) if view.info.id == start.ledger_id else 0
-        if first >= view.entries:
-            continue
-        highest = max(highest, view.info.last_ms)
-        if view.info.sealed and highest <= wall_ms:
-            found = Position(view.info.id, view.entries - 1)
-            continue
-        return _last_at(reader, view, first, wall_ms) or found
-    return found
-
-
-def _last_at(reader: LogReader, view: LedgerView, first: int, wall_ms: int) -> Position | None:
-    low, high = first, view.entries
-    while low < high:
-        middle = (low + high) // 2
-        position = Position(view.info.id, middle)
-        if next(reader.scan(position, position)).wall_ms <= wall_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return Position(view.info.id, low - 1) if low > first else None
