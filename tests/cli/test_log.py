@@ -1,0 +1,274 @@
+"""`penstock log` on real logs: what it shows, what it finds, and that it only looks where it says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.control.log_verify import verify_log
+from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+
+ENTRIES = 12
+COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload")
+
+
+def penstock(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["log", *map(str, arguments)], input=stdin)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def asked(*arguments: object, code: int = 0) -> list[Any]:
+    exit_code, output = penstock(*arguments, "--json")
+    assert exit_code == code, output
+    return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Three ledgers of four entries; a cursor at the second entry, with two holes."""
+    directory = tmp_path / "orders"
+    with Log.open(directory, LogSettings(ledger_entries_max=4, maintenance_interval_seconds=0)) as owner:
+        positions = [owner.append(b"entry %d" % number).result(10) for number in range(ENTRIES)]
+    reader = LogReader.open(directory)
+    cursor = Cursor.open(reader, directory / "cursors", "lake")
+    cursor.mark_delete(positions[1]).result(10)
+    for position in (positions[3], positions[6], positions[7]):
+        cursor.ack(position).result(10)
+    cursor.close()
+    reader.close()
+    return directory
+
+
+def files_of(directory: Path) -> dict[Path, bytes]:
+    return {
+        path: path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and "metadata.sqlite" not in path.name
+    }
+
+
+def test_help_teaches(tmp_path: Path) -> None:
+    code, text = penstock("--help")
+    assert code == 0
+    for name in COMMANDS:
+        assert name in text
+        code, help_text = penstock(name, "--help")
+        assert code == 0
+        assert "--json" in help_text
+
+
+def test_create_append_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    (made,) = asked("create", path)
+    code, _ = penstock("append", path, "one", "two")
+    assert code == 0
+    code, _ = penstock("append", path, stdin="three\nfour\n")
+    assert code == 0
+    entries = asked("read", path)
+    assert [entry["data"] for entry in entries] == ["one", "two", "three", "four"]
+    assert asked("ls", path)[0]["uuid"] == made["uuid"]
+    again = asked("read", path, "--from", entries[1]["position"], "--to", entries[2]["position"])
+    assert again == entries[1:3]
+    assert penstock("read", path, "--raw", "--limit", 2) == (0, "onetwo")
+    assert [entry["data"] for entry in asked("tail", path, "-n", 1, "--no-follow")] == ["four"]
+    code, text = penstock("create", path)
+    assert code == 2
+    assert "nothing was changed" in text
+
+
+def test_binary_data_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    asked("create", path)
+    with Log.open(path) as owner:
+        owner.append(b"\xff\x00\x1b[31m").result(10)
+    assert asked("read", path)[0]["data_hex"] == "ff001b5b33316d"
+    assert "\x1b" not in penstock("read", path)[1], "control characters of an entry reach the terminal"
+
+
+def test_ls_and_cursors(log: Path) -> None:
+    (listed,) = asked("ls", log)
+    assert listed["entries"] == ENTRIES
+    assert [ledger["entries"] for ledger in listed["ledgers"] if ledger["entries"]] == [4, 4, 4]
+    ((cursor,),) = asked("cursors", log)
+    assert (cursor["name"], cursor["mark_delete"]) == ("lake", "1:1")
+    assert cursor["backlog_entries"] == ENTRIES - 2 - 3
+    unacked = [2, 4, 5, 8, 9, 10, 11]
+    assert cursor["backlog_bytes"] == sum(len(b"entry %d" % number) for number in unacked)
+    assert cursor["holes"] == 2
+    for command in ("ls", "cursors", "inspect", "verify"):
+        code, text = penstock(command, log)
+        assert code == 0, text
+    assert "lake" in penstock("cursors", log)[1]
+
+
+def test_inspect_shows_frames_and_verify_agrees(log: Path) -> None:
+    frames = asked("inspect", log)
+    assert len(frames) == ENTRIES
+    assert all(frame["ok"] for frame in frames)
+    assert [frame["entry_id"] for frame in asked("inspect", log, "--ledger", 2)] == [0, 1, 2, 3]
+    assert all(frame["ok"] for frame in asked("inspect", log, "--cursor", "lake"))
+    (check,) = asked("verify", log)
+    assert check["sound"]
+    assert check["entries"] == ENTRIES
+    assert check["record_logs"] == 1
+    assert penstock("inspect", log, "--ledger", 99)[0] == 2
+    assert penstock("inspect", log, "--cursor", "nobody")[0] == 2
+
+
+def flip(path: Path, offset: int, bit: int = 0) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[offset] ^= 1 << bit
+    path.write_bytes(raw)
+
+
+def test_verify_says_what_is_wrong_where(log: Path) -> None:
+    ledger = log / f"ledger-{2:016d}.log"
+    frame = asked("inspect", log, "--ledger", 2)[1]
+    flip(ledger, frame["offset"] + 66)
+    before = files_of(log)
+    (check,) = asked("verify", log, code=1)
+    assert [(fault["file"], fault["offset"]) for fault in check["faults"]] == [(str(ledger), frame["offset"])]
+    assert "entry 1" in check["faults"][0]["what"]
+    (bad,) = asked("inspect", log, "--bad", code=1)
+    assert (bad["offset"], bad["entry_id"]) == (frame["offset"], 1)
+    code, text = penstock("read", log)
+    assert code == 1
+    assert "damaged" in text
+    assert files_of(log) == before
+
+
+def test_inspect_goes_on_after_a_broken_header(log: Path) -> None:
+    frames = asked("inspect", log, "--ledger", 2)
+    flip(log / f"ledger-{2:016d}.log", frames[1]["offset"] + 20)
+    again = asked("inspect", log, "--ledger", 2, code=1)
+    assert [frame["ok"] for frame in again] == [True, False, True, True]
+    assert "entry_id" not in again[1]
+
+
+def bits(raw: bytes) -> Iterator[tuple[int, int]]:
+    for offset in range(0, len(raw), 11):
+        yield offset, offset % 8
+
+
+def test_every_flipped_bit_is_found(log: Path) -> None:
+    assert verify_log(log).sound
+    looked = 0
+    for path, raw in files_of(log).items():
+        if path.suffix == ".lock" or path.name == "lock":
+            continue
+        for offset, bit in bits(raw[:1600]):  # of the end file, what is ever written
+            if path.name.endswith("end") and offset % 33:
+                continue  # it is read several times to be sure: a part of it is enough
+            flip(path, offset, bit)
+            check = verify_log(log)
+            assert not check.sound, f"bit {bit} of byte {offset} of {path}"
+            assert path in [fault.path for fault in check.faults], (
+                f"bit {bit} of byte {offset} of {path}: {check.faults}"
+            )
+            looked += 1
+        path.write_bytes(raw)
+    assert looked > 150
+    assert verify_log(log).sound
+
+
+@pytest.mark.parametrize("name", ["ledger-0000000000000002.log", "end", "cursors/lake.current", "cursors/lake.end"])
+def test_what_is_cut_or_gone_is_found(log: Path, name: str) -> None:
+    path = log / name
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 4 if name.endswith("end") else len(raw) - 7])
+    assert not verify_log(log).sound
+    path.unlink()
+    code, text = penstock("verify", log)
+    assert code == 1
+    assert path.name in text
+    path.write_bytes(raw)
+    assert verify_log(log).sound
+
+
+def test_a_log_with_a_living_owner(tmp_path: Path) -> None:
+    """Looking does not disturb the owner, and what it writes meanwhile is never called damaged."""
+    writer = Path(__file__).parent.parent / "log" / "writer_process.py"
+    with subprocess.Popen([sys.executable, str(writer), str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for _ in range(60):
+                assert process.stdout.readline()
+            seen = 0
+            for _ in range(4):
+                check = verify_log(tmp_path)
+                assert check.sound, check.faults
+                assert check.entries > seen
+                seen = check.entries
+                for _ in range(20):
+                    process.stdout.readline()
+            ((cursor,),) = asked("cursors", tmp_path)
+            assert cursor["fault"] is None
+            assert cursor["holes"] > 0
+            assert all(frame["ok"] for frame in asked("inspect", tmp_path, "--limit", 50))
+            code, text = penstock("append", tmp_path, "strange")
+            assert code == 75, text
+            assert process.poll() is None
+        finally:
+            process.kill()
+    check = verify_log(tmp_path)
+    assert check.sound, check.faults
+
+
+def test_tail_follows_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "mine"
+    with Log.open(path, LogSettings(ledger_entries_max=2, maintenance_interval_seconds=0)) as owner:
+        owner.append(b"old").result(10)
+        command = [sys.executable, "-m", "penstock.cli", "log", "tail", str(path), "--json", "--seconds", "40"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert json.loads(process.stdout.readline())["data"] == "old"
+                for number in range(7):  # over several ledgers
+                    owner.append(b"new %d" % number).result(10)
+                    assert json.loads(process.stdout.readline())["data"] == f"new {number}"
+                    time.sleep(0.01)
+            finally:
+                process.kill()
+
+
+def test_trim_removes_what_all_cursors_passed(log: Path) -> None:
+    assert penstock("trim", log)[0] == 2, "nothing says what may go"
+    assert asked("trim", log, "--keep-seconds", 0)[0]["ledgers"] == []
+    reader = LogReader.open(log)
+    cursor = Cursor.open(reader, log / "cursors", "lake")
+    cursor.mark_delete(Position(2, 3)).result(10)
+    cursor.close()
+    reader.close()
+    assert asked("trim", log, "--keep-seconds", 0, "--dry-run")[0]["ledgers"] == [1, 2]
+    assert asked("ls", log)[0]["entries"] == ENTRIES
+    assert asked("trim", log, "--keep-seconds", 0)[0]["ledgers"] == [1, 2]
+    assert asked("ls", log)[0]["entries"] == 4
+    assert verify_log(log).sound
+    code, text = penstock("read", log, "--from", "1:0")
+    assert code == 2
+    assert "3:0" in text
+
+
+def test_refusals(log: Path, tmp_path: Path) -> None:
+    for command in [name for name in COMMANDS if name != "create"]:
+        code, text = penstock(command, tmp_path / "nowhere", *(("--keep-seconds", 0) if command == "trim" else ()))
+        assert code == 2, command
+        assert "holds no log" in text
+    code, text = penstock("offload", log)
+    assert code == 2
+    assert "local disks only" in text
+    assert penstock("read", log, "--from", "soon")[0] == 2
+    (tmp_path / "progress").mkdir()  # as beside the log of a flow
+    code, text = penstock("append", log, "strange")
+    assert code == 2
+    assert "penstock run" in text
