@@ -28,8 +28,8 @@ from tests.crash.world import NAMES, World, small_limits
 _MOMENTS = 0.35  # how many of a program's operations are cut
 _AGAIN = 0.2  # how many recoveries are cut as well
 _DEPTH_MAX = 2
-_GO_ON = 0.3  # how many states are appended to, closed and, some of them, opened once more
-_LOOKS = ((), ("a",), ("b",), NAMES)  # which cursors are looked at: most of the cost is theirs
+_GO_ON = 0.15  # how many states are appended to, closed and, some of them, opened once more
+_LOOKS = ((), ("a",), ("b",))  # which cursors are looked at: most of the cost is theirs
 
 
 @dataclass
@@ -49,16 +49,19 @@ class Outcome:
         )
 
 
-def explore(seed: int, *, seconds: float | None = None, states: int | None = None, faults: float = 0.3) -> Outcome:
-    """Runs programs `seed`, `seed` + 1, … until either budget is used up; at least one. Raises `Violation`.
+def explore(
+    seed: int, *, seconds: float | None = None, states: int | None = None, faults: float = 0.3, at_least: int = 0
+) -> Outcome:
+    """Runs programs `seed`, `seed` + 1, … until either budget is used up, and `at_least` so many states were seen.
 
-    `faults`: the share of sessions in which a file operation fails.
+    `faults`: the share of sessions in which a file operation fails. Raises `Violation`.
     """
     outcome = Outcome(seed)
     started = time.process_time()
     with stepping(), small_limits(), _no_garbage_collection():
         while True:
-            gc.collect()
+            if outcome.programs % 8 == 0:
+                gc.collect()
             number = seed + outcome.programs
             try:
                 _explore_program(number, outcome, faults)
@@ -67,20 +70,24 @@ def explore(seed: int, *, seconds: float | None = None, states: int | None = Non
                 raise
             outcome.programs += 1
             outcome.seconds = time.process_time() - started
-            if (states is not None and outcome.states >= states) or (
+            used_up = (states is not None and outcome.states >= states) or (
                 seconds is not None and outcome.seconds >= seconds
-            ):
+            )
+            if used_up and outcome.states >= at_least:
                 return outcome
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     """It is done between programs instead."""
+    gc.collect()
+    gc.freeze()  # what was there before is not looked at again
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def _explore_program(seed: int, outcome: Outcome, faults: float) -> None:
@@ -120,7 +127,7 @@ def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> No
     try:
         go_on = rng.random() < _GO_ON
         names = NAMES if go_on else rng.choice(_LOOKS)
-        opened = world.open(names, with_state=go_on or rng.random() < 0.3)
+        opened = world.open(names, with_state=go_on or rng.random() < 0.2)
         if go_on:
             number = facts.submit(b"%d|after" % len(facts.payloads))
             facts.acknowledge(number, position := opened.append(number, facts.payloads[number]).result())

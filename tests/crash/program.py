@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.errors import PenstockError
 from penstock.files_memory import Fault, PowerCut
-from penstock.log import Pending, Position
+from penstock.log import Pending, Position, Span
 from tests.crash.facts import CursorFacts, must
 from tests.crash.stepping import STEPS
 from tests.crash.world import NAMES, Opened, World, has, read_all
@@ -36,6 +36,31 @@ class Session:
             self.facts.submit(data)
             self.opened.append(number, data).add_done_callback(partial(self._appended, number))
         self._wait()
+
+    def append_many(self) -> None:
+        """A batch with one answer. It carries no state: only where there is none."""
+        if not self.world.trims:
+            return
+        numbers = range(len(self.facts.payloads), len(self.facts.payloads) + self.rng.choice((1, 3, 30)))
+        batch = [b"%d|" % number + bytes([number % 251]) * self.rng.choice(_SIZES[:3]) for number in numbers]
+        for data in batch:
+            self.facts.submit(data)
+        self.opened.log.append_many(batch).add_done_callback(partial(self._appended_many, numbers))
+        self._wait()
+
+    def _appended_many(self, numbers: Sequence[int], done: Pending[Span]) -> None:
+        if self.dead:
+            return
+        failed = done.exception() is not None
+        first = None if failed else done.result().first
+        for at, number in enumerate(numbers):
+            if first is None:
+                self.facts.fail(number)
+            else:
+                self.facts.acknowledge(number, Position(first.ledger_id, first.entry_id + at))
+
+    def roll(self) -> None:
+        self.opened.log.roll()
 
     def _appended(self, number: int, done: Pending[Position]) -> None:
         if self.dead:
@@ -92,6 +117,7 @@ class Session:
         if self.world.trims:
             self.facts.removable = len(self.facts.payloads)
             self.opened.log.truncate()
+            self.facts.durable = {number: position for number, position, _ in read_all(self.opened.reader)}
 
     def _send(self, name: str, numbers: set[int], send: Callable[..., Pending[None]], *, forget: bool = False) -> None:
         facts = self.facts.cursors[name]
@@ -127,6 +153,9 @@ _ACTIONS: tuple[tuple[int, Action], ...] = (
     (1, Session.reset),
     (1, Session.read),
     (1, Session.trim),
+    (1, Session.truncate),
+    (1, Session.roll),
+    (2, Session.append_many),
     (1, Session.pass_time),
 )
 
