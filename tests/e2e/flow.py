@@ -42,19 +42,31 @@ class Flow:
         self.state_dir = directory / "state"
         for name, sink in sinks.items():
             sink.setdefault("url", f"file://{directory}/{name}")
-        self.config.write_text(
-            yaml.safe_dump(
-                {
-                    "version": 1,
-                    "state_dir": str(self.state_dir),
-                    "source": source,
-                    "sinks": sinks,
-                    "spark": {"master": "local[2,3]"},
-                }
-            )
-        )
+        self._source, self._sinks = source, sinks
+        self.configure()
         self.process: subprocess.Popen[str] | None = None
         self.events: list[dict[str, Any]] = []
+        self.restarts: dict[str, int] = {}
+
+    def configure(self, **source: Any) -> None:
+        """Writes the configuration, with some of the source's settings changed."""
+        value = {
+            "version": 1,
+            "state_dir": str(self.state_dir),
+            "source": {**self._source, **source},
+            "sinks": self._sinks,
+            "spark": {"master": "local[2,3]"},
+        }
+        self.config.write_text(yaml.safe_dump(value))
+
+    def kill_each(self) -> None:
+        """kill -9 of every kind of process in turn, each only after rows have come since the last one."""
+        for victim in VICTIMS:
+            rows = self.last.get("rows", 0)
+            self.wait_for(f"progress before {victim} dies", lambda s, rows=rows: s["rows"] > rows)
+            self.kill_victim(victim)
+        rows = self.last["rows"]
+        self.wait_for("progress after the last kill", lambda s: s["rows"] > rows)
 
     def start(self, *, once: bool) -> None:
         log = (self.directory / "run.err").open("a")
@@ -75,7 +87,9 @@ class Flow:
     def last(self) -> dict[str, Any]:
         return next((e for e in reversed(self.events) if e.get("event") == "progress"), {})
 
-    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], bool], timeout: float = 150.0) -> dict[str, Any]:
+    def wait_for(
+        self, what: str, condition: Callable[[dict[str, Any]], bool], timeout: float = 150.0
+    ) -> dict[str, Any]:
         """The first snapshot that meets the condition."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.sink_files import data_directories
-from tests.e2e.flow import VICTIMS, Flow
+from tests.e2e.flow import Flow
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.timeout(420)]
@@ -129,12 +129,7 @@ def delivered(mariadb_server: MariaDbServer, tmp_path_factory: pytest.TempPathFa
         flow.start(once=False)
         flow.wait_for("a capture that follows the server", lambda s: s["source"]["position"] is not None)
         with Load(mariadb_server).running():
-            for victim in VICTIMS:
-                rows = flow.last.get("rows", 0)
-                flow.wait_for(f"progress before {victim} dies", lambda s, rows=rows: s["rows"] > rows)
-                flow.kill_victim(victim)
-            rows = flow.last["rows"]
-            flow.wait_for("progress after the last kill", lambda s: s["rows"] > rows)
+            flow.kill_each()
         flow.interrupt()
         flow.finish()
         flow.start(once=True)  # what came after the interrupt
