@@ -33,6 +33,7 @@ from penstock.log.position import Position
 from penstock.log.runs import run_of
 from penstock.log.settings import LogSettings
 from penstock.log.synced import HINTS_MAX, Cut, EndFile
+from penstock.observe.metrics import METRICS
 
 T = TypeVar("T")
 
@@ -131,6 +132,7 @@ class Appender:
         self._idle = False
         self._company = 0
         self._last_items = 0
+        self._oldest = self._group_came = 0.0  # when the first of those that wait came, and of the group
         self._sync_seconds = 0.0
         self._closing = False
         self._error: BaseException | None = Terminated(f"{name} was terminated") if ledger is None else None
@@ -188,6 +190,8 @@ class Appender:
             self._thread.join()
 
     def _put(self, item: Waiting) -> None:
+        if not self._queue:
+            self._oldest = time.perf_counter()
         self._queue.append(item)
         self._waiting_bytes += item.size
         if self._idle and (len(self._queue) >= self._company or item.task is not None):
@@ -231,6 +235,7 @@ class Appender:
                 self._idle, self._company = True, self._last_items
                 self._work.wait(min(_COMPANY_SECONDS_MAX, self._sync_seconds / 4))
                 self._idle = False
+            self._group_came = self._oldest
             size = 0
             while queue and len(group) < GROUP_ITEMS_MAX and size < GROUP_BYTES_MAX:
                 item = queue[0]
@@ -242,6 +247,8 @@ class Appender:
                 group.append(item)
                 size += item.size
             self._last_items = len(group)
+            if queue:
+                self._oldest = time.perf_counter()
             self._waiting_bytes -= size
             self._room.notify_all()
         return group
@@ -305,6 +312,11 @@ class Appender:
         counters.entries += len(entries)
         counters.bytes += ledger.synced_end - offset
         counters.sync_seconds += self._sync_seconds
+        METRICS.log_append_entries.inc(len(entries))
+        METRICS.log_append_bytes.inc(ledger.synced_end - offset)
+        METRICS.log_group_entries.observe(len(entries))
+        METRICS.log_sync_seconds.observe(self._sync_seconds)
+        METRICS.log_append_seconds.observe(time.perf_counter() - self._group_came)
         answered = group if taken == len(group) else group[:taken]
         complete_all(answered, self._answers(answered, ledger.info.id, first, len(entries)))
         return taken
@@ -427,11 +439,13 @@ class Appender:
         self._switch(failed.seal_as_failed())
         self._failed = None
         self.counters.switches += 1
+        METRICS.log_failed_ledgers.inc()
         assert self._ledger is not None
         return self._ledger
 
     def _switch(self, sealed: LedgerInfo) -> None:
         """A new ledger in the place of `sealed`, which is the last of the list. (An empty one gets a tombstone.)"""
+        started = time.perf_counter()
         number = self._catalog.list.next_ledger - 1  # reserved by the last change of the list
         new = self._store.create(number, self._catalog.list.epoch, self._clock.wall_ms())
 
@@ -457,6 +471,7 @@ class Appender:
         self._made = self._active = self._clock.monotonic()
         self._hinted = 0
         self._publish(new, self.last)
+        METRICS.log_switch_seconds.observe(time.perf_counter() - started)
 
     def _refuse(self, group: list[Waiting], error: PenstockError) -> None:
         """Fails the group, once it is sure that its entries never appear."""

@@ -36,6 +36,7 @@ from penstock.log.position import Position
 from penstock.log.reader import LogReader
 from penstock.log.record_log import RecordLog
 from penstock.log.tail import Tail
+from penstock.log.totals import forget_cursor, watch_cursor
 
 
 class CursorStats:
@@ -68,6 +69,8 @@ class Cursor:
         self._cancelled = 0
         self._closed = False
         self._on_close: Callable[[], None] | None = None
+        if records is not None:
+            watch_cursor(self)
 
     @classmethod
     def open(
@@ -265,7 +268,7 @@ class Cursor:
             raise BadInput(f"cannot read {max_entries} entries of {max_bytes} bytes", hint="at least one")
         with self._read_lock:
             self._check_open()
-            self._acks.touch()
+            self._acks.used_now()
             entries, self._read_position = read_entries(
                 self._reader,
                 self._acks,
@@ -355,6 +358,7 @@ class Cursor:
     def close(self) -> None:
         """Finishes the acks on their way and gives up ownership. Waiting reads raise `Closed`."""
         self._closed = True
+        forget_cursor(self)
         self._tail.notify()
         try:
             self._acks.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from pyroaring import BitMap
@@ -30,6 +31,7 @@ from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.reader import LedgerView, LogReader
 from penstock.log.record_log import RecordLog
+from penstock.observe.metrics import METRICS
 
 _COMPACT_BYTES_MIN = 1 << 20
 _COMPACT_FACTOR = 4  # beside the size of the last snapshot: what compaction writes stays a fraction of what acks write
@@ -48,7 +50,7 @@ class AckBeyondEnd(BadInput):
 class _Group:
     """Calls that become durable together. `reached` is the mark-delete with them, known once the group is sealed."""
 
-    __slots__ = ("bitmaps", "details", "mark_delete", "pending", "reached")
+    __slots__ = ("begun", "bitmaps", "details", "mark_delete", "pending", "reached")
 
     def __init__(self) -> None:
         self.pending: Pending[None] = Pending()
@@ -56,6 +58,7 @@ class _Group:
         self.bitmaps: Bitmaps = {}
         self.details = False
         self.reached: Position | None = None
+        self.begun = time.perf_counter()
 
 
 class Acks:
@@ -105,7 +108,7 @@ class Acks:
     def active_ms(self) -> int:
         return self._state.active_ms
 
-    def touch(self) -> None:
+    def used_now(self) -> None:
         self._state.active_ms = self._clock.wall_ms()
 
     def contains(self, position: Position) -> bool:
@@ -325,6 +328,7 @@ class Acks:
         assert group.reached is not None
         self._durable = group.reached
         self.groups_persisted += 1
+        METRICS.cursor_persist_seconds.observe(time.perf_counter() - group.begun)
         group.bitmaps = {}
         group.pending.complete(None)
         if self._pointer is not None:

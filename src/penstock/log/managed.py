@@ -37,6 +37,7 @@ from penstock.log.position import Position
 from penstock.log.reader import LogReader, default_metadata_path, log_key
 from penstock.log.settings import LogSettings
 from penstock.log.tail import Tail
+from penstock.log.totals import forget_log, watch_log
 from penstock.log.trim import Trimmer
 from penstock.log.views import first_position
 from penstock.metadata import MetadataStore, SqliteMetadata
@@ -121,6 +122,8 @@ class Log:
             on_roll=self._maintenance.wake,
         )
         self._appender.on_publish = self._tail.notify
+        watch_log(self)
+        resources.callback(forget_log, self)
 
     @classmethod
     def open(

@@ -6,6 +6,7 @@ end that do not decode are corruption, never skipped.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
@@ -18,6 +19,7 @@ from penstock.log.ledger_store import LedgerFile, LedgerStore
 from penstock.log.locate import Locator
 from penstock.log.runs import Run, check_chunk
 from penstock.log.views import LedgerView
+from penstock.observe.metrics import METRICS
 
 _CHUNK_BYTES_MIN = 128 << 10
 _CHUNK_BYTES_MAX = 1 << 20  # stays in the processor's cache between the read and its check
@@ -78,7 +80,11 @@ class RunReader:
         failure: Exception | None = None
         for attempt in range(max(READ_ATTEMPTS_MAX, copies)):
             try:
-                return self._read(self.file(attempt % copies), entry, last)
+                started = time.perf_counter()
+                run = self._read(self.file(attempt % copies), entry, last)
+                METRICS.log_read_seconds.observe(time.perf_counter() - started)
+                METRICS.log_read_bytes.inc(len(run.raw))
+                return run
             except BadFrameAt as error:
                 assert self._file is not None
                 failure = corruption(self._file.path, error.offset, error.reason)

@@ -7,12 +7,72 @@ Names of the flush and spool metrics follow TiCDC's storage sink, so that its da
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 FLUSH_REASONS = ("size", "interval", "directory", "ddl", "close", "intent")
 
 _BYTES = tuple(float(1 << shift) for shift in range(12, 31, 2))  # 4 KiB to 1 GiB
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_FAST_SECONDS = (0.0001, 0.0003, *_SECONDS)  # reads and syncs of a good disk are below a millisecond
+
+
+class LogTotals(NamedTuple):
+    """What the logs and cursors of a process amount to, summed over all of them. Asked for when somebody scrapes."""
+
+    logs: int = 0
+    ledgers: int = 0
+    entries: int = 0
+    stored_bytes: int = 0
+    waiting_bytes: int = 0
+    deleting_ledgers: int = 0
+    cursors: int = 0
+    backlog_entries: int = 0
+    backlog_entries_max: int = 0
+    cursor_bytes: int = 0
+    cursor_holes: int = 0
+    cache_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    failed_deletes: int = 0
+
+
+_TOTALS = {
+    "logs": ("log_open", "Logs that this process owns"),
+    "ledgers": ("log_ledgers", "Ledgers of the logs that this process owns"),
+    "entries": ("log_entries", "Entries in them"),
+    "stored_bytes": ("log_stored_bytes", "Bytes of their frames"),
+    "waiting_bytes": ("log_waiting_bytes", "Bytes of appends that wait for the disk"),
+    "deleting_ledgers": ("log_deleting_ledgers", "Trimmed ledgers whose files are not removed yet"),
+    "cursors": ("cursor_open", "Durable cursors that this process owns"),
+    "backlog_entries": ("cursor_backlog_entries_sum", "Entries that they have not acked, summed"),
+    "backlog_entries_max": ("cursor_backlog_entries_max", "Entries that the slowest of them has not acked"),
+    "cursor_bytes": ("cursor_record_bytes", "Bytes of their record logs"),
+    "cursor_holes": ("cursor_holes", "Runs of acked entries after their mark-delete positions"),
+    "cache_bytes": ("log_cache_bytes", "Bytes in the cache of reads"),
+    "cache_hits": ("log_cache_hits", "Reads served from memory"),
+    "cache_misses": ("log_cache_misses", "Reads that needed the disk"),
+    "failed_deletes": ("log_failed_deletes", "Deletes of trimmed ledgers that failed and are tried again"),
+}
+_TOTAL_COUNTERS = ("cache_hits", "cache_misses", "failed_deletes")
+
+
+class _TotalsCollector(Collector):
+    def __init__(self, read: Callable[[], LogTotals]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        for field, value in self._read()._asdict().items():
+            name, what = _TOTALS[field]
+            family = CounterMetricFamily if field in _TOTAL_COUNTERS else GaugeMetricFamily
+            yield family(f"penstock_{name}", what, value=value)
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())  # nothing is asked of the logs before the first scrape
 
 
 class Metrics:
@@ -25,14 +85,32 @@ class Metrics:
         self.capture_bytes = self._counter("capture_bytes", "Bytes of binlog events appended to the log")
         self.capture_lag_seconds = self._gauge("capture_lag_seconds", "Age of the newest transaction in the log")
 
+        self.log_append_entries = self._counter("log_append_entries", "Entries appended, durable")
         self.log_append_bytes = self._counter("log_append_bytes", "Bytes of frames appended")
+        self.log_append_seconds = self._histogram(
+            "log_append_duration_seconds",
+            "Time of the oldest append of a group, from the call to durable",
+            _FAST_SECONDS,
+        )
         self.log_sync_seconds = self._histogram(
-            "log_sync_duration_seconds", "Time of one group commit's sync", _SECONDS
+            "log_sync_duration_seconds", "Time of one group commit's write and sync", _FAST_SECONDS
         )
         self.log_group_entries = self._histogram(
             "log_group_entries", "Entries in one group commit", tuple(float(1 << shift) for shift in range(0, 15, 2))
         )
-        self.log_disk_bytes = self._gauge("log_disk_bytes", "Bytes of all ledgers on this machine")
+        self.log_switch_seconds = self._histogram(
+            "log_ledger_switch_duration_seconds", "Time from one ledger to the next, appends waiting", _SECONDS
+        )
+        self.log_failed_ledgers = self._counter("log_failed_ledgers", "Ledgers given up because a write of them failed")
+        self.log_read_seconds = self._histogram(
+            "log_read_duration_seconds", "Time of one read of a ledger, checksums included", _FAST_SECONDS
+        )
+        self.log_read_bytes = self._counter("log_read_bytes", "Bytes read from ledgers, past the cache")
+        self.cursor_persist_seconds = self._histogram(
+            "cursor_persist_duration_seconds",
+            "Time of the oldest ack of a group, from the call to durable",
+            _FAST_SECONDS,
+        )
 
         self.batches = self._counter("batches", "Micro-batches published", "changefeed")
         self.batch_seconds = self._histogram(
@@ -56,6 +134,10 @@ class Metrics:
         self.cursor_backlog_entries = self._gauge("cursor_backlog_entries", "Entries not yet acked", "changefeed")
         self.checkpoint_lag_seconds = self._gauge("checkpoint_lag_seconds", "Age of the checkpoint", "changefeed")
         self.restarts = self._counter("restarts", "Restarts of a child process", "process")
+
+    def watch_logs(self, read: Callable[[], LogTotals]) -> None:
+        """Shows what `read` gives, at each scrape: the way of the log pays nothing for it."""
+        self.registry.register(_TotalsCollector(read))
 
     def render(self) -> bytes:
         """The text that a Prometheus server scrapes."""

@@ -1,0 +1,99 @@
+"""The log's metrics: what they count is what happened, an append pays nothing of its own, and labels stay few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.log.totals import log_totals
+from penstock.observe.metrics import METRICS
+
+SETTINGS = LogSettings(ledger_entries_max=10, maintenance_interval_seconds=0)
+
+
+def value(name: str) -> float:
+    return METRICS.registry.get_sample_value(f"penstock_{name}") or 0.0
+
+
+def grown(names: tuple[str, ...], work: Callable[[], object]) -> dict[str, float]:
+    before = {name: value(name) for name in names}
+    work()
+    return {name: value(name) - before[name] for name in names}
+
+
+def test_appends_rolls_and_reads_are_counted(tmp_path: Path) -> None:
+    names = (
+        "log_append_entries_total", "log_append_bytes_total", "log_group_entries_count", "log_group_entries_sum",
+        "log_sync_duration_seconds_count", "log_append_duration_seconds_count",
+        "log_ledger_switch_duration_seconds_count",
+    )  # fmt: skip
+    with Log.open(tmp_path / "log", SETTINGS) as log:
+
+        def work() -> None:
+            for _ in range(3):
+                log.append_many([b"x" * 100] * 10).result(10)
+
+        seen = grown(names, work)
+        assert seen["log_append_entries_total"] == seen["log_group_entries_sum"] == 30
+        assert seen["log_append_bytes_total"] == 30 * (64 + 100 + 4)
+        # One observation a group, not one an entry.
+        assert seen["log_group_entries_count"] == seen["log_sync_duration_seconds_count"] == 3
+        assert seen["log_append_duration_seconds_count"] == 3
+        assert seen["log_ledger_switch_duration_seconds_count"] == log.statistics().rolls == 2
+        assert 0 < value("log_append_duration_seconds_sum") < 600
+    reader = LogReader.open(tmp_path / "log")
+    seen = grown(
+        ("log_read_duration_seconds_count", "log_read_bytes_total", "log_cache_misses_total", "log_cache_hits_total"),
+        lambda: [list(reader.read(reader.first, reader.end())) for _ in range(2)],
+    )
+    assert seen["log_read_duration_seconds_count"] == seen["log_cache_misses_total"] == 3
+    assert seen["log_cache_hits_total"] == 3
+    assert seen["log_read_bytes_total"] == 30 * (64 + 100 + 4)
+    reader.close()
+
+
+def test_totals_follow_logs_and_cursors(tmp_path: Path) -> None:
+    before = log_totals()
+    with Log.open(tmp_path / "log", SETTINGS) as log:
+        log.append_many([b"x"] * 10).result(10)
+        log.append_many([b"x"] * 5).result(10)
+        cursor = log.open_cursor("lake")
+        acked = grown(
+            ("cursor_persist_duration_seconds_count",),
+            lambda: cursor.ack_each([Position(1, 1), Position(1, 3)]).result(10),
+        )
+        assert acked == {"cursor_persist_duration_seconds_count": 1}
+        now = log_totals()
+        assert (now.logs - before.logs, now.cursors - before.cursors) == (1, 1)
+        assert (now.ledgers - before.ledgers, now.entries - before.entries) == (2, 15)
+        assert now.stored_bytes - before.stored_bytes == log.statistics().bytes
+        assert now.backlog_entries - before.backlog_entries == 13
+        assert now.cursor_holes - before.cursor_holes == 2
+        assert now.cursor_bytes > before.cursor_bytes
+        assert value("cursor_backlog_entries_max") >= 13
+    after = log_totals()
+    assert (after.logs, after.cursors, after.entries) == (before.logs, before.cursors, before.entries)
+
+
+def test_a_cursor_of_another_process_counts_there(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", SETTINGS) as log:
+        log.append(b"x").result(10)
+        reader = LogReader.open(tmp_path / "log")
+        before = log_totals().cursors
+        cursor = Cursor.open(reader, tmp_path / "cursors", "apart")
+        assert log_totals().cursors == before + 1
+        cursor.close()
+        assert log_totals().cursors == before
+        reader.close()
+
+
+def test_no_metric_of_the_log_has_labels() -> None:
+    lines = [
+        line
+        for line in METRICS.render().decode().splitlines()
+        if line.startswith(("penstock_log_", "penstock_cursor_"))
+    ]
+    assert len(lines) > 30
+    labelled = [line for line in lines if "{" in line and "{le=" not in line and "changefeed=" not in line]
+    assert not labelled
