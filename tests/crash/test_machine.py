@@ -1,0 +1,160 @@
+"""The real kernel: power cuts, full disks, failing calls, killed and stopped processes.
+
+Mounting needs root and a kernel that allows it: elsewhere those tests are skipped, with the reason. `PENSTOCK_CUTS` and
+`PENSTOCK_FAILED_CALLS` ask for more than CI does (`make soak`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError, Unavailable
+from penstock.log import Log
+from tests.conftest import missing
+from tests.crash.real import SETTINGS, CannotMount, Mounted, Told, Writer, ext4, payload, tmpfs
+from tools.components import REPOSITORY, MissingComponent
+from tools.components.strace import find_strace
+
+CUTS = int(os.environ.get("PENSTOCK_CUTS") or 24)
+FAILED_CALLS = int(os.environ.get("PENSTOCK_FAILED_CALLS") or 4)
+
+
+@contextlib.contextmanager
+def mounting() -> Iterator[None]:
+    """Skips where file systems cannot be mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    try:
+        yield
+    except CannotMount as error:
+        pytest.skip(f"this machine cannot mount: {error}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Mounted]:
+    with mounting(), ext4(tmp_path) as mounted:
+        yield mounted
+
+
+def test_the_power_is_cut(disk: Mounted) -> None:
+    rng = random.Random(3)
+    told = Told()
+    for _ in range(CUTS):
+        writer = Writer(disk.place)
+        writer.hear(rng.randrange(1, 120))
+        disk.cut_power()
+        told.hear(writer.end())
+        disk.unmount()
+        disk.mount()
+        told.check(disk.place)
+    assert len(told.entries) > CUTS
+
+
+def test_the_writer_is_killed(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    told = Told()
+    for _ in range(CUTS):
+        writer = Writer(tmp_path)
+        writer.hear(rng.randrange(1, 120))
+        time.sleep(rng.random() * 0.003)
+        told.hear(writer.end())
+    assert told.check(tmp_path) > CUTS
+
+
+def test_a_stopped_owner_is_deposed_and_writes_nothing_more(tmp_path: Path) -> None:
+    """The lock goes with the process; where it is lost all the same, the epoch keeps the old owner out."""
+    rng = random.Random(5)
+    told = Told()
+    for turn in range(6):
+        old = Writer(tmp_path, owner=1)
+        old.hear(rng.randrange(5, 60))
+        old.send(signal.SIGSTOP)
+        with pytest.raises(Unavailable):
+            Log.open(tmp_path / "log", SETTINGS)
+        for lock in (tmp_path / "log" / "lock", tmp_path / "cursors" / "c.lock"):
+            lock.unlink(missing_ok=True)  # as on a file system that forgets locks
+        new = Writer(tmp_path, owner=2)
+        new.hear(20)
+        told.hear(new.end())
+        old.send(signal.SIGCONT)
+        said = old.end(None)
+        assert b"error Fenced" in said, f"turn {turn}: the old owner was not told: {said[-200:]!r}"
+        told.hear(said)
+        told.check(tmp_path)
+
+
+def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
+    with mounting(), tmpfs(tmp_path, "size=1m") as disk:
+        ballast = disk.place / "ballast"
+        log = Log.open(disk.place / "log", SETTINGS)
+        ballast.write_bytes(bytes(400_000))
+        written: list[bytes] = []
+        number = 0
+        with pytest.raises(PenstockError):
+            while True:
+                number += 1
+                log.append(payload(number)).result(30)
+                written.append(payload(number))
+        assert number > 10
+        ballast.unlink()
+        with contextlib.suppress(PenstockError):
+            log.close()
+        log = Log.open(disk.place / "log", SETTINGS)
+        assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end)][: len(written)] == written
+        log.append(b"goes on").result(30)
+        log.close()
+
+
+def test_there_are_no_inodes_left(tmp_path: Path) -> None:
+    with mounting(), tmpfs(tmp_path, "size=8m,nr_inodes=14") as disk:
+        log = Log.open(disk.place / "log", SETTINGS)
+        written: list[bytes] = []
+        with contextlib.suppress(PenstockError):
+            for number in range(1, 1200):
+                log.append(payload(number)).result(30)
+                written.append(payload(number))
+        with contextlib.suppress(PenstockError):
+            log.close()
+        for name in os.listdir(disk.place):
+            if name.startswith("spare"):
+                (disk.place / name).unlink()
+        os.system(f"mount -o remount,nr_inodes=1000 {disk.place}")
+        log = Log.open(disk.place / "log", SETTINGS)
+        assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end)][: len(written)] == written
+        assert len(written) > 100
+        log.close()
+
+
+@pytest.mark.parametrize(("call", "error"), [("fdatasync", "EIO"), ("pwritev,pwrite64", "ENOSPC"), ("rename", "EIO")])
+def test_system_calls_fail(tmp_path: Path, call: str, error: str) -> None:
+    try:
+        strace = find_strace()
+    except MissingComponent as reason:
+        missing(str(reason))
+    probe = subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"this machine does not let strace work: {probe.stderr.strip()}")
+    rng = random.Random(call)
+    for turn in range(FAILED_CALLS):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        which = rng.randrange(1, 60 if call != "rename" else 8)
+        command = [
+            strace, "--seccomp-bpf", "-f", "-o", directory / "trace", "-e", f"trace={call}",
+            "-e", f"inject={call}:error={error}:when={which}", sys.executable, "-m", "tests.crash.real", directory, "30",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, cwd=REPOSITORY, timeout=120, check=False)
+        told = Told()
+        told.hear(done.stdout)
+        assert done.returncode == 0 or b"Error" in done.stderr or b"penstock" in done.stderr, done.stderr[-500:]
+        told.check(directory)
