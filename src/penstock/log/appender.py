@@ -15,8 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import repeat
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.clock import Clock
@@ -46,7 +45,7 @@ _COMPANY_SECONDS_MAX = (
 )
 _FRAME_BYTES = HEADER_BYTES + TRAILER_BYTES
 
-_position = partial(tuple.__new__, Position)  # a third of the cost of Position(...)
+_COUNT, _CHANGES, _SIZE, _DATA = map(attrgetter, ("count", "changes", "size", "data"))
 
 
 class Terminated(Terminal):
@@ -61,21 +60,29 @@ class Span(NamedTuple):
 
 
 class Waiting(Pending[Any]):
-    """An append that waits, and its answer in one object: the hot path makes nothing else."""
+    """An append that waits, and its answer in one object: the hot path makes nothing else.
 
-    __slots__ = ("changes", "count", "data", "size", "task")
+    What a fresh one has in common with the others stands in the class: four stores make one, not ten.
+    """
+
+    _done = False
+    _value = None
+    _error = None
+    _callbacks = None
+    _waiters = None
+    task: Callable[[], object] | None = None
+    ledger_id: int | None = None  # of the entry that `_value` numbers
 
     def __init__(self, data: Any, changes: Sequence[StateChange], size: int, count: int) -> None:
-        self._done = False
-        self._value = None
-        self._error = None
-        self._callbacks = None
-        self._waiters = None
         self.data = data
         self.changes = changes
         self.size = size
-        self.count = count  # entries; 0: one, answered by its position; else a batch, answered by its span
-        self.task: Callable[[], object] | None = None
+        self.count = count  # 0: one entry, answered by its position; else so many, answered by their span
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The answer. A position is made when it is asked for: most are looked at once, if at all."""
+        value = super().result(timeout)
+        return value if self.ledger_id is None else Position(self.ledger_id, value)
 
 
 @dataclasses.dataclass(slots=True)
@@ -129,6 +136,7 @@ class Appender:
         self._unpublished: StorageFailed | None = None
         self._queue: deque[Waiting] = deque()
         self._waiting_bytes = 0
+        self._tasks = 0
         self._idle = False
         self._company = 0
         self._last_items = 0
@@ -194,6 +202,7 @@ class Appender:
             self._oldest = time.perf_counter()
         self._queue.append(item)
         self._waiting_bytes += item.size
+        self._tasks += item.task is not None
         if self._idle and (len(self._queue) >= self._company or item.task is not None):
             self._idle = False
             self._work.notify()
@@ -236,12 +245,19 @@ class Appender:
                 self._work.wait(min(_COMPANY_SECONDS_MAX, self._sync_seconds / 4))
                 self._idle = False
             self._group_came = self._oldest
+            if not self._tasks and len(queue) <= GROUP_ITEMS_MAX and self._waiting_bytes <= GROUP_BYTES_MAX:
+                group = list(queue)
+                queue.clear()
+                self._last_items, self._waiting_bytes = len(group), 0
+                self._room.notify_all()
+                return group
             size = 0
             while queue and len(group) < GROUP_ITEMS_MAX and size < GROUP_BYTES_MAX:
                 item = queue[0]
                 if item.task is not None:
                     if not group:
                         group.append(queue.popleft())
+                        self._tasks -= 1
                     break
                 queue.popleft()
                 group.append(item)
@@ -296,14 +312,15 @@ class Appender:
         entries, taken = self._fitting(ledger, group)
         wall_ms = self._clock.wall_ms()
         first, offset = ledger.next_entry, ledger.synced_end
-        packed = ledger.add(entries, wall_ms, keep=self._cache.wants(self._uuid))
+        keep = self._cache.wants(self._uuid)
+        packed = ledger.add(entries, wall_ms, keep=keep)
         started = time.perf_counter()
         ledger.sync()
         self._sync_seconds = time.perf_counter() - started
         self._end_file.check()
         last = Position(ledger.info.id, ledger.next_entry - 1)
         self._publish(ledger, last)
-        for frames in packed:
+        for frames in packed if keep else ():
             self._cache.put(self._uuid, run_of(ledger.info.id, frames, wall_ms))
         self.last = last
         self._active = self._clock.monotonic()
@@ -317,25 +334,25 @@ class Appender:
         METRICS.log_group_entries.observe(len(entries))
         METRICS.log_sync_seconds.observe(self._sync_seconds)
         METRICS.log_append_seconds.observe(time.perf_counter() - self._group_came)
-        answered = group if taken == len(group) else group[:taken]
-        complete_all(answered, self._answers(answered, ledger.info.id, first, len(entries)))
+        self._answer(group if taken == len(group) else group[:taken], ledger.info.id, first)
         return taken
 
     @staticmethod
-    def _answers(items: list[Waiting], ledger_id: int, first: int, entries: int) -> list[Any]:
-        positions = list(map(_position, zip(repeat(ledger_id), range(first, first + entries), strict=False)))
-        if entries == len(items) and not any(item.count for item in items):
-            return positions
+    def _answer(items: list[Waiting], ledger_id: int, first: int) -> None:
+        if not any(map(_COUNT, items)):
+            for item in items:
+                item.ledger_id = ledger_id
+            complete_all(items, range(first, first + len(items)))
+            return
         answers: list[Any] = []
-        at = 0
         for item in items:
             if item.count:
-                answers.append(Span(positions[at], positions[at + item.count - 1]))
-                at += item.count
+                answers.append(Span(Position(ledger_id, first), Position(ledger_id, first + item.count - 1)))
             else:
-                answers.append(positions[at])
-                at += 1
-        return answers
+                answers.append(first)
+                item.ledger_id = ledger_id
+            first += item.count or 1
+        complete_all(items, answers)
 
     def _fitting(self, ledger: OpenLedger, group: list[Waiting]) -> tuple[list[NewEntry | Buffer], int]:
         """The entries of the items that still go into this ledger, at least one item."""
@@ -344,6 +361,10 @@ class Appender:
         bytes_max, entries_max = settings.ledger_bytes_max, settings.ledger_entries_max
         may_roll = self._may_roll()
         end, before = ledger.end, ledger.next_entry
+        if not any(map(_COUNT, group)) and not any(map(_CHANGES, group)):
+            size = sum(map(_SIZE, group)) + len(group) * _FRAME_BYTES
+            if not may_roll or (end + size < bytes_max and before + len(group) < entries_max):
+                return list(map(_DATA, group)), len(group)
         for taken, item in enumerate(group):
             if (end >= bytes_max or before + len(entries) >= entries_max) and may_roll and taken:
                 return entries, taken
@@ -546,6 +567,7 @@ class Appender:
             self._error = error
             waiting = [item for item in self._queue if item.task is None or tasks_too]
             self._queue = deque(item for item in self._queue if item.task is not None and not tasks_too)
+            self._tasks = len(self._queue)
             self._waiting_bytes = 0
             self._room.notify_all()
         for item in waiting:

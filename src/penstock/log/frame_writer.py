@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ _KERNELS = "penstock.log.frame_kernels"
 _KERNEL_FRAMES_MIN = 24  # fewer are packed in Python: the kernel is not worth its call
 _IMPORT_FRAMES_MIN = 256  # nor, below this, numba its import
 _NO_HEADER, _NO_TRAILER = bytes(HEADER_BYTES), bytes(TRAILER_BYTES)
+_GAP = bytearray(TRAILER_BYTES + HEADER_BYTES)  # between the data of two frames
 
 I64Array = npt.NDArray[np.int64]
 
@@ -35,7 +36,7 @@ class Packed(NamedTuple):
     """Frames back to back in memory, as they go to the file: the first is entry `first`."""
 
     first: int
-    raw: bytearray
+    raw: bytearray | memoryview
     offsets: I64Array
     data_lens: I64Array
     changes_lens: I64Array
@@ -140,6 +141,13 @@ class FrameWriter:
         join_bytes_max = _KEEP_BYTES_MAX if keep else _JOIN_BYTES_MAX
         if len(entries) < (_KERNEL_FRAMES_MIN if _KERNELS in sys.modules else _IMPORT_FRAMES_MIN):
             return self._add_in_python(entries, wall_ms, join_bytes_max if keep else -1)
+        if set(map(type, entries)) == {bytes}:  # the usual case, without a step in Python for each entry
+            lens = np.fromiter(map(len, entries), np.int64, len(entries))
+            if int(lens.max()) <= join_bytes_max:
+                joined = _GAP.join((b"", *cast("Sequence[bytes]", entries), b""))
+                raw = memoryview(joined)[TRAILER_BYTES : len(joined) - HEADER_BYTES]
+                only = self._fill(raw, lens, np.zeros(len(lens), np.int64), wall_ms)
+                return only.offsets + (self.end - len(raw)), [only]
         offsets: list[int] = []
         packed: list[Packed] = []
         parts: list[Buffer] = []
@@ -155,11 +163,6 @@ class FrameWriter:
                     waiting.clear()
 
         for entry in entries:
-            if type(entry) is bytes and (size := len(entry)) <= join_bytes_max:
-                parts += (_NO_HEADER, entry, _NO_TRAILER)
-                data_lens.append(size)
-                changes_lens.append(0)
-                continue
             buffers, changes = _buffers(entry)
             size = sum(map(len, buffers))
             if size > join_bytes_max:
@@ -170,9 +173,6 @@ class FrameWriter:
             parts += (_NO_HEADER, *buffers, raw_changes, _NO_TRAILER)
             data_lens.append(size)
             changes_lens.append(len(raw_changes))
-        if not offsets and data_lens:  # the usual case: all of them small
-            only = self._pack(parts, data_lens, changes_lens, wall_ms)
-            return only.offsets + (self.end - len(only.raw)), [only]
         pack()
         return np.asarray(offsets, np.int64), packed
 
@@ -201,10 +201,12 @@ class FrameWriter:
         return offsets, packed
 
     def _pack(self, parts: list[Buffer], data_lens: list[int], changes_lens: list[int], wall_ms: int) -> Packed:
+        raw = bytearray().join(parts)
+        return self._fill(raw, np.array(data_lens, np.int64), np.array(changes_lens, np.int64), wall_ms)
+
+    def _fill(self, raw: bytearray | memoryview, lens: I64Array, more: I64Array, wall_ms: int) -> Packed:
         from penstock.log.frame_kernels import fill_frames  # here, because numba is slow to import
 
-        raw = bytearray().join(parts)
-        lens, more = np.array(data_lens, np.int64), np.array(changes_lens, np.int64)
         offsets = np.empty(len(lens), np.int64)
         fill_frames(
             np.frombuffer(raw, np.uint8),

@@ -440,6 +440,8 @@ _OPEN_LOGS: OpenLogs[Log] = OpenLogs()
 
 
 def _checked_size(buffers: Sequence[Buffer]) -> int:
+    if set(map(type, buffers)) == {bytes}:
+        return sum(map(len, buffers))
     size = 0
     for buffer in buffers:
         if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or not buffer.c_contiguous):
