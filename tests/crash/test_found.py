@@ -68,3 +68,17 @@ def test_a_record_log_whose_sync_failed_is_written_again_by_its_next_owner(seed:
     third = RecordLog.open(DIRECTORY, "r", crashed)
     assert [record.data for record in third.records()][: len(seen)] == seen
     third.close()
+
+
+def test_the_backlog_of_a_truncated_log_can_be_cleared() -> None:
+    """The end of the log was an entry of a ledger that was gone: the cursor took it for one that never was."""
+    log = Log.open(DIRECTORY, LogSettings(ledger_entries_max=2), MemoryFiles(), metadata=MemoryMetadata())
+    cursor = log.open_cursor("c")
+    positions = [log.append(b"entry").result(5) for _ in range(4)]
+    log.truncate()
+    cursor.clear_backlog().result(5)
+    assert cursor.backlog() == 0
+    cursor.ack(positions[1]).result(5)
+    after = log.append(b"after").result(5)
+    assert [entry.position for entry in cursor.read(10)] == [after]
+    log.close()

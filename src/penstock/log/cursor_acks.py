@@ -365,7 +365,9 @@ class Acks:
             position.ledger_id, 0
         ):
             return
-        self._look()
+        views = self._look()
+        if views and position.ledger_id < views[0].info.id and position <= self._reader.end():
+            return  # trimmed: it was there once
         if not 0 <= position.entry_id < self._entries.get(position.ledger_id, 0):
             raise AckBeyondEnd(
                 f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}"
