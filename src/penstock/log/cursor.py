@@ -231,7 +231,8 @@ class Cursor:
         Also "earliest" and "latest". What was trimmed cannot come back: then it is the first entry that is there.
         """
         target = self._valid(position)
-        answer = self._acks.reset(_before(target))
+        before = Position(target.ledger_id, target.entry_id - 1) if target.entry_id > 0 else None
+        answer = self._acks.reset(before or previous(Position(target.ledger_id, -1), self._reader.ledgers()))
         with self._read_lock:
             self._read_position = target
         return answer
@@ -395,10 +396,6 @@ class Cursor:
 
 def _after(mark_delete: Position) -> Position:
     return Position(mark_delete.ledger_id, mark_delete.entry_id + 1)
-
-
-def _before(position: Position) -> Position:
-    return Position(position.ledger_id, position.entry_id - 1) if position.entry_id >= 0 else position
 
 
 __all__ = ["AckBeyondEnd", "Cursor", "CursorStats", "MarkDeleteBackwards"]

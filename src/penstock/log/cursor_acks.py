@@ -183,7 +183,7 @@ class Acks:
             position = self._place(position)
             acked = self._state.acked
             acked.advance(self._views)
-            if position < acked.mark_delete:
+            if position < self._place(acked.mark_delete):  # (L, last) and (L + 1, -1) are one place
                 raise MarkDeleteBackwards(
                     f"cursor {self._name} is at {acked.mark_delete} and cannot go back to {position}"
                 )
@@ -361,17 +361,21 @@ class Acks:
         return self._views
 
     def _refuse_unknown(self, position: Position) -> None:
-        if position <= self._state.acked.mark_delete or 0 <= position.entry_id < self._entries.get(
-            position.ledger_id, 0
-        ):
+        ledger_id, entry_id = position
+        if 0 <= entry_id < self._entries.get(ledger_id, 0):
             return
-        views = self._look()
-        if views and position.ledger_id < views[0].info.id and position <= self._reader.end():
-            return  # trimmed: it was there once
-        if not 0 <= position.entry_id < self._entries.get(position.ledger_id, 0):
-            raise AckBeyondEnd(
-                f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}"
-            )
+        self._look()
+        if 0 <= entry_id < self._entries.get(ledger_id, 0):
+            return
+        if position <= self._state.acked.mark_delete:
+            view = next((view for view in self._views if view.info.id == ledger_id), None)
+            if view is None and (position == self._state.acked.mark_delete or position <= self._reader.end()):
+                return  # trimmed, and acked long ago
+            if view is not None and (entry_id < 0 or not view.info.sealed):
+                return  # the published end of an open ledger may be old after a power cut
+        raise AckBeyondEnd(
+            f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}"
+        )
 
     def _place(self, position: Position) -> Position:
         return previous(position, self._look()) if position.entry_id < 0 else position

@@ -83,10 +83,12 @@ def _read(reader: LogReader, first: Position, last: Position) -> Iterator[Entry]
 
 def _after(views: list[LedgerView], start: Position, end: Position | None) -> Position:
     """Where the next read begins once everything up to `end`, or to the end of the log, was looked at."""
-    last = max((Position(view.info.id, view.entries - 1) for view in views if view.entries), default=start)
+    last = max((Position(view.info.id, view.entries - 1) for view in views if view.entries), default=None)
+    if last is None or (end is not None and end.entry_id < 0 and end < last):
+        return start
     if end is not None:
         last = min(last, end)
-    return max(start, Position(last.ledger_id, last.entry_id + 1)) if last.entry_id >= 0 else start
+    return max(start, Position(last.ledger_id, last.entry_id + 1))
 
 
 def _together(wanted: BitMap) -> Iterator[tuple[int, int]]:
