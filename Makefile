@@ -53,7 +53,7 @@ format: $(STAMP) ## Put the source into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline
+bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline or BENCH=log
 	$(BIN)/python -m bench.run $(BENCH)
 
 # The peers live in an environment of their own: nothing of theirs is ever imported by Penstock.

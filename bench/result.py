@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`ratio` is value over peer_value; `goal` is a least ratio. None where there is no peer, or no goal yet."""
+    """`ratio` is value over peer_value. None where there is no peer, or no goal yet.
+
+    `goal` is a least ratio; with `goal_kind` "least" or "most" it is a bound of the value itself.
+    """
 
     name: str
     value: float
@@ -15,6 +19,7 @@ class Result:
     peer: str | None = None
     peer_value: float | None = None
     goal: float | None = None
+    goal_kind: Literal["ratio", "least", "most"] = "ratio"
 
     @property
     def ratio(self) -> float | None:
@@ -24,7 +29,16 @@ class Result:
     def met(self) -> bool | None:
         if self.goal is None:
             return None
+        if self.goal_kind == "least":
+            return self.value >= self.goal
+        if self.goal_kind == "most":
+            return self.value <= self.goal
         return self.ratio is not None and self.ratio >= self.goal
+
+    def goal_text(self) -> str:
+        if self.goal is None:
+            return ""
+        return f"{self.goal:g}×" if self.goal_kind == "ratio" else f"at {self.goal_kind} {self.goal:,g}"
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -35,5 +49,6 @@ class Result:
             "peer_value": None if self.peer_value is None else round(self.peer_value, 4),
             "ratio": None if self.ratio is None else round(self.ratio, 4),
             "goal": self.goal,
+            "goal_kind": self.goal_kind if self.goal is not None else None,
             "met": self.met,
         }

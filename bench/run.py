@@ -20,7 +20,7 @@ from bench import calibration
 from bench.result import Result
 from tools.components import MissingComponent
 
-GROUPS = ("pipeline",)
+GROUPS = ("pipeline", "log")
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -36,7 +36,7 @@ def table(results: Iterable[Result]) -> Table:
             result.peer or "",
             _number(result.peer_value),
             "" if result.ratio is None else f"{result.ratio:.2f}×",
-            "" if result.goal is None else f"{result.goal:g}×",
+            result.goal_text(),
             {True: "yes", False: "no", None: ""}[result.met],
         )
     return made

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from bench import raw_writer
 from bench.calibration import measure
+from bench.log import append_all
 from bench.result import Result
 from bench.run import table
+from penstock.log import Log
 
 
 def test_a_result_has_the_promised_fields() -> None:
     result = Result("x", 30.0, "rows/s", "peer", 10.0, goal=4.0)
     assert result.to_json() == {
-        "name": "x", "value": 30.0, "unit": "rows/s", "peer": "peer", "peer_value": 10.0, "ratio": 3.0, "goal": 4.0, "met": False,
+        "name": "x", "value": 30.0, "unit": "rows/s", "peer": "peer", "peer_value": 10.0, "ratio": 3.0, "goal": 4.0,
+        "goal_kind": "ratio", "met": False,
     }  # fmt: skip
     assert Result("x", 40.0, "rows/s", "peer", 10.0, goal=4.0).met is True
     alone = Result("x", 1.0, "MB/s")
     assert (alone.ratio, alone.met) == (None, None)
     assert Result("x", 1.0, "MB/s", goal=2.0).met is False, "a goal without a measured peer is not met"
+    assert Result("x", 5.0, "/s", goal=4.0, goal_kind="least").met is True
+    assert Result("x", 5.0, "ms", "peer", 1.0, goal=4.0, goal_kind="most").met is False
 
 
 def test_the_calibration_measures_something() -> None:
     results = list(measure())
     assert all(result.value > 0 for result in results)
     assert table(results).row_count == len(results) == 2
+
+
+def test_the_work_of_the_log_is_whole(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        append_all(log, b"x" * 100, 25, 10)
+        assert log.statistics().entries == 25
+    (ledger,) = (tmp_path / "log").glob("ledger-*.log")
+    assert raw_writer.read(ledger) > 0
+    assert raw_writer.write(tmp_path / "raw", 10_000, 3_000) > 0
+    assert len(raw_writer.latencies(tmp_path / "raw", 100, 3)) == 3
+    assert not (tmp_path / "raw").exists()

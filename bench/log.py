@@ -1,0 +1,252 @@
+"""The log beside a raw writer and a plain reader of the same bytes, and its absolute goals (issue 4).
+
+A figure with a peer is the median of rounds that alternate with it, so that a neighbour disturbs both. An absolute goal is
+the best of five, to be read with the calibration at the head of the table. `BENCH_LOG_SCALE` shrinks the amounts, for a try.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import penstock.log.frame_kernels  # noqa: F401 (imports are not counted)
+from bench import log_processes, raw_writer
+from bench.pipeline import scratch
+from bench.result import Result
+from penstock.log import Log, LogReader, LogSettings, Pending, Position
+from penstock.log.ledger import ledger_path
+
+SCALE = float(os.environ.get("BENCH_LOG_SCALE", "1"))
+ROUNDS = 5
+RAW = "raw writer, same bytes and syncs"
+_SETTINGS = LogSettings(maintenance_interval_seconds=0)
+_KIB = 1024
+
+
+def measure() -> Iterator[Result]:
+    with scratch() as directory:
+        yield from large_appends(directory)
+        yield from batches(directory)
+        yield from futures(directory)
+        yield from acks(directory)
+        yield from large_reads(directory)
+        yield from small_reads(directory)
+        yield from latencies(directory)
+        yield from log_processes.reopen(directory, int(300_000 * SCALE), ROUNDS)
+        yield from log_processes.holes(directory, int(1_000_000 * SCALE))
+        yield from log_processes.many_cursors(directory, int(5_000 * SCALE))
+
+
+def scaled(amount: int) -> int:
+    return max(int(amount * SCALE), 1)
+
+
+# -- appends -----------------------------------------------------------------------------------------------------
+
+
+def beside_raw(
+    directory: Path, name: str, entry_bytes: int, entries: int, work: Callable[[Log], None]
+) -> tuple[float, float, list[float]]:
+    """Median entries per second of the log and of the raw writer, in rounds that alternate; and each of the log's."""
+    mine: list[float] = []
+    theirs: list[float] = []
+    for number in range(ROUNDS):
+        with Log.open(directory / f"{name}-{number}", _SETTINGS) as log:
+            work_started = time.perf_counter()
+            work(log)
+            mine.append(entries / (time.perf_counter() - work_started))
+            commits = log.statistics().commits
+        Log.delete(directory / f"{name}-{number}")
+        total = entries * entry_bytes
+        seconds = raw_writer.write(directory / f"{name}-raw", total, max(total // commits, 1))
+        theirs.append(entries / seconds)
+    return statistics.median(mine), statistics.median(theirs), mine
+
+
+def large_appends(directory: Path) -> Iterator[Result]:
+    """64 KiB entries, 32 outstanding."""
+    size, entries = 64 * _KIB, scaled(4000)
+    data = os.urandom(size)
+    mine, theirs, _ = beside_raw(directory, "large", size, entries, lambda log: append_all(log, data, entries, 32))
+    yield Result("append 64 KiB, 32 outstanding", mine * size / 1e6, "MB/s", RAW, theirs * size / 1e6, goal=0.8)
+
+
+def batches(directory: Path) -> Iterator[Result]:
+    """1 KiB entries, given as batches: one answer each."""
+    batch, count = 4096, scaled(40)
+    data = [os.urandom(_KIB) for _ in range(batch)]
+
+    def work(log: Log) -> None:
+        for _ in range(count):
+            log.append_many(data).result()
+
+    mine, theirs, _ = beside_raw(directory, "batches", _KIB, batch * count, work)
+    yield Result("append 1 KiB in batches of 4096", mine, "entries/s", RAW, theirs, goal=0.5)
+
+
+def futures(directory: Path) -> Iterator[Result]:
+    """1 KiB entries with a future each, 1000 outstanding."""
+    entries = scaled(200_000)
+    data = os.urandom(_KIB)
+    _, theirs, mine = beside_raw(directory, "futures", _KIB, entries, lambda log: append_all(log, data, entries, 1000))
+    name = "append 1 KiB, a future each, 1000 outstanding, best of 5"
+    yield Result(name, max(mine), "entries/s", RAW, theirs, goal=100_000, goal_kind="least")
+
+
+def append_all(log: Log, data: bytes, entries: int, outstanding: int) -> None:
+    """Never more than `outstanding` without an answer. Answers come in order: the last of a half stands for it."""
+    half = max(outstanding // 2, 1)
+    before: Pending[Position] | None = None
+    for start in range(0, entries, half):
+        for _ in range(min(half, entries - start)):
+            last = log.append(data)
+        if before is not None:
+            before.result()
+        before = last
+    if before is not None:
+        before.result()
+
+
+def acks(directory: Path) -> Iterator[Result]:
+    """Single entries acked in random order, a call each, 1000 outstanding; each durable."""
+    entries = scaled(100_000)
+    rates = []
+    with Log.open(directory / "acked", _SETTINGS) as log:
+        span = log.append_many([b"x"] * entries).result()
+        positions = [Position(span.first.ledger_id, entry) for entry in range(entries)]
+        random.Random(4).shuffle(positions)
+        for number in range(ROUNDS):
+            cursor = log.open_cursor(f"c{number}")
+            started = time.perf_counter()
+            waiting: list[Pending[None]] = []
+            for position in positions:
+                waiting.append(cursor.ack(position))
+                if len(waiting) == 1000:
+                    for pending in waiting[:500]:
+                        pending.result()
+                    del waiting[:500]
+            for pending in waiting:
+                pending.result()
+            rates.append(entries / (time.perf_counter() - started))
+            if cursor.mark_delete_position != span.last:
+                raise RuntimeError("the acks did not all arrive")
+    Log.delete(directory / "acked")
+    yield Result("individual acks, durable, best of 5", max(rates), "acks/s", goal=50_000, goal_kind="least")
+
+
+# -- reads -------------------------------------------------------------------------------------------------------
+
+
+def written(directory: Path, entry_bytes: int, entries: int) -> Path:
+    """A log with one sealed ledger of these."""
+    settings = LogSettings(maintenance_interval_seconds=0, ledger_bytes_max=4 << 30, ledger_entries_max=10_000_000)
+    with Log.open(directory, settings) as log:
+        data = os.urandom(entry_bytes)
+        batch = max((4 << 20) // entry_bytes, 1)
+        for start in range(0, entries, batch):
+            log.append_many([data] * min(batch, entries - start)).result()
+    return directory
+
+
+def read_all(reader: LogReader) -> int:
+    size = 0
+    for entry in reader.read(reader.first, reader.end()):
+        size += len(entry.data)
+    return size
+
+
+def catch_up(directory: Path, entry_bytes: int, entries: int) -> tuple[list[float], list[float]]:
+    """Seconds of whole passes over the log, and of plain reads of its file, in turn. No pass finds the cache filled."""
+    path = written(directory, entry_bytes, entries)
+    reader = LogReader.open(path)
+    (view,) = [view for view in reader.ledgers() if view.entries]
+    mine, theirs = [], []
+    for _ in range(ROUNDS + 1):
+        reader.cache.drop(reader.uuid)
+        started = time.perf_counter()
+        size = read_all(reader)
+        mine.append(time.perf_counter() - started)
+        if size != entry_bytes * entries:
+            raise RuntimeError(f"read {size} bytes")
+        theirs.append(raw_writer.read(ledger_path(path, view.info.id)))
+    reader.close()
+    Log.delete(path)
+    return mine[1:], theirs[1:]  # the first one of each warms the kernel's cache
+
+
+def large_reads(directory: Path) -> Iterator[Result]:
+    size, entries = 64 * _KIB, scaled(4000)
+    mine, theirs = catch_up(directory / "large-read", size, entries)
+    total = size * entries / 1e6
+    value, peer = total / statistics.median(mine), total / statistics.median(theirs)
+    yield Result("catch-up read 64 KiB, checksums verified", value, "MB/s", "plain read of the file", peer, goal=0.5)
+
+
+def small_reads(directory: Path) -> Iterator[Result]:
+    entries = scaled(300_000)
+    mine, theirs = catch_up(directory / "small-read", _KIB, entries)
+    yield Result(
+        "catch-up read 1 KiB, checksums verified, best of 5", entries / min(mine), "entries/s",
+        "plain read of the file", entries / min(theirs), goal=200_000, goal_kind="least",
+    )  # fmt: skip
+
+
+# -- latencies ---------------------------------------------------------------------------------------------------
+
+
+def p95(seconds: list[float]) -> float:
+    """In milliseconds."""
+    return 1000 * sorted(seconds)[int(0.95 * (len(seconds) - 1))]
+
+
+def best_p95(rounds: list[list[float]]) -> float:
+    return min(p95(one) for one in rounds)
+
+
+def latencies(directory: Path) -> Iterator[Result]:
+    count = scaled(300)
+    with Log.open(directory / "latency", _SETTINGS) as log:
+        data = os.urandom(_KIB)
+        append: list[list[float]] = []
+        tail: list[list[float]] = []
+        raw: list[list[float]] = []
+        cursor = log.open_cursor("tail", start="latest")
+        for number in range(ROUNDS):
+            append.append([])
+            tail.append([])
+            for _ in range(count):
+                started = time.perf_counter()
+                position = log.append(data).result()
+                durable = time.perf_counter()
+                (entry,) = cursor.read()
+                tail[-1].append(time.perf_counter() - durable)
+                append[-1].append(durable - started)
+                if entry.position != position:
+                    raise RuntimeError("the tail is not what was appended")
+            raw.append(raw_writer.latencies(directory / f"raw-{number}", _KIB, count))
+        yield Result(
+            "append 1 KiB, one at a time, p95, best of 5", best_p95(append), "ms",
+            "raw write and fdatasync", best_p95(raw), goal=10, goal_kind="most",
+        )  # fmt: skip
+        yield Result("tail read, p95, best of 5", best_p95(tail), "ms", goal=1, goal_kind="most")
+    Log.delete(directory / "latency")
+    path = written(directory / "uncached", 4 * _KIB, scaled(50_000))
+    reader = LogReader.open(path)
+    first, chosen = reader.first, random.Random(4)
+    reads: list[list[float]] = []
+    for _ in range(ROUNDS):
+        reads.append([])
+        for _ in range(scaled(200)):
+            position = Position(first.ledger_id, chosen.randrange(scaled(50_000)))
+            reader.cache.drop(reader.uuid)
+            started = time.perf_counter()
+            (_,) = reader.read(position, position)
+            reads[-1].append(time.perf_counter() - started)
+    reader.close()
+    Log.delete(path)
+    name = "uncached read of one 4 KiB entry, p95, best of 5"
+    yield Result(name, best_p95(reads), "ms", goal=5, goal_kind="most")
