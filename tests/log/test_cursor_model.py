@@ -240,7 +240,7 @@ class CursorModel(RuleBasedStateMachine):
 def test_a_cursor_agrees_with_a_set_whatever_happens() -> None:
     models = int(os.environ.get("PENSTOCK_CURSOR_MODELS", "50"))
     with mock.patch.object(acks_module, "_COMPACT_BYTES_MIN", 600):
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             CursorModel,
             settings=settings(
                 max_examples=models,

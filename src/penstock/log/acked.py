@@ -66,6 +66,12 @@ class Acked:
                 break  # a hole, or the ledger may still grow
         self._forget()
 
+    def follow_trim(self, views: list[LedgerView]) -> None:
+        """A mark-delete in a ledger that is gone goes on with the first that is there: nothing before it can be read."""
+        if views and self.mark_delete.ledger_id < views[0].info.id:
+            self.mark_delete = Position(views[0].info.id, -1)
+            self.advance(views)
+
     def unacked(self, ledger_id: int, first: int, last: int) -> BitMap:
         """The entries of `first` to `last`, both included, that are not acked."""
         mark = self.mark_delete

@@ -358,6 +358,7 @@ class Acks:
     def _look(self) -> list[LedgerView]:
         self._views = self._reader.ledgers()
         self._entries = {view.info.id: view.entries for view in self._views}
+        self._state.acked.follow_trim(self._views)
         return self._views
 
     def _refuse_unknown(self, position: Position) -> None:
@@ -370,7 +371,7 @@ class Acks:
         if position <= self._state.acked.mark_delete:
             view = next((view for view in self._views if view.info.id == ledger_id), None)
             if view is None and (position == self._state.acked.mark_delete or position <= self._reader.end()):
-                return  # trimmed, and acked long ago
+                return  # trimmed: it was there once
             if view is not None and (entry_id < 0 or not view.info.sealed):
                 return  # the published end of an open ledger may be old after a power cut
         raise AckBeyondEnd(

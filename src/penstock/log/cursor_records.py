@@ -92,7 +92,7 @@ def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> Cur
     if state is not None:
         state.acked.advance(views)
         _refuse_beyond(state.acked.mark_delete, views)
-        _follow_trim(state.acked, views)
+        state.acked.follow_trim(views)
     return state
 
 
@@ -140,10 +140,3 @@ def _refuse_beyond(mark_delete: Position, views: list[LedgerView]) -> None:
             f"the cursor is at {mark_delete}, which the log does not have",
             hint="nothing was changed; the log was restored from an older copy than its cursors",
         )
-
-
-def _follow_trim(acked: Acked, views: list[LedgerView]) -> None:
-    """A mark-delete in a ledger that is gone goes on with the first that is there: nothing before it can be read."""
-    if views and acked.mark_delete.ledger_id < views[0].info.id:
-        acked.move_to(Position(views[0].info.id, -1))
-        acked.advance(views)
