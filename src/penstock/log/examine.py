@@ -33,7 +33,14 @@ _CHUNK_BYTES = 4 << 20
 _RECORD_BYTES = 64
 _HINT_BYTES = 32
 _HINTS_AT = 4096
-_END_RECORDS = ((0, b"PSE0", "fence"), (512, b"PSEA", "slot A"), (1024, b"PSEB", "slot B"), (1536, b"PSEC", "cut"))
+_END_RECORDS = (
+    (0, b"PSE0", "fence"),
+    (512, b"PSEA", "slot A"),
+    (1024, b"PSEB", "slot B"),
+    (1536, b"PSEC", "cut"),
+    (2048, b"PSEA", "slot A of even epochs"),
+    (2560, b"PSEB", "slot B of even epochs"),
+)
 _U32 = struct.Struct("<I")
 
 
