@@ -2,7 +2,7 @@
 
 One small file a log. The owner writes a slot after each sync of its data, without a sync of its own: a slot never claims
 what is not durable. Readers in other processes learn the end with one small read. Two slots in turn, in sectors of their
-own, so that a torn write leaves the other one.
+own, so that a torn write leaves the other one; another two for every second owner.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _HINT_BYTES = _HINT.size + 4
 _HINTS_AT = 4096
 _CUT_AT = 3 * _SECTOR
 _CUT = struct.Struct("<4sIQQQQ20x")
+_SLOT_PLACES = ((_SECTOR, b"PSEA"), (2 * _SECTOR, b"PSEB"), (4 * _SECTOR, b"PSEA"), (5 * _SECTOR, b"PSEB"))
+_SLOTS_BYTES = 4 * _SECTOR + _RECORD_BYTES
 HINTS_MAX = 1024
 
 
@@ -99,9 +101,8 @@ class EndFile:
     def publish(self, file_id: int, synced_end: int, last: Position) -> None:
         """The data up to here is synced: readers may see it."""
         self._commits += 1
-        magic = b"PSEA" if self._commits % 2 else b"PSEB"
+        at, magic = _slot_places(self._epoch)[(self._commits + 1) % 2]
         record = _SLOT.pack(magic, 0, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits)
-        at = _SECTOR if self._commits % 2 else 2 * _SECTOR
         self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
 
     def hint(self, file_id: int, entry_id: int, offset: int) -> None:
@@ -149,17 +150,23 @@ class EndFile:
 
     def read(self) -> SyncedEnd | None:
         """The newest slot; None where nothing was published yet, or a power cut tore the only one."""
+        best: SyncedEnd | None = None
         for _ in range(_READ_ATTEMPTS):
-            raw = self._file.read_at(_SECTOR, _SECTOR + _RECORD_BYTES)
-            a, b = _slot(raw, 0, b"PSEA"), _slot(raw, _SECTOR, b"PSEB")
-            if a and b:
-                return max(a, b, key=lambda slot: (slot.epoch, slot.commits))
-            # One of them alone: the other was never written, or is being written at this moment by another process.
-            if (a or b) is not None and (blank(raw[:_RECORD_BYTES]) or blank(raw[_SECTOR:])):
-                return a or b
-            if blank(raw):
-                return None
-        return a or b
+            raw = self._file.read_at(_SECTOR, _SLOTS_BYTES)
+            slots = [slot for at, magic in _SLOT_PLACES if (slot := _slot(raw, at - _SECTOR, magic)) is not None]
+            if not slots:
+                if all(blank(raw[at - _SECTOR : at - _SECTOR + _RECORD_BYTES]) for at, _ in _SLOT_PLACES):
+                    return None
+                continue
+            best = max(slots, key=lambda slot: (slot.epoch, slot.commits))
+            # The other one of its pair, where it is neither whole nor blank, is being written at this moment by another
+            # process (or a power cut tore it).
+            if all(
+                _slot(raw, at - _SECTOR, magic) is not None or blank(raw[at - _SECTOR : at - _SECTOR + _RECORD_BYTES])
+                for at, magic in _slot_places(best.epoch)
+            ):
+                return best
+        return best
 
     def fence_epoch(self) -> int:
         """The highest epoch that ever opened; 0 where none did."""
@@ -171,6 +178,11 @@ class EndFile:
                 return int(_FENCE.unpack_from(raw)[2])
             raw = self._file.read_at(0, _RECORD_BYTES)
         return 0  # torn by a power cut while an owner opened: that owner never wrote, its epoch is in the metadata
+
+
+def _slot_places(epoch: int) -> tuple[tuple[int, bytes], ...]:
+    """The two slots of an owner. Its successor has two others, so that what a deposed owner still writes hides nothing."""
+    return _SLOT_PLACES[:2] if epoch % 2 else _SLOT_PLACES[2:]
 
 
 def blank(raw: bytes) -> bool:
