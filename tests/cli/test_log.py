@@ -181,6 +181,16 @@ def test_every_flipped_bit_is_found(log: Path) -> None:
     assert verify_log(log).sound
 
 
+@pytest.mark.parametrize("text", [b'"next_ledger":', b'"mark_delete":"'])
+def test_a_flipped_bit_of_the_metadata_is_found(log: Path, text: bytes) -> None:
+    path = log.parent / "metadata.sqlite"
+    raw = path.read_bytes()
+    assert text in raw
+    flip(path, raw.rindex(text) + len(text))  # a digit becomes another one: still a document that can be read
+    check = verify_log(log)
+    assert path in [fault.path for fault in check.faults]
+
+
 @pytest.mark.parametrize("name", ["ledger-0000000000000002.log", "end", "cursors/lake.current", "cursors/lake.end"])
 def test_what_is_cut_or_gone_is_found(log: Path, name: str) -> None:
     path = log / name

@@ -14,10 +14,11 @@ from penstock.control.log_tools import cursor_directory, locate_log, open_reader
 from penstock.errors import Corruption, NotSupported, Unavailable
 from penstock.files import REAL_FILES
 from penstock.log.cursor_records import replay
-from penstock.log.cursor_registry import registered
+from penstock.log.cursor_registry import Registered, registered
 from penstock.log.examine import Fault, examine_end_file, examine_ledger, examine_record_log, read_records
 from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.frame_reader import holds_frames
+from penstock.log.holds import read_holds
 from penstock.log.ledger import LedgerInfo, LedgerList, ledger_id_of, ledger_path
 from penstock.log.reader import END_NAME, default_metadata_path
 from penstock.log.synced import EndFile
@@ -101,8 +102,16 @@ def _verify_stranger(check: LogCheck, number: int) -> None:
 
 
 def _verify_record_logs(check: LogCheck, listed: LedgerList) -> None:
-    with closing(SqliteMetadata(default_metadata_path(check.directory), must_exist=True)) as metadata:
-        cursors = [one for one in registered(metadata, check.directory.name) if not one.deleting]
+    path = default_metadata_path(check.directory)
+    cursors: list[Registered] = []
+    try:
+        with closing(SqliteMetadata(path, must_exist=True)) as metadata:
+            read_holds(metadata, check.directory.name)
+            cursors = [one for one in registered(metadata, check.directory.name) if not one.deleting]
+    except Corruption as error:
+        check.faults.append(Fault(path, 0, error.message))
+    except (ValueError, KeyError, TypeError) as error:
+        check.faults.append(Fault(path, 0, f"a cursor or pin cannot be read: {error}"))
     for cursor in cursors:
         where = cursor_directory(check.directory, cursor)
         if _verify_record_log(check, where, cursor.name) and (check.directory / END_NAME).exists():
