@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BENCH ?= pipeline
 ROUNDS ?= 5
+STATES ?= 1000000
 PYTEST_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.synced
@@ -61,7 +62,9 @@ $(PEERS)/.synced: pyproject.toml uv.lock | $(filter-out uv,$(UV))
 	UV_PROJECT_ENVIRONMENT=$(PEERS) $(UV) sync --quiet --frozen --only-group bench --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
 
-soak: $(STAMP) ## The end-to-end kill tests, ROUNDS times over
+soak: $(STAMP) ## A million crash states of the log, real power cuts and failing calls, and the end-to-end kill tests ROUNDS times
+	$(BIN)/python -m tests.crash.explorer --states $(STATES)
+	PENSTOCK_CUTS=500 PENSTOCK_FAILED_CALLS=60 $(BIN)/pytest tests/crash/test_machine.py -o timeout=3600 $(PYTEST_ARGS)
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; $(BIN)/pytest tests/e2e $(PYTEST_ARGS) || exit 1; done
 
 lock: | $(filter-out uv,$(UV)) ## Bring uv.lock up to pyproject.toml
