@@ -139,3 +139,22 @@ def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
             again = RecordLog.open(Path("/d"), "r", after.kill())
             assert [record.data for record in again.records()] == [*found, b"last" * 100]
             again.close()
+
+
+def test_many_open_record_logs_hold_few_descriptors(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    logs = [RecordLog.open(tmp_path / "d", f"r{n}") for n in range(200)]
+    for value in (b"a", b"b"):
+        wait_all([log.append(value) for log in logs], 20)
+    assert descriptors() - before < 200 + 2 * 64 + 20  # a lock each, and the few that keep theirs
+    for log in logs:
+        log.rewrite([(b"all", ())])
+        log.append(b"c").result(5)
+        log.close()
+    assert descriptors() <= before + 2
+    again = RecordLog.open(tmp_path / "d", "r199")
+    assert [record.data for record in again.records()] == [b"all", b"c"]
+    again.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,10 +35,14 @@ from penstock.log.frame_writer import FrameWriter
 from penstock.log.pending import Pending
 from penstock.log.pooled_commit import Builder, PooledCommit, Queued
 from penstock.log.position import Position
+from penstock.log.resting_file import RestingFile
 from penstock.log.synced import EndFile
 from penstock.log.workers import CHORES
 
 _WAITING_BYTES_MAX = 64 << 20
+_AWAKE_MAX = (
+    64  # record logs that keep their two descriptors; opening them for each commit costs far less than its sync
+)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -48,6 +53,29 @@ class Record(NamedTuple):
     data: bytes
     changes: tuple[StateChange, ...] = ()
     wall_ms: int = 0
+
+
+class _Open:
+    """How many record logs this process has open."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def many(self) -> bool:
+        return self._count > _AWAKE_MAX
+
+    def add(self) -> None:
+        with self._lock:
+            self._count += 1
+
+    def remove(self) -> None:
+        with self._lock:
+            self._count -= 1
+
+
+_OPEN = _Open()
 
 
 class _Compaction:
@@ -73,7 +101,8 @@ class RecordLog:
         self._clock = clock
         self._resources = resources
         self.uuid, self.epoch, self._generation, existed = self._take_over()
-        self._end_file = EndFile.open(files, self._path("end"), writable=True)
+        self._end_handle = RestingFile(files, files.open(self._path("end"), writable=True))
+        self._end_file = EndFile(self._end_handle)
         resources.callback(self._end_file.close)
         self._writer = self._recover(existed)
         self._compaction: _Compaction | None = None
@@ -94,7 +123,10 @@ class RecordLog:
             resources.enter_context(files.lock(directory / f"{name}.lock"))
             log = cls(directory, name, files, clock, resources)
             log._resources = resources.pop_all()  # from here on close() releases them
-            return log
+        log._resources.callback(_OPEN.remove)
+        _OPEN.add()
+        log._rest()
+        return log
 
     @property
     def error(self) -> BaseException | None:
@@ -209,7 +241,19 @@ class RecordLog:
         writer.sync()
         self._end_file.check()
         self._publish(writer)
+        self._rest()
         return list(range(first, writer.next_entry))
+
+    def _rest(self) -> None:
+        """Where there are many record logs, a descriptor is held for the time of a commit alone."""
+        if _OPEN.many:
+            self._end_handle.rest()
+            self._writer_file(self._writer).rest()
+
+    @staticmethod
+    def _writer_file(writer: FrameWriter) -> RestingFile:
+        assert isinstance(writer.file, RestingFile)
+        return writer.file
 
     def _publish(self, writer: FrameWriter) -> None:
         self._end_file.publish(writer.file_id, writer.synced_end, Position(writer.file_id, writer.next_entry - 1))
@@ -332,7 +376,11 @@ class RecordLog:
             file.close()
             raise
         writer = FrameWriter(
-            file, self._generation, self.epoch, next_entry=header.first_entry + len(index.offsets), end=end
+            RestingFile(self._files, file, end),
+            self._generation,
+            self.epoch,
+            next_entry=header.first_entry + len(index.offsets),
+            end=end,
         )
         self._publish(writer)
         self._remove_leftovers()
@@ -342,6 +390,7 @@ class RecordLog:
         path = self._generation_path(generation)
         header = FileHeader(self.uuid, generation, self.epoch, self._clock.wall_ms(), first_entry)
         file = create_frame_file(self._files, path, RECORD_LOG_MAGIC, header, 0)
+        file = RestingFile(self._files, file, FILE_HEADER_BYTES)
         return FrameWriter(file, generation, self.epoch, next_entry=first_entry, end=FILE_HEADER_BYTES)
 
     def _remove_leftovers(self) -> None:

@@ -1,0 +1,86 @@
+"""A file that is closed while nobody uses it: thousands of idle record logs must not hold thousands of descriptors.
+
+What was written was synced before it rests, so nothing is lost with the descriptor. An error is kept: a file that failed once
+is never opened again by this owner (a retried sync lies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.errors import StorageFailed
+from penstock.files import Buffer, File, Files
+
+
+class RestingFile:
+    """Keeps the promises of `files.File`. Used by one thread at a time."""
+
+    def __init__(self, files: Files, file: File, end: int = 0) -> None:
+        self.path: Path = file.path
+        self._files = files
+        self._file: File | None = file
+        self._end = end
+        self._failed: StorageFailed | None = None
+        self._closed = False
+
+    def rest(self) -> None:
+        """Gives the descriptor back until the next use."""
+        if self._file is not None and self._failed is None:
+            self._file.close()
+            self._file = None
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        try:
+            self._awake().append(buffers)
+        except StorageFailed as error:
+            self._failed = error
+            raise
+        self._end += sum(map(len, buffers))
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        try:
+            self._awake().write_at(offset, data)
+        except StorageFailed as error:
+            self._failed = error
+            raise
+
+    def datasync(self) -> None:
+        try:
+            self._awake().datasync()
+        except StorageFailed as error:
+            self._failed = error
+            raise
+
+    def truncate(self, size: int) -> None:
+        self._awake().truncate(size)
+        self._end = size
+
+    def preallocate(self, size: int) -> None:
+        self._awake().preallocate(size)
+
+    def seek_append(self, offset: int) -> None:
+        self._awake().seek_append(offset)
+        self._end = offset
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._awake().read_at(offset, size)
+
+    def size(self) -> int:
+        return self._awake().size()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _awake(self) -> File:
+        if self._failed is not None and self._file is None:
+            raise self._failed
+        if self._file is None:
+            if self._closed:
+                raise StorageFailed(f"{self.path} is closed")
+            self._file = self._files.open(self.path, writable=True)
+            self._file.seek_append(self._end)
+        return self._file
