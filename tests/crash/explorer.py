@@ -17,7 +17,9 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 from penstock.errors import PenstockError
 from tests.crash.facts import Violation
@@ -28,6 +30,7 @@ from tests.crash.world import NAMES, World, small_limits
 _MOMENTS = 0.35  # how many of a program's operations are cut
 _AGAIN = 0.2  # how many recoveries are cut as well
 _DEPTH_MAX = 2
+_SEED_STEP = 1_000_000  # between processes
 _GO_ON = 0.15  # how many states are appended to, closed and, some of them, opened once more
 _LOOKS = ((), ("a",), ("b",))  # which cursors are looked at: most of the cost is theirs
 
@@ -148,18 +151,46 @@ def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> No
         _check(second, rng, outcome, depth + 1)
 
 
+def explore_in_processes(seed: int, states: int, jobs: int) -> list[Outcome]:
+    """As `explore`, shared by processes, each with seeds of its own; says how far it is."""
+    share = -(-states // jobs)
+    step = min(share, 10_000)  # a process is told this many at a time: its memory is given back
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(jobs, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
+        waiting = [
+            pool.submit(explore, seed + number * _SEED_STEP, states=step) for number in range(-(-states // step))
+        ]
+        for done in as_completed(waiting):
+            outcomes.append(done.result())
+            total = sum(outcome.states for outcome in outcomes)
+            print(f"{total} of {states} states, {sum(o.seconds for o in outcomes):.0f} s of CPU", flush=True)
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--states", type=int, default=None)
-    parser.add_argument("--seconds", type=float, default=None)
-    parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--seconds", type=float, default=None, help="of CPU")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share --states")
+    parser.add_argument("--no-faults", action="store_true", help="no file operation fails before the power does")
     parser.add_argument(
-        "--seed", type=int, default=int(os.environ.get("PENSTOCK_CRASH_SEED", "0")) or random.randrange(1 << 40)
+        "--seed", type=int, default=int(os.environ.get("PENSTOCK_CRASH_SEED") or random.randrange(1 << 40))
     )
     arguments = parser.parse_args()
     states = arguments.states or (None if arguments.seconds else 20_000)
     print(f"seed {arguments.seed}", flush=True)
-    print(explore(arguments.seed, seconds=arguments.seconds, states=states, faults=0.0 if arguments.no_faults else 0.3))
+    if arguments.jobs > 1 and states is not None:
+        outcomes = explore_in_processes(arguments.seed, states, arguments.jobs)
+        total = Outcome(arguments.seed)
+        for outcome in outcomes:
+            total.programs += outcome.programs
+            total.states += outcome.states
+            total.again += outcome.again
+            total.seconds += outcome.seconds
+        print(total)
+        return 0
+    faults = 0.0 if arguments.no_faults else 0.3
+    print(explore(arguments.seed, seconds=arguments.seconds, states=states, faults=faults))
     return 0
 
 

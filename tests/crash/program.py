@@ -14,7 +14,7 @@ from tests.crash.stepping import STEPS
 from tests.crash.world import NAMES, Opened, World, has, read_all
 
 _SIZES = (0, 10, 400, 700, 1500)
-_FAULTS = (Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE)
+_FAULTS = (Fault.EIO, Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE, None)  # None: the metadata store goes away
 Action = Callable[["Session"], None]
 
 
@@ -169,10 +169,14 @@ def run_program(world: World, rng: random.Random, *, faults: float = 0.3) -> Non
         ending = rng.random()
         if not last and ending < min(0.35, 1 - faults):
             world.files.stop_at(world.files.operations + rng.randrange(1, 80))
-        fault = None
+        faulty = False
         if not last and ending > 1 - faults:
+            faulty = True
             fault = rng.choice(_FAULTS)
-            world.files.fail_at(world.files.operations + rng.randrange(1, 80), fault)
+            if fault is None:
+                world.fail_metadata(rng.randrange(1, 12), rng.choice((1, 2, 20)), answer_is_lost=rng.random() < 0.3)
+            else:
+                world.files.fail_at(world.files.operations + rng.randrange(1, 80), fault)
         session = None
         try:
             session = Session(world, rng, world.open())
@@ -185,9 +189,10 @@ def run_program(world: World, rng: random.Random, *, faults: float = 0.3) -> Non
         except PowerCut:
             pass
         except (PenstockError, OSError):
-            if fault is None and not world.files.is_cut:
+            if not faulty and not world.files.is_cut:
                 raise
         if session is not None:
             session.dead = True
+        world.fail_metadata(0, 0, answer_is_lost=False)
         world.kill()  # whatever it holds yet: the process is gone
         STEPS.reset()

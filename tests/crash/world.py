@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import ManualClock
+from penstock.errors import Unavailable
 from penstock.files_memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, cursor_acks
 from penstock.log.synced import EndFile
@@ -66,11 +67,19 @@ class World:
     on_moment: Callable[[World], None] | None = None
 
     def __post_init__(self) -> None:
+        self._writes_until_down = 0
+        self._down_for = 0
+        self._answer_is_lost = False
         self._attach()
+
+    def fail_metadata(self, write: int, count: int, *, answer_is_lost: bool) -> None:
+        """The store does not answer from the given write on, `count` times; it may have done what it was asked for."""
+        self._writes_until_down, self._down_for, self._answer_is_lost = write, count, answer_is_lost
 
     def _attach(self) -> None:
         self.files.on_operation = lambda _number, _name, _path: self._moment()
         self.metadata.before_write = partial(self._metadata_moment, self.files)
+        self.metadata.after_write = self._after_metadata
 
     def _moment(self) -> None:
         if self.on_moment is not None:
@@ -80,6 +89,16 @@ class World:
         if files.is_cut:  # of the process that asks: it may be dead already
             raise PowerCut("the power is off")
         self._moment()
+        self._writes_until_down -= 1
+        if self._is_down() and not self._answer_is_lost:
+            raise Unavailable("the metadata store does not answer")
+
+    def _after_metadata(self) -> None:
+        if self._is_down() and self._answer_is_lost:
+            raise Unavailable("the metadata store does not answer")
+
+    def _is_down(self) -> bool:
+        return -self._down_for < self._writes_until_down <= 0
 
     def crash(self, rng: random.Random) -> World:
         """A state that the machine may be in after a power cut now."""
