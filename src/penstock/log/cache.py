@@ -121,8 +121,13 @@ class ReadCache:
             self.bytes += size
             self._evict()
 
-    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], Run]) -> Run:
-        """The run that starts at the entry: from whoever is reading it right now, else by `read`, kept for the next."""
+    def shared(self, log: UUID) -> bool:
+        """Whether more than one in this process reads the log: what one reads, the other may want."""
+        with self._lock:
+            return sum(expected == log for expected, _ in self._expected.values()) > 1
+
+    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], Run], *, keep: bool = True) -> Run:
+        """The run that starts at the entry: from whoever is reading it right now, else by `read`."""
         key = (log, ledger_id, entry_id)
         with self._lock:
             other = self._reads.get(key)
@@ -138,7 +143,8 @@ class ReadCache:
                 del self._reads[key]
             mine.fail(error)
             raise
-        self.put(log, run)
+        if keep:
+            self.put(log, run)
         with self._lock:
             del self._reads[key]
         mine.complete(run)

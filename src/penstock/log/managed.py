@@ -80,6 +80,7 @@ class Log:
         resources: contextlib.ExitStack,
     ) -> None:
         self._directory = directory
+        self._settings = settings
         self._files = files
         self._clock = clock
         self._tail = Tail()
@@ -272,6 +273,7 @@ class Log:
                     owns_metadata=False,
                     store=self._store,
                     cache=self._cache,
+                    read_attempts_max=self._settings.read_attempts_max,
                 )
                 self._resources.callback(self._reader.close)
             return self._reader

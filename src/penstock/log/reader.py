@@ -23,7 +23,7 @@ from penstock.log.ledger import LedgerInfo, LedgerList, ledger_path
 from penstock.log.ledger_store import LedgerStore, LocalLedgerStore
 from penstock.log.locate import Locator
 from penstock.log.position import Position
-from penstock.log.run_reader import RunReader
+from penstock.log.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.runs import Run
 from penstock.log.synced import EndFile, SyncedEnd
 from penstock.log.views import LedgerView, entries_up_to, entry_number, first_position, next_position
@@ -63,11 +63,13 @@ class LogReader:
         *,
         store: LedgerStore | None = None,
         cache: ReadCache | None = None,
+        read_attempts_max: int = READ_ATTEMPTS_MAX,
     ) -> None:
         self._directory = directory
         self.metadata = metadata
         self.cache = cache or cache_for(files)
         self._owns_metadata = owns_metadata
+        self._read_attempts_max = read_attempts_max
         self._lock = threading.Lock()
         self._list = self._load()
         self._store = store or LocalLedgerStore(directory, files, self._list.uuid)
@@ -305,7 +307,13 @@ class LogReader:
 
     def _run_reader(self, view: LedgerView) -> RunReader:
         return RunReader(
-            self._list.uuid, view, store=self._store, locator=self._locator, cache=self.cache, missing=self._missing
+            self._list.uuid,
+            view,
+            store=self._store,
+            locator=self._locator,
+            cache=self.cache,
+            missing=self._missing,
+            attempts_max=self._read_attempts_max,
         )
 
     def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[Run, int, int]]:

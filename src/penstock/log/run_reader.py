@@ -42,6 +42,7 @@ class RunReader:
         locator: Locator,
         cache: ReadCache,
         missing: Callable[[LedgerView], NoReturn],
+        attempts_max: int = READ_ATTEMPTS_MAX,
     ) -> None:
         self._log = log
         self._view = view
@@ -49,6 +50,7 @@ class RunReader:
         self._locator = locator
         self._cache = cache
         self._missing = missing
+        self._attempts_max = attempts_max
         self._file: LedgerFile | None = None
         self._chunk = _CHUNK_BYTES_MIN
         self._next: tuple[int, int] | None = None  # the entry after the last run, and its offset
@@ -60,7 +62,9 @@ class RunReader:
         if cached is not None:
             self._next = None
             return cached
-        return self._cache.load(log, ledger_id, entry, lambda: self._load(entry, last))
+        # A long pass by the only reader would push everything else out, for nobody.
+        keep = self._chunk < _CHUNK_BYTES_MAX or self._cache.shared(log)
+        return self._cache.load(log, ledger_id, entry, lambda: self._load(entry, last), keep=keep)
 
     def file(self, copy: int = 0) -> LedgerFile:
         if self._file is None:
@@ -78,7 +82,7 @@ class RunReader:
     def _load(self, entry: int, last: int) -> Run:
         copies = self._store.copies(self._view.info)
         failure: Exception | None = None
-        for attempt in range(max(READ_ATTEMPTS_MAX, copies)):
+        for attempt in range(max(self._attempts_max, copies)):
             try:
                 started = time.perf_counter()
                 run = self._read(self.file(attempt % copies), entry, last)
