@@ -60,3 +60,13 @@ def read(path: Path, chunk_bytes: int = 1 << 20) -> float:
         while file.read(chunk_bytes):
             pass
         return time.perf_counter() - started
+
+
+def read_into(path: Path, chunk_bytes: int = 1 << 20) -> float:
+    """As `read`, always into the same buffer, which stays in the processor's cache."""
+    buffer = bytearray(chunk_bytes)
+    with path.open("rb", buffering=0) as file:
+        started = time.perf_counter()
+        while file.readinto(buffer):
+            pass
+        return time.perf_counter() - started
