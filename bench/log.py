@@ -67,12 +67,10 @@ def beside_raw(
     return mine, theirs
 
 
-def beside(
-    name: str, unit: str, mine: list[float], peer: str, theirs: list[float], goal: float | None
-) -> Iterator[Result]:
+def beside(name: str, mine: list[float], peer: str, theirs: list[float], goal: float) -> Iterator[Result]:
     """Rates of rounds: the median decides, the best of each is shown."""
-    yield Result(f"{name}, median", statistics.median(mine), unit, peer, statistics.median(theirs), goal=goal)
-    yield Result(f"{name}, best round", max(mine), unit, peer, max(theirs))
+    yield Result(f"{name}, median", statistics.median(mine), "entries/s", peer, statistics.median(theirs), goal=goal)
+    yield Result(f"{name}, best round", max(mine), "entries/s", peer, max(theirs))
 
 
 def large_appends(directory: Path) -> Iterator[Result]:
@@ -81,7 +79,7 @@ def large_appends(directory: Path) -> Iterator[Result]:
     data = os.urandom(size)
     mine, theirs = beside_raw(directory, "large", size, entries, lambda log: append_all(log, data, entries, 32))
     name = "append 64 KiB, 32 outstanding"
-    yield from beside(name, "entries/s", mine, RAW, theirs, 0.8)
+    yield from beside(name, mine, RAW, theirs, 0.8)
 
 
 def batches(directory: Path) -> Iterator[Result]:
@@ -94,7 +92,7 @@ def batches(directory: Path) -> Iterator[Result]:
             log.append_many(data).result()
 
     mine, theirs = beside_raw(directory, "batches", _KIB, batch * count, work)
-    yield from beside("append 1 KiB in batches of 4096", "entries/s", mine, RAW, theirs, 0.5)
+    yield from beside("append 1 KiB in batches of 4096", mine, RAW, theirs, 0.5)
 
 
 def futures(directory: Path) -> Iterator[Result]:
@@ -196,7 +194,7 @@ def catch_up(directory: Path, entry_bytes: int, entries: int) -> tuple[list[floa
 def large_reads(directory: Path) -> Iterator[Result]:
     mine, plain, into = catch_up(directory / "large-read", 64 * _KIB, scaled(4000))
     name = "catch-up read 64 KiB, checksums verified"
-    yield from beside(name, "entries/s", mine, "plain read of the file", plain, 0.5)
+    yield from beside(name, mine, "plain read of the file", plain, 0.5)
     yield Result(
         f"{name}, median", statistics.median(mine), "entries/s", "readinto one buffer", statistics.median(into)
     )
