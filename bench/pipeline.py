@@ -118,6 +118,7 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
     )
     started = time.monotonic()
     summary: dict[str, Any] = {}
+    status: dict[str, Any] = {}
     with (directory / "stderr").open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock.cli", "run", "--once", "--json", "-c", str(config)],
@@ -130,11 +131,15 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
         event = json.loads(line)
         if event.get("event") == "summary":
             summary = event
+        elif event.get("event") == "progress":
+            status = event
     code = process.wait(_TIMEOUT_SECONDS)
     ended = time.monotonic()
     if code != 0 or not summary.get("drained"):
         raise RuntimeError(f"penstock run ended with {code}: {summary}; {(directory / 'stderr').read_text()[-2000:]}")
-    streaming = float(summary["seconds"]) - float(summary["driver_ready_seconds"] or 0.0)
+    # The run's last status: the end of the last write, without the shutdown of Spark that follows.
+    last_write_ms = max(int(feed["last_write_ms"] or 0) for feed in status["changefeeds"])
+    streaming = (last_write_ms - int(status["started_ms"])) / 1000 - float(summary["driver_ready_seconds"] or 0.0)
     return Run(int(summary["rows"]), streaming, ended - started, dict(summary["stage_seconds"]))
 
 
