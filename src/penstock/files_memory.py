@@ -295,6 +295,7 @@ class MemoryFiles:
     # files.Files
 
     def create(self, path: Path) -> File:
+        path = _plain(path)
         with self._operation("create", path):
             self._check_parent(path)
             if path in self._names or path in self._directories:
@@ -305,6 +306,7 @@ class MemoryFiles:
             return MemoryFile(self, path, node, writable=True)
 
     def open(self, path: Path, *, writable: bool = False) -> File:
+        path = _plain(path)
         with self.mutex:
             self._check_power()
             if path in self._directories:
@@ -314,14 +316,17 @@ class MemoryFiles:
             return MemoryFile(self, path, self._names[path], writable=writable)
 
     def exists(self, path: Path) -> bool:
+        path = _plain(path)
         with self.mutex:
             return path in self._names or path in self._directories
 
     def list(self, directory: Path) -> list[str]:
+        directory = _plain(directory)
         with self.mutex:
             return sorted(p.name for p in {*self._names, *self._directories} if p.parent == directory and p.name)
 
     def make_directory(self, path: Path) -> None:
+        path = _plain(path)
         with self._operation("make_directory", path):
             for directory in (path, *path.parents):
                 if directory in self._names:
@@ -330,6 +335,7 @@ class MemoryFiles:
             self._directories.update((path, *path.parents))
 
     def rename(self, source: Path, target: Path) -> None:
+        source, target = _plain(source), _plain(target)
         with self._operation("rename", target):
             self._check_parent(target)
             if source not in self._names:
@@ -341,6 +347,7 @@ class MemoryFiles:
             self.cut_before()
 
     def remove(self, path: Path) -> None:
+        path = _plain(path)
         with self._operation("remove", path):
             if path in self._directories:
                 raise _error(errno.EISDIR, path)
@@ -349,6 +356,7 @@ class MemoryFiles:
             self.cut_before()
 
     def sync_directory(self, path: Path) -> None:
+        path = _plain(path)
         with self._operation("sync_directory", path):
             if path not in self._directories:
                 raise _error(errno.ENOTDIR if path in self._names else errno.ENOENT, path)
@@ -365,6 +373,7 @@ class MemoryFiles:
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[None]:
+        path = _plain(path)
         with self.mutex:
             self._check_power()
             self._check_parent(path)
@@ -444,6 +453,11 @@ class _Fate(Enum):
 
 
 _FATES = tuple(_Fate)
+
+
+def _plain(path: Path) -> Path:
+    """Without `..`: there are no links here."""
+    return Path(os.path.normpath(path)) if ".." in path.parts else path
 
 
 def _error(code: int, path: Path) -> OSError:
