@@ -143,7 +143,9 @@ class Flow:
             return None
         family = _descendants(driver)
         if victim == "jvm":
-            return next((pid for pid in family if _command(pid).startswith("java")), None)
+            return next(
+                (pid for pid in family if _command(pid) == "java" and "launcher.Main" not in _arguments(pid)), None
+            )
         daemons = [pid for pid in family if "penstock.spark.daemon" in _arguments(pid)]
         workers = [pid for pid in daemons if _parent(pid) in daemons]
         return workers[0] if workers else None
