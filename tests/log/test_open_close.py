@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,25 @@ def test_nothing_runs_after_close(tmp_path: Path) -> None:
     cursor = log.open_cursor("c")
     cursor.mark_delete(Position(1, 0)).result(5)
     assert set(threading.enumerate()) > before
+    log.close()
+    assert set(threading.enumerate()) == before
+
+
+def test_close_waits_for_the_maintenance_that_is_at_work() -> None:
+    files, metadata = MemoryFiles(), MemoryMetadata()
+    before = set(threading.enumerate())
+    log = open_log(files, metadata, LogSettings(retention_seconds=0, maintenance_interval_seconds=30))
+    at_work = threading.Event()
+    children = metadata.children
+
+    def slow(prefix: str) -> list[str]:
+        at_work.set()
+        time.sleep(0.3)
+        return children(prefix)
+
+    metadata.children = slow  # type: ignore[method-assign]
+    log.trim_soon()
+    assert at_work.wait(5)
     log.close()
     assert set(threading.enumerate()) == before
 

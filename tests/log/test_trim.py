@@ -334,6 +334,8 @@ def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resume
             assert log.uuid != LedgerList.decode(old.value).uuid
             assert log.statistics().entries == 0
             assert metadata.children("cursor/") == metadata.children("pin/") == []
+            left = [path.name for path in files._names if path.suffix in {".rlog", ".current"}]
+            assert not left, "record logs of its cursors are still there"
             log.append(b"new").result(5)
             Cursor.open(log.reader(), Path("/s/cursors"), "c", files=files).close()
             log.close()

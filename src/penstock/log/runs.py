@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,6 +35,9 @@ _REASONS = (
     "another entry stands here",
     "the checksum does not match",
 )
+
+
+_scratch = threading.local()
 
 
 class Run:
@@ -91,7 +95,10 @@ def check_chunk(raw: bytes, file_id: int, first: int) -> tuple[I64Array, int, in
         return _check_in_python(raw, file_id, first)
     from penstock.log.frame_kernels import BAD_VERSION, END, check_frames  # here, because numba is slow to import
 
-    found = np.empty((len(raw) // _FRAME_BYTES_MIN + 1, 5), np.int64)
+    rows = len(raw) // _FRAME_BYTES_MIN + 1
+    found = getattr(_scratch, "found", None)  # a fresh table each time would cost more in page faults than the check
+    if found is None or len(found) < rows:
+        found = _scratch.found = np.empty((rows, 5), np.int64)
     count, at, status, need = check_frames(np.frombuffer(raw, np.uint8), 0, file_id, first, found)
     if status == BAD_VERSION:
         raise _unknown_version(raw[at + 4], raw[at + 5])
