@@ -24,7 +24,7 @@ from tests.crash.stepping import STEPS, stepping
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 SETTINGS = LogSettings(ledger_entries_max=5, preallocate_bytes=2048)
-FLIPS = 300  # of each file
+FLIPS = 200  # of each file
 
 
 class Machine:

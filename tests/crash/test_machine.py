@@ -120,7 +120,7 @@ def test_there_are_no_inodes_left(tmp_path: Path) -> None:
         log = Log.open(disk.place / "log", SETTINGS)
         written: list[bytes] = []
         with contextlib.suppress(PenstockError):
-            for number in range(1, 1200):
+            for number in range(1, 500):
                 log.append(payload(number)).result(30)
                 written.append(payload(number))
         with contextlib.suppress(PenstockError):
@@ -133,6 +133,25 @@ def test_there_are_no_inodes_left(tmp_path: Path) -> None:
         assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end)][: len(written)] == written
         assert len(written) > 100
         log.close()
+
+
+def test_the_disk_below_the_file_system_is_full(tmp_path: Path) -> None:
+    """The write succeeds, its sync does not, and the next sync would: nothing is acknowledged after the first error."""
+    with mounting(), tmpfs(tmp_path, "size=24m") as below, ext4(below.place, 200) as disk:
+        Log.open(disk.place / "log", SETTINGS).close()
+        os.sync()
+        room = os.statvfs(below.place)
+        (below.place / "ballast").write_bytes(bytes(max(room.f_bavail * room.f_bsize - 700_000, 0)))
+        writer = Writer(disk.place)
+        said = writer.end(None)  # it dies by itself
+        assert b"error" in said
+        told = Told()
+        told.hear(said)
+        assert told.entries, "the disk was full from the start"
+        disk.unmount()
+        (below.place / "ballast").unlink()
+        disk.mount()
+        told.check(disk.place)
 
 
 @pytest.mark.parametrize(("call", "error"), [("fdatasync", "EIO"), ("pwritev,pwrite64", "ENOSPC"), ("rename", "EIO")])
