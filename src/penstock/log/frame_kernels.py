@@ -220,7 +220,12 @@ def check_frames(raw: Any, at: Any, file_id: int, entry_id: int, found: Any) -> 
             return count, at, END, 64
         if raw[at] != 80 or raw[at + 1] != 83 or raw[at + 2] != 70 or raw[at + 3] != 49:
             return count, at, BAD_MAGIC, 0
-        if _get(raw, at + 60, 4) != np.uint64(crc_of(raw, at, at + 60)):
+        data_len = np.int64(_get(raw, at + 48, 4))
+        changes_len = np.int64(_get(raw, at + 52, 4))
+        end = at + 64 + data_len + changes_len
+        # The body's checksum covers the header too: where it matches, the header's own need not be asked.
+        whole = end + 4 <= size and _get(raw, end, 4) == np.uint64(crc_of(raw, at, end))
+        if not whole and _get(raw, at + 60, 4) != np.uint64(crc_of(raw, at, at + 60)):
             return count, at, BAD_HEADER, 0
         if raw[at + 4] != 1 or raw[at + 5] != 0:
             return count, at, BAD_VERSION, 0
@@ -228,13 +233,8 @@ def check_frames(raw: Any, at: Any, file_id: int, entry_id: int, found: Any) -> 
             return count, at, BAD_FILE, 0
         if _get(raw, at + 24, 8) != np.uint64(entry_id + count):
             return count, at, BAD_ENTRY, 0
-        data_len = np.int64(_get(raw, at + 48, 4))
-        changes_len = np.int64(_get(raw, at + 52, 4))
-        end = at + 64 + data_len + changes_len
-        if end + 4 > size:
-            return count, at, END, end + 4 - at
-        if _get(raw, end, 4) != np.uint64(crc_of(raw, at, end)):
-            return count, at, BAD_BODY, 0
+        if not whole:
+            return count, at, END if end + 4 > size else BAD_BODY, end + 4 - at
         found[count, 0] = at
         found[count, 1] = data_len
         found[count, 2] = changes_len
