@@ -32,7 +32,7 @@ _AGAIN = 0.2  # how many recoveries are cut as well
 _DEPTH_MAX = 2
 _SEED_STEP = 1_000_000  # between processes
 _GO_ON = 0.15  # how many states are appended to, closed and, some of them, opened once more
-_LOOKS = ((), ("a",), ("b",))  # which cursors are looked at: most of the cost is theirs
+_LOOKS = ((), (), ("a",), ("b",))  # which cursors are looked at: most of the cost is theirs
 
 
 @dataclass

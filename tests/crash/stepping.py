@@ -214,7 +214,7 @@ class Steps:
     def __init__(self) -> None:
         self.threads: list[_Thread] = []
         self.current: object = threading.main_thread()
-        self.progress = 0  # how often a thread went on
+        self._process_wide = _process_wide()
 
     def wait(self, ready: Callable[[], bool], what: str, timeout: float | None = None) -> bool:
         """Lets the others run until `ready`. False where a timeout passed."""
@@ -253,7 +253,7 @@ class Steps:
         self.current = threading.main_thread()
         for lane in (workers.COMMITS, workers.CHORES):
             lane._reset()
-        for kept in _process_wide():
+        for kept in self._process_wide:
             kept.__init__()
 
 
@@ -275,9 +275,6 @@ class _Threading:
         return getattr(threading, name)
 
 
-STEPS = Steps()
-
-
 def _process_wide() -> list[Any]:
     """What the log keeps for the whole process: a new process has none of it."""
     names = ("penstock.log.cache", "penstock.log.managed")
@@ -288,6 +285,9 @@ def _process_wide() -> list[Any]:
         for value in vars(module).values()
         if type(value).__name__ in {"ReadCache", "OpenLogs"}
     ]
+
+
+STEPS = Steps()
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ class LedgerInfo:
         )
 
     def document(self) -> dict[str, Any]:
-        fields = dataclasses.asdict(self)
+        fields = {name: getattr(self, name) for name in self.__slots__}
         if self.footer:
             del fields["footer"]
         return fields
