@@ -472,3 +472,46 @@ def test_power_cut_at_every_operation_of_cursors_coming_and_going(monkeypatch: p
                     cursor.is_acked(Position(ledger, entry)) for ledger in (1, 2) for entry in range(3)
                 ) == sum(view.entries for view in log.reader().ledgers())
             log.close()
+
+
+def test_a_cursor_whose_registration_is_lost_is_adopted_where_it_is(log: Log) -> None:
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(at("2:1")).result(5)
+    for n in range(3):
+        cursor.ack(Position(3, n % 3)).result(5)
+    cursor.close()
+    key = "cursor/log/c"
+    found = log.metadata.get(key)
+    assert found is not None
+    log.metadata.delete(key, found.version)  # as if the metadata came from an older copy
+    again = log.open_cursor("c", "latest")
+    assert values(again, 2) == [5, 9]
+    assert [(info.name, info.mark_delete) for info in log.cursors()] == [("c", at("2:1")), ("keep", at("1:-1"))]
+
+
+def test_the_pointer_in_the_metadata_is_never_ahead_of_what_is_durable() -> None:
+    """What trim relies on. The sync of the acks is held up, and the pointer must wait for it."""
+    gate = threading.Event()
+    gate.set()
+
+    def hold(_number: int, operation: str, path: Path) -> None:
+        if operation == "datasync" and path.suffix == ".rlog":
+            gate.wait(10)
+
+    log = Log.open(Path("/s/log"), SETTINGS, MemoryFiles(hold), ManualClock(), MemoryMetadata())
+    wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(at("1:2")).result(5)
+    gate.clear()
+    waiting = [cursor.mark_delete(at("2:2")), cursor.ack(at("3:0"))]
+    assert cursor.mark_delete_position == at("1:2")
+    cursor._acks._pointer.publish(cursor._acks._current)  # type: ignore[union-attr]
+    assert log.cursors()[0].mark_delete == at("1:2")
+    assert log.trim() == [1]
+    gate.set()
+    wait_all(waiting, 5)
+    assert cursor.mark_delete_position == at("3:0")
+    cursor.close()
+    assert log.cursors()[0].mark_delete == at("3:0")
+    assert log.trim() == [2]
+    log.close()
