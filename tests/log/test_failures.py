@@ -208,6 +208,8 @@ def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str
             log.set_properties({"c": "d"})
         with pytest.raises(Fenced):
             log.read(log.end, log.end)
+        with pytest.raises(Fenced):
+            log.append(b"never").result(5)
     with contextlib.suppress(Fenced):
         log.close()
     again = open_log(files, metadata, settings)  # not the old one, which is gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from pathlib import Path
@@ -89,6 +90,24 @@ def test_opening_twice_in_one_process_gives_the_same_log_and_the_last_close_coun
     assert third is not first
     assert third.epoch == first.epoch + 1
     third.close()
+
+
+def test_a_forked_child_does_not_own_the_log_of_its_parent(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    position = log.append(b"x").result(5)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            reader = LogReader.open(tmp_path / "log")
+            if [bytes(e.data) for e in reader.read(position, position)] == [b"x"]:
+                Log.open(tmp_path / "log")
+        except Unavailable:  # the parent holds it
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    log.close()
 
 
 def test_concurrent_openers_share_one_recovery(tmp_path: Path) -> None:

@@ -303,6 +303,8 @@ class Appender:
 
     def _write(self, group: list[Waiting]) -> int:
         """Makes the head of the group durable and answers it; how many that were."""
+        if self._catalog.fenced is not None:
+            raise self._catalog.fenced
         ledger = self._open_ledger()
         self._end_file.check()
         if self._unpublished is not None:

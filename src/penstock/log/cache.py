@@ -9,6 +9,7 @@ consumer keeps entries, so a consumer that keeps them waits for nobody.
 from __future__ import annotations
 
 import bisect
+import os
 import threading
 import weakref
 from collections import deque
@@ -161,6 +162,12 @@ class ReadCache:
             self._queue = deque(item for item in self._queue if (item[0], item[1].ledger_id) in self._ledgers)
             self.bytes = sum(len(run.raw) for _, run in self._queue)
 
+    def forked(self) -> None:
+        """In a child process: locks and reads under way are those of threads that it does not have."""
+        self._lock = threading.Lock()
+        self._reads = {}
+        self.limiter = ReadLimiter(self.limiter.bytes_max)
+
     def _find(self, key: _Ledger, entry_id: int) -> Run | None:
         runs = self._ledgers.get(key)
         if runs is None:
@@ -190,6 +197,7 @@ class ReadCache:
 
 
 PROCESS_CACHE = ReadCache()
+os.register_at_fork(after_in_child=PROCESS_CACHE.forked)
 
 
 _OTHERS: weakref.WeakKeyDictionary[Files, ReadCache] = weakref.WeakKeyDictionary()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -439,6 +440,7 @@ class Log:
 
 
 _OPEN_LOGS: OpenLogs[Log] = OpenLogs()
+os.register_at_fork(after_in_child=_OPEN_LOGS.forked)
 
 
 def _checked_size(buffers: Sequence[Buffer]) -> int:

@@ -24,6 +24,11 @@ class OpenLogs(Generic[T]):
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, Path], _Slot[T]] = {}
 
+    def forked(self) -> None:
+        """In a child process: the logs are the parent's."""
+        self._lock = threading.Lock()
+        self._slots = {}
+
     def open(self, key: tuple[int, Path], usable: Callable[[T], bool], make: Callable[[], T]) -> T:
         """The one that is open, if it is `usable`; else a new one. Concurrent openers share one recovery."""
         with self._lock:

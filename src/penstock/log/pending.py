@@ -8,6 +8,7 @@ wake: they must be short.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,15 @@ T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 _guard = threading.Lock()  # orders registration against completion, for all of them: held for a few instructions
+
+
+def _forked() -> None:
+    """In a child process the thread that may hold the lock does not exist."""
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Pending(Generic[T]):
