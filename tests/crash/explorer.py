@@ -25,7 +25,7 @@ from penstock.errors import PenstockError
 from tests.crash.facts import Violation
 from tests.crash.program import run_program
 from tests.crash.stepping import STEPS, stepping
-from tests.crash.world import NAMES, World, small_limits
+from tests.crash.world import NAMES, PASSING, World, small_limits
 
 _MOMENTS = 0.35  # how many of a program's operations are cut
 _AGAIN = 0.2  # how many recoveries are cut as well
@@ -136,6 +136,8 @@ def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> No
             facts.acknowledge(number, position := opened.append(number, facts.payloads[number]).result())
             if bytes(next(iter(opened.reader.read(position, position))).data) != facts.payloads[number]:
                 raise Violation("what was appended after the crash is not read back")
+            if rng.random() < 0.5:
+                opened.log.open_cursor(PASSING).clear_backlog().result()
             opened.close()
             if rng.random() < 0.3:
                 world.open(names).close()

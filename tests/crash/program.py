@@ -11,7 +11,7 @@ from penstock.files_memory import Fault, PowerCut
 from penstock.log import Pending, Position, Span
 from tests.crash.facts import CursorFacts, must
 from tests.crash.stepping import STEPS
-from tests.crash.world import NAMES, Opened, World, has, read_all
+from tests.crash.world import NAMES, PASSING, Opened, World, has, read_all
 
 _SIZES = (0, 10, 400, 700, 1500)
 _FAULTS = (Fault.EIO, Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE, None)  # None: the metadata store goes away
@@ -108,6 +108,15 @@ class Session:
             self._send(self.rng.choice(NAMES), {n for n in self.facts.durable if n < number},
                        lambda cursor: cursor.reset(position), forget=True)  # fmt: skip
 
+    def come_and_go(self) -> None:
+        """A cursor that is made and deleted again. It may hold back a trim; whether it is there after a crash is open."""
+        if self.rng.random() < 0.6:
+            cursor = self.opened.log.open_cursor(PASSING, self.rng.choice(("earliest", "latest")))
+            cursor.set_properties({"seen": str(len(self.facts.durable))}).result()
+            cursor.clear_backlog()
+        elif any(info.name == PASSING for info in self.opened.log.cursors()):
+            self.opened.log.delete_cursor(PASSING)
+
     def trim(self) -> None:
         if self.world.trims:
             self.opened.log.trim()
@@ -153,6 +162,7 @@ _ACTIONS: tuple[tuple[int, Action], ...] = (
     (1, Session.reset),
     (1, Session.read),
     (1, Session.trim),
+    (1, Session.come_and_go),
     (1, Session.truncate),
     (1, Session.roll),
     (2, Session.append_many),

@@ -23,6 +23,7 @@ from tests.crash.facts import Facts, must
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 NAMES = ("a", "b")
+PASSING = "passing"  # a cursor that comes and goes
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
 _CAN_TRIM = hasattr(Log, "trim")
 _TRIMS: dict[str, Any] = {"retention_seconds": 0.0} if _CAN_TRIM else {}
