@@ -59,7 +59,7 @@ def read_entries(
     entries: list[Entry] = []
     total = 0
     views = reader.ledgers()
-    for number, wanted in unacked_runs(acks, views, start, end):
+    for number, wanted in _in_portions(unacked_runs(acks, views, start, end), max_entries):
         for first, last in _together(wanted):
             for entry in _read(reader, Position(number, first), Position(number, last)):
                 at = entry.position.entry_id
@@ -70,6 +70,13 @@ def read_entries(
                 if len(entries) >= max_entries or (max_bytes is not None and total >= max_bytes):
                     return entries, Position(number, at + 1)
     return entries, _after(views, start, end)
+
+
+def _in_portions(windows: Iterator[tuple[int, BitMap]], entries: int) -> Iterator[tuple[int, BitMap]]:
+    """At most so many entries at a time: what lies after them is not read from the disk in vain."""
+    for number, wanted in windows:
+        for at in range(0, len(wanted), entries):
+            yield number, wanted[at : at + entries]
 
 
 def _read(reader: LogReader, first: Position, last: Position) -> Iterator[Entry]:

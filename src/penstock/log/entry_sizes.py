@@ -18,6 +18,7 @@ from penstock.log.position import Position
 from penstock.log.reader import LedgerView, LogReader
 
 _LEDGERS_MAX = 8
+_SMALL_BYTES = 4096  # an entry of this size: below it reading all is quicker than stepping from header to header
 
 _guard = threading.Lock()
 
@@ -48,7 +49,11 @@ class EntrySizes:
         sizes = self._sizes.pop(number, None) or array("I")
         if len(sizes) < view.entries:
             first, last = Position(number, len(sizes)), Position(number, view.entries - 1)
-            sizes.extend(info.data_bytes for info in reader.scan(first, last))
+            if view.frames_end < _SMALL_BYTES * view.entries:
+                for run, low, high in reader.runs(first, last):
+                    sizes.extend(run.table[low - run.first : high - run.first + 1, 1].tolist())
+            else:
+                sizes.extend(info.data_bytes for info in reader.scan(first, last))
         self._sizes[number] = sizes
         while len(self._sizes) > _LEDGERS_MAX:
             self._sizes.popitem(last=False)
