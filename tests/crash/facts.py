@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from penstock.log import Position
 
+CURSORS_MIN = 2  # that every program has
+
 
 class Violation(AssertionError):
     """The log broke a promise."""
@@ -78,6 +80,11 @@ class Facts:
     def confirm(self, cursor: CursorFacts, version: int) -> None:
         """An ack is durable. What every cursor has passed may be trimmed from here on."""
         cursor.confirm(version)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if len(self.cursors) < CURSORS_MIN:
+            return  # the others may need everything
         passed = [self._passed(other.versions[other.durable]) for other in self.cursors.values()]
         self.removable = max(self.removable, min(passed))
 
@@ -85,7 +92,7 @@ class Facts:
         for number in self.durable:
             if number not in acked:
                 return number
-        return len(self.payloads)
+        return max(self.durable, default=-1) + 1
 
     def fail(self, number: int) -> None:
         self.in_flight.discard(number)
@@ -133,3 +140,4 @@ class Facts:
             kept = self.cursors[name].newest if name in self.cursors else frozenset()
             gone = frozenset(n for n in kept if n not in self.durable)
             self.cursors[name] = CursorFacts([frozenset(numbers) | gone])
+        self._let_go()  # acks that were on their way may have come through

@@ -18,11 +18,12 @@ from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position,
 from penstock.log.synced import EndFile
 from penstock.metadata import MemoryMetadata
 from penstock.state import BucketState, StateDescriptor, TypedStore, codecs
-from tests.crash.facts import Facts, must
+from tests.crash.facts import CURSORS_MIN, Facts, must
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 NAMES = ("a", "b")
+assert len(NAMES) == CURSORS_MIN
 PASSING = "passing"  # a cursor that comes and goes
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
 _CAN_TRIM = hasattr(Log, "trim")
