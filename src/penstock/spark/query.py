@@ -25,6 +25,7 @@ from penstock.spark import fault
 from penstock.spark.fault import Fault
 from penstock.spark.job import OPTION, Job
 from penstock.spark.manifest import Manifest
+from penstock.spark.source import source_of
 from penstock.wire import Client
 
 if TYPE_CHECKING:
@@ -158,7 +159,9 @@ class ChangefeedQuery:
         self._tell_progress(time.monotonic())
 
     def _start(self, run: _Run, checkpoint: Path) -> StreamingQuery:
-        rows = self._session.readStream.format("penstock").option(OPTION, run.job.to_json()).load()
+        source = source_of(run.job.changefeed)
+        self._session.dataSource.register(source)
+        rows = self._session.readStream.format(source.name()).option(OPTION, run.job.to_json()).load()
         return (
             rows.writeStream.queryName(f"{run.job.changefeed}-{run.job.run}")
             .foreachBatch(lambda frame, _batch: self._publish(run, frame))

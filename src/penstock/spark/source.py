@@ -74,6 +74,17 @@ class PenstockSource(DataSource):
         raise Fault(error, "config")
 
 
+def source_of(changefeed: str) -> type[PenstockSource]:
+    """The source under a name that only this changefeed uses; registered anew for each of its runs.
+
+    Spark holds one map of environment variables for each registered source and writes to it whenever it plans a batch.
+    Two queries that share a source write to it at once and can break it for good: every task of both then fails with
+    `java.io.OptionalDataException`.
+    """
+    own = f"penstock-{changefeed}"
+    return type("ChangefeedSource", (PenstockSource,), {"name": classmethod(lambda cls: own)})
+
+
 class PenstockStreamReader(DataSourceStreamReader):
     """Plans in the planning process, reads in the workers; only the job travels between them."""
 
