@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -117,3 +118,22 @@ def test_verify_finds_a_missing_file(delivered: Flow, tmp_path: Path) -> None:
         assert any("is missing" in fault for fault in report["sinks"][0]["faults"])
     finally:
         shutil.move(tmp_path / "away", path)
+
+
+def test_plain_spark_reads_a_table(delivered: Flow) -> None:
+    """`spark.read.parquet` on the table's directory, as the README says: partitions, both versions, every change."""
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.java import find_java_home
+
+    os.environ["JAVA_HOME"] = str(find_java_home(delivered.directory / "java", os.environ))
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        orders = spark.read.option("mergeSchema", "true").parquet(str(delivered.directory / "lake" / "shop" / "orders"))
+        assert {"_op", "_commit_ts", "_seq", "id", "note", "version", "date"} <= set(orders.columns)
+        files = [f for d in data_directories(delivered.directory / "lake") if d.table == "orders" for f in d.files]
+        assert orders.count() == sum(pq.read_metadata(f).num_rows for f in files) > 0
+        assert orders.select("version").distinct().count() == 2, "before and after ADD COLUMN"
+        assert orders.select("_seq").distinct().count() == orders.count()
+    finally:
+        spark.stop()

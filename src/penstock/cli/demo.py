@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -51,14 +52,23 @@ def demo(
     if sample is not None:
         _show(sample)
     console.print(f'Next: spark.read.parquet("{directory}/lake/shop/orders").show()', soft_wrap=True)
-    console.print("      penstock init --source mariadb://user@host    writes penstock.yaml for your own server")
+    console.print(
+        "      penstock init --source mariadb://user@host    writes penstock.yaml for your own server", soft_wrap=True
+    )
     raise typer.Exit(0 if report.equal else 1)
 
 
 def _show(sample: pa.Table) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
     for name in sample.column_names:
         table.add_column(name)
     for row in sample.to_pylist():
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
+        table.add_row(*(_text(value) for value in row.values()))
     console.print(table)
+
+
+def _text(value: object) -> str:
+    """A value for a narrow column."""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return "" if value is None else str(value)
