@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.changefeed.facts import Intent
 from penstock.changefeed.keeper import Keeper
 from penstock.errors import BadInput, Closed, Fenced, StaleRun, Terminal
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
+from penstock.sink.keeper_client import Intent
 
 from .conftest import OpenKeeper, fill_log
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.changefeed.facts import Intent, parse_seq
+from penstock.changefeed.facts import parse_seq
 from penstock.changefeed.maintainer import LastRow, Maintainer
 from penstock.changefeed.status import RunStatus
 from penstock.errors import BadInput, Unavailable
 from penstock.log.position import Position
+from penstock.sink.keeper_client import Intent
 from penstock.wire import Server, socket_path
 
 OPENING_SECONDS_MAX = 20.0  # below the wire's own timeout, so that the caller learns why

@@ -6,48 +6,13 @@ version. Seqs stand as text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import BadInput, Corruption
 from penstock.log.position import Seq
+from penstock.sink.keeper_client import Intent
 from penstock.state import StateDescriptor, codecs
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """A file that is being written. Binding: until it is done, no other bytes may go there or anywhere else."""
-
-    path: str
-    first_seq: Seq
-    last_seq: Seq
-    length: int
-    checksum: str | int
-    rows: int = field(default=0, compare=False)  # for the counters; not part of the promise
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "first_seq": str(self.first_seq),
-            "last_seq": str(self.last_seq),
-            "length": self.length,
-            "checksum": self.checksum,
-            "rows": self.rows,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Intent:
-        return cls(
-            path=value["path"],
-            first_seq=Seq.parse(value["first_seq"]),
-            last_seq=Seq.parse(value["last_seq"]),
-            length=int(value["length"]),
-            checksum=value["checksum"],
-            rows=int(value.get("rows") or 0),
-        )
-
-    def __str__(self) -> str:
-        return f"{self.path} [{self.first_seq} to {self.last_seq}, {self.length} bytes, checksum {self.checksum}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.changefeed.facts import Intent
 from penstock.changefeed.keeper import Keeper
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
 from penstock.sink.dispatcher import dispatcher_id
+from penstock.sink.keeper_client import Intent
 
 BeginRun = Callable[[str, str], dict[str, Any]]
 """(changefeed, run) → delivery's answer to `begin_run`."""

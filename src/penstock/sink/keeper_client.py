@@ -7,7 +7,7 @@ repeated with the same arguments, and the keeper answers a repetition as it did 
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ class Intent:
     last_seq: Seq
     length: int
     checksum: int  # CRC32C of the file's bytes
-    rows: int = 0  # for the keeper's counts only
+    rows: int = field(default=0, compare=False)  # for the keeper's counts; not part of the promise
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Intent:
@@ -49,6 +49,9 @@ class Intent:
             "checksum": self.checksum,
             "rows": self.rows,
         }
+
+    def __str__(self) -> str:
+        return f"{self.path} [{self.first_seq} to {self.last_seq}, {self.length} bytes, checksum {self.checksum}]"
 
 
 @dataclass(frozen=True, slots=True)
