@@ -55,7 +55,7 @@ class StateSnapshot(ABC):
         self.close()
 
 
-class Frozen(ABC):
+class Frozen:
     """What was applied up to a moment, to be written as a checkpoint. Opaque to the holder."""
 
 
