@@ -14,6 +14,7 @@ from penstock.log import Log
 from penstock.spark import fault
 from penstock.spark.fault import Fault
 from penstock.spark.session import start_session
+from penstock.spark.source import source_of
 from tests.spark.failing import FailingSource
 from tests.spark.rig import FEED, Rig
 
@@ -27,13 +28,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     root = str(Path(__file__).parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))  # for the workers
     session = start_session(tmp_path_factory.mktemp("spark"), {"master": "local[2,3]"})
-    session.dataSource.register(FailingSource)  # the same, but for a test's wish
     yield session
     session.stop()
 
 
 @pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+def make_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRig]:
+    # the same source, but for a test's wish
+    monkeypatch.setattr("penstock.spark.query.source_of", lambda changefeed: source_of(changefeed, FailingSource))
     made: list[Rig] = []
 
     def make(**arguments: Any) -> Rig:

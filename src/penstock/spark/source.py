@@ -74,7 +74,7 @@ class PenstockSource(DataSource):
         raise Fault(error, "config")
 
 
-def source_of(changefeed: str) -> type[PenstockSource]:
+def source_of(changefeed: str, base: type[PenstockSource] = PenstockSource) -> type[PenstockSource]:
     """The source under a name that only this changefeed uses; registered anew for each of its runs.
 
     Spark holds one map of environment variables for each registered source and writes to it whenever it plans a batch.
@@ -82,7 +82,7 @@ def source_of(changefeed: str) -> type[PenstockSource]:
     `java.io.OptionalDataException`.
     """
     own = f"penstock-{changefeed}"
-    return type("ChangefeedSource", (PenstockSource,), {"name": classmethod(lambda cls: own)})
+    return type("ChangefeedSource", (base,), {"name": classmethod(lambda cls: own)})
 
 
 class PenstockStreamReader(DataSourceStreamReader):
