@@ -149,7 +149,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         assert kills >= 2, f"seed {seed}: it was killed only {kills} times"
         assert read_json_tables(sink) == expected_tables(rows), f"seed {seed}"
         assert keeper.mark_delete is not None
-        assert keeper.mark_delete.entry_id == 149
+        assert keeper.mark_delete.entry_id == rows[-1].seq.entry_id  # the last entry may be without rows
         owner = json.loads((sink / "_penstock/owner.json").read_text())
         assert owner["epoch"] == kills + 1
         status = delivery.client.call("status")["changefeeds"][FEED]
