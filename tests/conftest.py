@@ -7,6 +7,8 @@ strict mode (`CI=true` or `PENSTOCK_STRICT=1`) it fails, so that a green CI mean
 from __future__ import annotations
 
 import os
+import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -16,6 +18,7 @@ from hypothesis import settings
 
 from tools.components import MissingComponent
 from tools.components.mariadb import MariaDbServer
+from tools.components.s3 import BUCKET, S3Server
 
 # The machines are noisy: an example's time proves nothing. A failing example is printed with its seed.
 settings.register_profile("penstock", deadline=None, print_blob=True)
@@ -45,6 +48,27 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb
         missing(str(error))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server, shared by the whole session: use prefixes of your own."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    try:
+        server.start()
+    except MissingComponent as error:
+        missing(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A prefix of the real S3 server for this test alone, with what clients read of the environment set."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    # A client keeps the endpoint of the environment that it was made in: names never come twice.
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}/{re.sub('[^a-z0-9]+', '-', request.node.name.lower())}"
 
 
 @pytest.fixture(scope="session")

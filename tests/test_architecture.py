@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "penstock"
 
 # Rooms whose files must survive a power cut, so every write of theirs goes through files.py. metadata/ is left out: its
 # store is SQLite, which syncs by itself.
-DURABLE_ROOMS = ("log", "state", "sink")
+DURABLE_ROOMS = ("objects", "log", "state", "sink")
 
 # (module, function) and methods that write, rename or remove files without the seam.
 _FORBIDDEN_FUNCTIONS = {
