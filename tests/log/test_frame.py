@@ -34,7 +34,7 @@ def test_the_bytes_are_those_of_the_format_page() -> None:
 def test_a_frame_comes_back() -> None:
     header = decode_header(GOLDEN, 0, 7)
     assert (header.epoch, header.entry_id, header.wall_ms, header.synced_end) == (3, 5, 1_700_000_000_000, 4096)
-    assert decode_changes(verify_body(GOLDEN, 0, header)) == CHANGES
+    assert decode_changes(verify_body(GOLDEN, 0, header), header.wall_ms) == CHANGES
 
 
 def test_every_flipped_bit_and_every_cut_is_seen() -> None:

@@ -14,7 +14,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -23,7 +23,7 @@ from penstock.errors import Closed, Fenced, PenstockError, StorageFailed, Termin
 from penstock.files import Buffer, Files
 from penstock.log.cache import ReadCache
 from penstock.log.catalog import LedgerCatalog
-from penstock.log.frame import HEADER_BYTES, TRAILER_BYTES, StateChange
+from penstock.log.frame import HEADER_BYTES, TRAILER_BYTES, Changes
 from penstock.log.frame_writer import NewEntry
 from penstock.log.ledger import LedgerInfo, LedgerList
 from penstock.log.ledger_store import LedgerStore, OpenLedger
@@ -72,8 +72,9 @@ class Waiting(Pending[Any]):
     _waiters = None
     task: Callable[[], object] | None = None
     ledger_id: int | None = None  # of the entry that `_value` numbers
+    after: Pending[Any] | None = None  # where that one failed, this one does too
 
-    def __init__(self, data: Any, changes: Sequence[StateChange], size: int, count: int) -> None:
+    def __init__(self, data: Any, changes: Changes, size: int, count: int) -> None:
         self.data = data
         self.changes = changes
         self.size = size
@@ -143,6 +144,7 @@ class Appender:
         self._oldest = self._group_came = 0.0  # when the first of those that wait came, and of the group
         self._sync_seconds = 0.0
         self._closing = False
+        self._refused = False  # an append failed once, and the log went on
         self._error: BaseException | None = Terminated(f"{name} was terminated") if ledger is None else None
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -283,6 +285,8 @@ class Appender:
 
     def _commit(self, group: list[Waiting]) -> None:
         switches = 0
+        if self._refused:
+            group = self._without_orphans(group)
         try:
             while group:
                 try:
@@ -508,8 +512,22 @@ class Appender:
                 except StorageFailed:
                     with contextlib.suppress(OSError, StorageFailed):
                         self._end_file.reopen(self._files)
+        self._refused = True
         for item in group:
             item.fail(error)
+
+    @staticmethod
+    def _without_orphans(group: list[Waiting]) -> list[Waiting]:
+        """The appends but for those that stand on one that failed."""
+        kept: list[Waiting] = []
+        for item in group:
+            before = item.after
+            error = before.exception(0) if before is not None and before.done() else None
+            if error is None:
+                kept.append(item)
+            else:
+                item.fail(error)
+        return kept
 
     def _seal_at_close(self, ledger: OpenLedger) -> None:
         self._end_file.check()

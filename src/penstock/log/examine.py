@@ -317,7 +317,7 @@ def _records(file: File, file_id: int, first_entry: int, stop: int) -> Iterator[
                 hint="restore it from a copy; nothing was changed",
             )
         raw = file.read_at(line.offset + HEADER_BYTES, line.header.data_len + line.header.changes_len)
-        changes = decode_changes(raw[line.header.data_len :])
+        changes = decode_changes(raw[line.header.data_len :], line.header.wall_ms)
         yield Record(line.header.entry_id, raw[: line.header.data_len], changes, line.header.wall_ms)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -21,18 +21,26 @@ TRAILER_BYTES = 4
 BODY_BYTES_MAX = (1 << 31) - 1
 OP_PUT = 1
 OP_TOMBSTONE = 2
+CHANGE = struct.Struct("<QBBHIQII")  # of a state change, before its key and value
 
-_CHANGE = struct.Struct("<QBBHIQII")
 _U32 = struct.Struct("<I")
 _COPY_BYTES_MAX = 4096  # below this a slice is cheaper than an array over it
 
 
 class StateChange(NamedTuple):
-    """One key of one namespace gets a value, or loses it (`None`)."""
+    """One key of one namespace gets a value, or loses it (`None`).
+
+    `delta` is the ordinal, in the entry, of the record that made it; `timestamp` is in milliseconds, None: that of its frame.
+    """
 
     namespace: int
     key: bytes
     value: bytes | None
+    delta: int = 0
+    timestamp: int | None = None
+
+
+Changes = Sequence[StateChange] | bytes  # or encoded already, as they stand in a frame
 
 
 class Entry(NamedTuple):
@@ -83,35 +91,42 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
     return int(google_crc32c.extend(crc, np.frombuffer(data, np.uint8)))
 
 
-def encode_changes(changes: Sequence[StateChange], wall_ms: int) -> bytes:
+def encode_changes(changes: Changes, wall_ms: int) -> bytes:
+    if isinstance(changes, bytes):
+        return changes
     parts: list[bytes] = []
-    for namespace, key, value in changes:
+    for namespace, key, value, delta, timestamp in changes:
+        at = wall_ms if timestamp is None else timestamp
         if value is None:
-            parts += (_CHANGE.pack(namespace, OP_TOMBSTONE, 0, 0, 0, wall_ms, len(key), 0), key)
+            parts += (CHANGE.pack(namespace, OP_TOMBSTONE, 0, 0, delta, at, len(key), 0), key)
         else:
-            parts += (_CHANGE.pack(namespace, OP_PUT, 0, 0, 0, wall_ms, len(key), len(value)), key, value)
+            parts += (CHANGE.pack(namespace, OP_PUT, 0, 0, delta, at, len(key), len(value)), key, value)
     return b"".join(parts)
 
 
-def decode_changes(raw: bytes) -> tuple[StateChange, ...]:
-    """Raises `BadFrame` where the bytes end in the middle; their checksum is the caller's to verify first."""
+def decode_changes(raw: bytes, wall_ms: int | None = None) -> tuple[StateChange, ...]:
+    """The changes of a frame that was written at `wall_ms`: a change of that very moment has no timestamp of its own.
+
+    Raises `BadFrame` where the bytes end in the middle; their checksum is the caller's to verify first.
+    """
     if not raw:
         return ()
     changes: list[StateChange] = []
     at = 0
     while at < len(raw):
-        if at + _CHANGE.size > len(raw):
+        if at + CHANGE.size > len(raw):
             raise BadFrame("state changes end in the middle")
-        namespace, operation, _, _, _, _, key_len, value_len = _CHANGE.unpack_from(raw, at)
-        at += _CHANGE.size
+        namespace, operation, _, _, delta, when, key_len, value_len = CHANGE.unpack_from(raw, at)
+        timestamp = None if when == wall_ms else when
+        at += CHANGE.size
         if at + key_len + value_len > len(raw):
             raise BadFrame("state changes end in the middle")
         key = raw[at : at + key_len]
         at += key_len
         if operation == OP_PUT:
-            changes.append(StateChange(namespace, key, raw[at : at + value_len]))
+            changes.append(StateChange(namespace, key, raw[at : at + value_len], delta, timestamp))
         elif operation == OP_TOMBSTONE and value_len == 0:
-            changes.append(StateChange(namespace, key, None))
+            changes.append(StateChange(namespace, key, None, delta, timestamp))
         else:
             raise NotSupported(f"state operation {operation} is not known", hint="a newer Penstock wrote it: upgrade")
         at += value_len
@@ -125,7 +140,7 @@ def encode_frame(  # noqa: PLR0917 (the hot path: keywords cost)
     wall_ms: int,
     synced_end: int,
     data: Sequence[Buffer],
-    changes: Sequence[StateChange],
+    changes: Changes,
 ) -> tuple[list[Buffer], int]:
     """The buffers of one frame, the caller's own data among them, and their length."""
     raw_changes = encode_changes(changes, wall_ms) if changes else b""
@@ -199,6 +214,8 @@ def verify_body(raw: bytes, at: int, header: Header) -> bytes:
     return raw[changes_at:end]
 
 
-def total_bytes(changes: Iterable[StateChange]) -> int:
+def total_bytes(changes: Changes) -> int:
     """About how much memory these changes hold while they wait."""
-    return sum(_CHANGE.size + len(key) + len(value or b"") for _, key, value in changes)
+    if isinstance(changes, bytes):
+        return len(changes)
+    return sum(CHANGE.size + len(change.key) + len(change.value or b"") for change in changes)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.files import Buffer, File
-from penstock.log.frame import HEADER_BYTES, TRAILER_BYTES, StateChange, encode_changes, encode_frame
+from penstock.log.frame import HEADER_BYTES, TRAILER_BYTES, Changes, encode_changes, encode_frame
 
 _JOIN_BYTES_MAX = 32 << 10  # smaller buffers are joined: a vector element each would cost more than the copy
 _KEEP_BYTES_MAX = 1 << 20  # a larger entry is not worth a copy for a reader that may come
@@ -29,7 +29,7 @@ class NewEntry(NamedTuple):
     """An entry on its way: its data in one buffer or several, and its state changes."""
 
     data: Buffer | Sequence[Buffer]
-    changes: Sequence[StateChange] = ()
+    changes: Changes = ()
 
 
 class Packed(NamedTuple):
@@ -97,7 +97,7 @@ class FrameIndex:
         return self.times
 
 
-def _buffers(entry: NewEntry | Buffer) -> tuple[Sequence[Buffer], Sequence[StateChange]]:
+def _buffers(entry: NewEntry | Buffer) -> tuple[Sequence[Buffer], Changes]:
     data, changes = entry if isinstance(entry, NewEntry) else (entry, ())
     return (data,) if isinstance(data, bytes | bytearray | memoryview) else data, changes
 
@@ -120,7 +120,7 @@ class FrameWriter:
         self._small: list[Buffer] = []
         file.seek_append(end)
 
-    def add(self, data: Sequence[Buffer], changes: Sequence[StateChange], wall_ms: int) -> int:
+    def add(self, data: Sequence[Buffer], changes: Changes, wall_ms: int) -> int:
         """Queues one frame for `sync`; its offset in the file."""
         buffers, size = encode_frame(
             self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, data, changes

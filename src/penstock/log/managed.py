@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Fenced, NotSupported
@@ -28,7 +28,7 @@ from penstock.log.cursor import Cursor
 from penstock.log.cursor_open import Start
 from penstock.log.cursor_table import CursorInfo, CursorTable
 from penstock.log.deletion import delete_log, remove_log
-from penstock.log.frame import BODY_BYTES_MAX, Entry, FrameInfo, StateChange, total_bytes
+from penstock.log.frame import BODY_BYTES_MAX, Changes, Entry, FrameInfo, total_bytes
 from penstock.log.ledger import LedgerList
 from penstock.log.maintenance import Maintenance
 from penstock.log.open_logs import OpenLogs
@@ -209,13 +209,19 @@ class Log:
     # -- appends -------------------------------------------------------------------------------------------------
 
     def append(
-        self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
+        self,
+        data: Buffer | Sequence[Buffer],
+        changes: Changes = (),
+        *,
+        wait: bool = True,
+        after: Pending[Any] | None = None,
     ) -> Pending[Position]:
         """Appends one entry; the position comes once entry and changes are durable.
 
         The buffers must not change until then. Waits while `waiting_bytes_max` wait, unless `wait` is off: then call
         `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. An error of the open
-        ledger is not seen here: the entry goes into a new one.
+        ledger is not seen here: the entry goes into a new one. Where the append `after` failed, this one does too, even
+        if the log goes on: it stands on it.
         """
         if type(data) is bytes and not changes:
             size = len(data)
@@ -225,6 +231,8 @@ class Log:
         if size > BODY_BYTES_MAX:
             raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         item = Waiting(data, changes, size, 0)
+        if after is not None:
+            item.after = after
         self._appender.submit(item, wait=wait)
         return item
 

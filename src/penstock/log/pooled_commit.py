@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from penstock.errors import Closed, PenstockError, StorageFailed
 from penstock.files import Buffer
-from penstock.log.frame import StateChange
+from penstock.log.frame import Changes
 from penstock.log.pending import Pending
 from penstock.log.workers import CHORES, COMMITS
 
@@ -29,7 +29,7 @@ class Queued(NamedTuple):
     """One waiting append; `task` stands for an operation that must run alone, in order with the appends."""
 
     data: Sequence[Buffer] | Builder
-    changes: Sequence[StateChange]
+    changes: Changes
     size: int
     task: Callable[[], None] | None
     pending: Pending[object]
@@ -62,7 +62,7 @@ class PooledCommit(Generic[R]):
     def submit(
         self,
         data: Sequence[Buffer] | Builder,
-        changes: Sequence[StateChange] = (),
+        changes: Changes = (),
         size: int = 0,
         task: Callable[[], None] | None = None,
         *,

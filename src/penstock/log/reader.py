@@ -17,7 +17,7 @@ from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cache import ReadCache, cache_for
 from penstock.log.file_header import FILE_HEADER_BYTES, corruption
-from penstock.log.frame import Entry, FrameInfo, decode_changes
+from penstock.log.frame import Entry, FrameInfo, Header, decode_changes
 from penstock.log.frame_reader import BadFrameAt, scan_frames
 from penstock.log.ledger import LedgerInfo, LedgerList, ledger_path
 from penstock.log.ledger_store import LedgerStore, LocalLedgerStore
@@ -171,6 +171,11 @@ class LogReader:
 
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data: for those who follow state or sizes alone. Far less is read."""
+        for position, header, changes in self.scan_encoded(start, end):
+            yield FrameInfo(position, header.data_len, decode_changes(changes, header.wall_ms), header.wall_ms)
+
+    def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
+        """As `scan`, with the state changes as they stand in the frame: no object for each of them."""
         for view, first, last in self._spans(start, end):
             runs = self._run_reader(view)
             try:
@@ -179,8 +184,7 @@ class LogReader:
                 for at, header, changes in scan_frames(file, view.info.id, offset, first, stop):
                     if not view.info.sealed:
                         self._locator.remember(view.info.id, header.entry_id + 1, at + header.frame_bytes)
-                    position = Position(view.info.id, header.entry_id)
-                    yield FrameInfo(position, header.data_len, decode_changes(changes), header.wall_ms)
+                    yield Position(view.info.id, header.entry_id), header, changes
                     if header.entry_id == last:
                         break
             except BadFrameAt as error:

@@ -29,7 +29,7 @@ from penstock.log.file_header import (
     create_frame_file,
     read_file_header,
 )
-from penstock.log.frame import BODY_BYTES_MAX, FrameInfo, StateChange, decode_changes, total_bytes
+from penstock.log.frame import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
 from penstock.log.frame_reader import BadFrameAt, find_end, holds_frames, read_frames
 from penstock.log.frame_writer import FrameWriter
 from penstock.log.pending import Pending
@@ -83,7 +83,7 @@ class _Compaction:
 
     def __init__(self, answer: Pending[int]) -> None:
         self.answer = answer
-        self.tail: list[tuple[Sequence[Buffer], Sequence[StateChange], int]] = []
+        self.tail: list[tuple[Sequence[Buffer], Changes, int]] = []
 
     def fail_with(self, step: Pending[int]) -> None:
         error = step.exception(0)
@@ -138,9 +138,7 @@ class RecordLog:
         """Size of the present generation: what a rewrite could save."""
         return self._writer.synced_end - FILE_HEADER_BYTES
 
-    def append(
-        self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
-    ) -> Pending[int]:
+    def append(self, data: Buffer | Sequence[Buffer], changes: Changes = (), *, wait: bool = True) -> Pending[int]:
         """Appends a record; its number comes once it is durable. As for `wait`, see `Log.append`."""
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
         size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
@@ -165,7 +163,10 @@ class RecordLog:
             start, stop = FILE_HEADER_BYTES, writer.synced_end
             for frame in read_frames(file, writer.file_id, start, header.first_entry, stop):
                 yield Record(
-                    frame.header.entry_id, bytes(frame.data), decode_changes(frame.changes), frame.header.wall_ms
+                    frame.header.entry_id,
+                    bytes(frame.data),
+                    decode_changes(frame.changes, frame.header.wall_ms),
+                    frame.header.wall_ms,
                 )
         except BadFrameAt as error:
             raise corruption(file.path, error.offset, error.reason) from error
@@ -177,17 +178,17 @@ class RecordLog:
         for number, data, changes, wall_ms in self.records():
             yield FrameInfo(Position(0, number), len(data), changes, wall_ms)
 
-    def rewrite(self, records: Iterable[Record | tuple[Buffer, Sequence[StateChange]]]) -> None:
+    def rewrite(self, records: Iterable[Record | tuple[Buffer, Changes]]) -> None:
         """Replaces every record appended so far by these; returns once they are durable."""
         self.rewrite_later(records).result()
 
-    def rewrite_later(self, records: Iterable[Record | tuple[Buffer, Sequence[StateChange]]]) -> Pending[int]:
+    def rewrite_later(self, records: Iterable[Record | tuple[Buffer, Changes]]) -> Pending[int]:
         """As `rewrite`, in order with the appends, without waiting. Safe to call from a callback."""
-        taken: list[tuple[Sequence[Buffer], Sequence[StateChange]]] = []
+        taken: list[tuple[Sequence[Buffer], Changes]] = []
         size = 0
         for record in records:
             data, changes = (record.data, record.changes) if isinstance(record, Record) else record
-            taken.append(((data,), tuple(changes)))
+            taken.append(((data,), changes if isinstance(changes, bytes) else tuple(changes)))
             size += len(data) + total_bytes(changes)
         return self._commits.submit((), (), size, lambda: self._rewrite(taken), wait=False)
 
@@ -258,7 +259,7 @@ class RecordLog:
     def _publish(self, writer: FrameWriter) -> None:
         self._end_file.publish(writer.file_id, writer.synced_end, Position(writer.file_id, writer.next_entry - 1))
 
-    def _rewrite(self, records: list[tuple[Sequence[Buffer], Sequence[StateChange]]]) -> None:
+    def _rewrite(self, records: list[tuple[Sequence[Buffer], Changes]]) -> None:
         """(1) a new generation, synced; (2) `.current` names it; (3) slot; (4) the old file is removed."""
         self._end_file.check()
         writer = self._create(self._generation + 1, self._writer.next_entry)

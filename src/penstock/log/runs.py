@@ -67,7 +67,7 @@ class Run:
         for offset, data_len, changes_len, wall_ms in self.table[entry_id - base : last + 1 - base].tolist():
             at = offset + HEADER_BYTES
             end = at + data_len
-            changes = decode_changes(bytes(view[end : end + changes_len])) if changes_len else ()
+            changes = decode_changes(bytes(view[end : end + changes_len]), wall_ms) if changes_len else ()
             yield Entry(Position(ledger_id, entry_id), view[at:end], changes, wall_ms)
             entry_id += 1
 

@@ -112,7 +112,7 @@ class BucketState(_LockedView):
         if not isinstance(log, RecordLog) or self._has_data or self._compacting or log.bytes < _COMPACT_BYTES_MIN:
             return
         snapshot = self._stores.snapshot()
-        if log.bytes < _COMPACT_FACTOR * sum(len(key) + len(value or b"") for _, key, value in snapshot):
+        if log.bytes < _COMPACT_FACTOR * sum(len(key) + len(value or b"") for _, key, value, *_ in snapshot):
             return
         self._compacting = True
 

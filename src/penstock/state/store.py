@@ -115,7 +115,7 @@ class Stores:
         self._codecs: dict[int, tuple[str, str]] = {}
 
     def apply(self, changes: tuple[StateChange, ...] | list[StateChange]) -> None:
-        for namespace, key, value in changes:
+        for namespace, key, value, *_ in changes:
             if namespace == REGISTRY_NAMESPACE:
                 if value is None:
                     raise Corruption("the registry of state lost a store")
