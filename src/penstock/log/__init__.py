@@ -9,6 +9,7 @@ from penstock.log.cache import configure_cache
 from penstock.log.catalog import MetadataDown
 from penstock.log.cursor import AckBeyondEnd, Cursor, CursorStats, MarkDeleteBackwards
 from penstock.log.cursor_table import CursorInfo, CursorTable
+from penstock.log.cut import HeldBeyond
 from penstock.log.frame import Entry, FrameInfo, StateChange
 from penstock.log.managed import Log, LogStatistics
 from penstock.log.pending import Pending, wait_all
@@ -26,6 +27,7 @@ __all__ = [
     "CursorTable",
     "Entry",
     "FrameInfo",
+    "HeldBeyond",
     "LedgerView",
     "Log",
     "LogReader",

@@ -455,6 +455,18 @@ class Appender:
         self._on_roll()
         return True
 
+    def roll_before_cut(self) -> None:
+        """Everything is in sealed ledgers when this returns. On the writer thread alone."""
+        ledger = self._open_ledger()
+        if ledger.next_entry and not self.roll():
+            raise Unavailable(f"{self._name}: no new ledger can be made now", hint="try again later")
+
+    def went_back(self, last: Position) -> None:
+        """The list was cut: the log ends here now. On the writer thread alone."""
+        assert self._ledger is not None
+        self.last = last
+        self._publish(self._ledger, last)
+
     def _give_up_ledger(self) -> None:
         if self._ledger is not None:
             self._failed, self._ledger = self._ledger, None

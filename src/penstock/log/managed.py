@@ -12,7 +12,7 @@ import dataclasses
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +23,12 @@ from penstock.errors import BadInput, Fenced, NotSupported
 from penstock.files import REAL_FILES, Buffer, Files
 from penstock.log import holds
 from penstock.log.appender import Appender, Span, Terminated, Waiting
+from penstock.log.attached import AttachedParts
 from penstock.log.cache import cache_for
 from penstock.log.cursor import Cursor
 from penstock.log.cursor_open import Start
 from penstock.log.cursor_table import CursorInfo, CursorTable
+from penstock.log.cut import Cutter
 from penstock.log.deletion import delete_log, remove_log
 from penstock.log.frame import BODY_BYTES_MAX, Changes, Entry, FrameInfo, total_bytes
 from penstock.log.ledger import LedgerList
@@ -85,6 +87,7 @@ class Log:
         self._files = files
         self._clock = clock
         self._tail = Tail()
+        self.attached = AttachedParts(f"log {directory}")
         self._cursors: CursorTable | None = None
         self._metadata = metadata
         self._resources = resources
@@ -121,7 +124,7 @@ class Log:
             cache=self._cache,
             ledger=owned.ledger,
             last=owned.last,
-            on_roll=self._maintenance.wake,
+            on_roll=self._rolled,
         )
         self._appender.on_publish = self._tail.notify
         watch_log(self)
@@ -400,6 +403,34 @@ class Log:
         self._cache.drop(self.uuid, ledger_ids)
         self.reader().refresh()
 
+    def cut(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
+        """Removes every entry after `position`, for good; the ledgers that went as a whole.
+
+        Raises `HeldBeyond` where a cursor or pin stands beyond it, unless told to `force`: then cursors are moved to the
+        new end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
+        """
+        self.check_owner()
+        cutter = Cutter(
+            self.name,
+            metadata=self._metadata,
+            catalog=self._catalog,
+            store=self._store,
+            appender=self._appender,
+            reader=self.reader(),
+        )
+        if force:
+            for hold in cutter.beyond(position, own):
+                if hold.kind == "cursor":
+                    self.open_cursor(hold.name).reset(self.reader().next(position)).result()
+        gone = self._appender.run(lambda: cutter.cut(position, own=own, force=force)).result()
+        self._gone(gone)
+        self._trimmer.delete_tombstoned()
+        return sorted(gone)
+
+    def _rolled(self) -> None:
+        self._maintenance.wake()
+        self.attached.rolled()
+
     # -- properties, terminate, close, delete --------------------------------------------------------------------
 
     def properties(self) -> dict[str, str]:
@@ -434,7 +465,8 @@ class Log:
             rest.callback(self._appender.close)
             rest.callback(self._maintenance.close)
             if self._cursors is not None:
-                self._cursors.close()
+                rest.callback(self._cursors.close)
+            rest.callback(self.attached.close)
         error = self._appender.error
         if error is not None and error is not already_failed:
             raise error
