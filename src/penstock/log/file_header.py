@@ -62,7 +62,7 @@ def read_file_header(file: File, magic: bytes, uuid: UUID, file_id: int) -> File
     return header
 
 
-def corruption(path: Path, offset: int, what: str) -> Corruption:
+def corruption(path: Path | str, offset: int, what: str) -> Corruption:
     """The one sentence for bytes that were durable and are not what was written."""
     return Corruption(
         f"{path} is damaged at byte {offset}: {what}",

@@ -30,7 +30,8 @@ _INDEX_BYTES = 1 << 20  # small enough to stay in the processor's cache between 
 class FrameSource(Protocol):
     """What can be read of a file, local or not."""
 
-    path: Path
+    @property
+    def path(self) -> Path | str: ...
 
     def read_at(self, offset: int, size: int) -> bytes: ...
 

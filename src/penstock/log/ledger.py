@@ -159,7 +159,8 @@ def encode_footer(ledger_id: int, frames_end: int, index: FrameIndex) -> bytes:
 class FooterSource(Protocol):
     """What holds a ledger's bytes, local or not."""
 
-    path: Path
+    @property
+    def path(self) -> Path | str: ...
 
     def read_at(self, offset: int, size: int) -> bytes: ...
 

@@ -32,7 +32,8 @@ from penstock.log.synced import Cut
 class LedgerFile(Protocol):
     """A ledger open for reading, whatever holds its bytes."""
 
-    path: Path
+    @property
+    def path(self) -> Path | str: ...
 
     def read_at(self, offset: int, size: int) -> bytes: ...
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 from uuid import UUID
 
 from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cache import ReadCache, cache_for
-from penstock.log.file_header import FILE_HEADER_BYTES, corruption
+from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.frame import Entry, FrameInfo, Header, decode_changes
-from penstock.log.frame_reader import BadFrameAt, scan_frames
-from penstock.log.ledger import LedgerInfo, LedgerList, ledger_path
+from penstock.log.ledger import LedgerInfo, LedgerList
 from penstock.log.ledger_store import LedgerStore, LocalLedgerStore
 from penstock.log.locate import Locator
 from penstock.log.position import Position
@@ -130,7 +128,7 @@ class LogReader:
         slot = self._read_slot()
         with self._lock:
             known = any(ledger.id == slot.file_id for ledger in self._list.ledgers) if slot else False
-            if not known:  # a slot names a ledger only after the list does
+            if not known or self._ends_after(slot):  # a slot names a ledger only after the list does
                 self._reload()
             return [self._view(ledger, slot) for ledger in self._list.ledgers]
 
@@ -179,16 +177,8 @@ class LogReader:
         for view, first, last in self._spans(start, end):
             runs = self._run_reader(view)
             try:
-                file = runs.file()
-                offset, stop = self._locator.locate(file, view, first, last)
-                for at, header, changes in scan_frames(file, view.info.id, offset, first, stop):
-                    if not view.info.sealed:
-                        self._locator.remember(view.info.id, header.entry_id + 1, at + header.frame_bytes)
+                for header, changes in runs.headers(first, last):
                     yield Position(view.info.id, header.entry_id), header, changes
-                    if header.entry_id == last:
-                        break
-            except BadFrameAt as error:
-                raise corruption(ledger_path(self._directory, view.info.id), error.offset, error.reason) from error
             finally:
                 runs.close()
 
@@ -254,7 +244,7 @@ class LogReader:
     def _time_index_before(self, view: LedgerView, wall_ms: int) -> int:
         runs = self._run_reader(view)
         try:
-            times = self._locator.footer(runs.file(), view.info).times
+            times = runs.footer().times
         finally:
             runs.close()
         at = int((times[:, 0] <= wall_ms).sum()) - 1
@@ -278,6 +268,13 @@ class LogReader:
         if found is None:
             raise Unavailable(f"there is no log at {self._directory} yet", hint="has the capture process started once?")
         return LedgerList.decode(found.value)
+
+    def _ends_after(self, slot: SyncedEnd | None) -> bool:
+        """Whether this list holds entries after the published end: the log was cut since it was read."""
+        for info in reversed(self._list.ledgers):
+            if info.sealed and info.entries:
+                return slot is not None and Position(info.id, info.entries - 1) > slot.last
+        return False
 
     @staticmethod
     def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
@@ -332,15 +329,14 @@ class LogReader:
         finally:
             reader.close()
 
-    def _missing(self, view: LedgerView) -> NoReturn:
-        """A ledger that the list named is not there: it was trimmed meanwhile, or it is lost."""
+    def _missing(self, view: LedgerView) -> LedgerView:
+        """A copy of a ledger that the list named is not there: the ledger as the list has it now. It may have been trimmed."""
         with self._lock:
             self._reload()
-        if all(info.id != view.info.id for info in self._list.ledgers):
-            raise Trimmed(Position(view.info.id, 0), first_position(self.ledgers()))
-        raise corruption(
-            ledger_path(self._directory, view.info.id), 0, "the ledger list names this file, but it is missing"
-        )
+            for info in self._list.ledgers:
+                if info.id == view.info.id:
+                    return view._replace(info=info)
+        raise Trimmed(Position(view.info.id, 0), first_position(self.ledgers()))
 
     def _reload(self) -> None:
         """Called with the lock held."""

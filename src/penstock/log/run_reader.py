@@ -1,20 +1,21 @@
 """Reads the runs of one ledger, one after the other, for one reader: from the cache, else from the store.
 
-A read that fails is tried again, from the next copy where there is one; then it fails by name. Bytes below the durable
-end that do not decode are corruption, never skipped.
+A read that fails is tried again, from the next copy where there is one, each several times; then it fails by name. Bytes
+below the durable end that do not decode are corruption, never skipped.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from penstock.errors import Corruption, StorageFailed, Unavailable
+from penstock.errors import Corruption, PenstockError, StorageFailed, Unavailable
 from penstock.log.cache import ReadCache
 from penstock.log.file_header import corruption
-from penstock.log.frame_reader import BadFrameAt
+from penstock.log.frame import Header
+from penstock.log.frame_reader import BadFrameAt, scan_frames
+from penstock.log.ledger import Footer
 from penstock.log.ledger_store import LedgerFile, LedgerStore
 from penstock.log.locate import Locator
 from penstock.log.runs import Run, check_chunk
@@ -30,8 +31,32 @@ class ReadFailed(Unavailable):
     """Every copy of a ledger refused to be read, several times. Nothing was changed; it may heal."""
 
 
+_FAILURES = (BadFrameAt, Corruption, OSError, StorageFailed, Unavailable)
+
+
+class _Tries:
+    """How often the copies of a ledger were asked for one thing, and what each said last."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._failures: dict[int, PenstockError] = {}
+
+    def add(self, copy: int, failure: PenstockError) -> None:
+        self.made += 1
+        self._failures[copy] = failure
+
+    def error(self) -> PenstockError:
+        """One that may heal, where there is one; the others in its words."""
+        failures = [self._failures[copy] for copy in sorted(self._failures)]
+        worst = next((one for one in failures if one.transient), failures[0])
+        if len(failures) == 1:
+            return worst
+        return type(worst)("; ".join(one.message for one in failures), hint=worst.hint)
+
+
 class RunReader:
-    """Not thread-safe: one pass of one reader. `missing(view)` says what it means that the ledger is not there."""
+    """Not thread-safe: one pass of one reader. `missing(view)` is asked where a copy is not there: it gives the ledger as
+    the list has it now, or says what it means that the list does not have it."""
 
     def __init__(
         self,
@@ -41,7 +66,7 @@ class RunReader:
         store: LedgerStore,
         locator: Locator,
         cache: ReadCache,
-        missing: Callable[[LedgerView], NoReturn],
+        missing: Callable[[LedgerView], LedgerView],
         attempts_max: int = READ_ATTEMPTS_MAX,
     ) -> None:
         self._log = log
@@ -66,44 +91,83 @@ class RunReader:
         keep = self._chunk < _CHUNK_BYTES_MAX or self._cache.shared(log)
         return self._cache.load(log, ledger_id, entry, lambda: self._load(entry, last), keep=keep)
 
-    def file(self, copy: int = 0) -> LedgerFile:
-        if self._file is None:
+    def headers(self, first: int, last: int) -> Iterator[tuple[Header, bytes]]:
+        """The headers and encoded changes of these entries, without the data, past the cache."""
+        tries = _Tries()
+        while first <= last:
             try:
-                self._file = self._store.open(self._view.info, copy)
-            except FileNotFoundError:
-                self._missing(self._view)
-        return self._file
+                file, view = self._opened(tries), self._view
+                offset, stop = self._locator.locate(file, view, first, last)
+                for at, header, changes in scan_frames(file, view.info.id, offset, first, stop):
+                    if not view.info.sealed:
+                        self._locator.remember(view.info.id, header.entry_id + 1, at + header.frame_bytes)
+                    first = header.entry_id + 1
+                    yield header, changes
+                    if first > last:
+                        return
+                raise BadFrameAt(stop, f"entry {first} should stand before here")
+            except _FAILURES as error:
+                self._failed(tries, first, error)
+
+    def footer(self) -> Footer:
+        """The index of a sealed ledger."""
+        tries = _Tries()
+        while True:
+            try:
+                return self._locator.footer(self._opened(tries), self._view.info)
+            except _FAILURES as error:
+                self._failed(tries, 0, error)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _load(self, entry: int, last: int) -> Run:
+    def _opened(self, tries: _Tries) -> LedgerFile:
+        if self._file is None:
+            self._file = self._store.open(self._view.info, tries.made % self._store.copies(self._view.info))
+        return self._file
+
+    def _failed(self, tries: _Tries, entry: int, error: Exception) -> None:
+        """A copy could not be read: the next one is asked. Raises where each was asked often enough."""
+        path = self._file.path if self._file is not None else None
+        self.close()
+        self._next = None
         copies = self._store.copies(self._view.info)
-        failure: Exception | None = None
-        for attempt in range(max(self._attempts_max, copies)):
+        copy = tries.made % copies
+        if isinstance(error, FileNotFoundError):
+            view, self._view = self._view, self._missing(self._view)
+            if self._view.info != view.info:
+                return  # it was moved meanwhile: the copies are others now
+            failure: PenstockError = corruption(
+                error.filename or str(error), 0, "the ledger list names this file, but it is missing"
+            )
+        elif isinstance(error, BadFrameAt):
+            assert path is not None
+            failure = corruption(path, error.offset, error.reason)
+        elif isinstance(error, Corruption):
+            failure = error
+        else:
+            failure = ReadFailed(
+                f"ledger {self._view.info.id} cannot be read at entry {entry}: {error}",
+                hint="check the disk; nothing was changed, and the read may be tried again",
+            )
+        failure.__cause__ = error if failure is not error else error.__cause__
+        tries.add(copy, failure)
+        if tries.made >= self._attempts_max * copies:
+            raise tries.error()
+
+    def _load(self, entry: int, last: int) -> Run:
+        tries = _Tries()
+        while True:
             try:
                 started = time.perf_counter()
-                run = self._read(self.file(attempt % copies), entry, last)
+                run = self._read(self._opened(tries), entry, last)
                 METRICS.log_read_seconds.observe(time.perf_counter() - started)
                 METRICS.log_read_bytes.inc(len(run.raw))
                 return run
-            except BadFrameAt as error:
-                assert self._file is not None
-                failure = corruption(self._file.path, error.offset, error.reason)
-            except Corruption as error:
-                failure = error
-            except (OSError, StorageFailed) as error:
-                failure = ReadFailed(
-                    f"ledger {self._view.info.id} cannot be read at entry {entry}: {error}",
-                    hint="check the disk; nothing was changed, and the read may be tried again",
-                )
-                failure.__cause__ = error
-            self.close()
-            self._next = None
-        assert failure is not None
-        raise failure
+            except _FAILURES as error:
+                self._failed(tries, entry, error)
 
     def _read(self, file: LedgerFile, entry: int, last: int) -> Run:
         view = self._view
