@@ -15,7 +15,7 @@ import pytest
 from penstock.errors import StorageFailed
 from penstock.files import Buffer, Files
 from penstock.files_memory import MemoryFile, MemoryFiles
-from penstock.log import RecordLog, frame, frame_reader, frame_writer, record_log, runs
+from penstock.log import RecordLog, frame, frame_reader, frame_writer, record_generations, runs
 from penstock.log.frame_writer import FrameWriter
 from penstock.log.holds import read_holds
 from penstock.log.ledger import LedgerList
@@ -183,20 +183,28 @@ def a_ledger_is_deleted_before_its_tombstone(patch: Patch) -> None:
 
 
 @bug
-def a_compacted_cursor_counts_before_it_is_synced(patch: Patch) -> None:
-    create = RecordLog._create
+def a_generation_gets_its_header_before_its_frames_are_synced(patch: Patch) -> None:
+    def finish(self: RecordLog, made: Any) -> None:
+        made.writer._flush_small()
+        waiting, made.writer._waiting = made.writer._waiting, []
+        made.writer.file.append(waiting)
+        made.writer.synced_end = made.writer.end
+        self._files.sync_directory(self._directory)
 
-    def unsynced(self: RecordLog, *arguments: Any) -> FrameWriter:
-        writer = create(self, *arguments)
-        file: Any = writer.file
+    patch(RecordLog, "_finish", finish)
 
-        def forget() -> None:
-            del file.datasync
 
-        file.datasync = forget
-        return writer
+@bug
+def a_generation_is_removed_before_the_next_has_its_header(patch: Patch) -> None:
+    write_header = RecordLog._write_header
 
-    patch(RecordLog, "_create", unsynced)
+    def late(self: RecordLog, made: Any) -> None:
+        for number in self._generations.listed():
+            if number < made.writer.file_id:
+                self._files.remove(self._generations.path(number))
+        write_header(self, made)
+
+    patch(RecordLog, "_write_header", late)
 
 
 @bug
@@ -210,7 +218,7 @@ def a_file_is_renamed_before_it_is_synced(patch: Patch) -> None:
         files.rename(temporary, path)
         files.sync_directory(path.parent)
 
-    patch(record_log, "replace_file", replace_file)
+    patch(record_generations, "replace_file", replace_file)
 
 
 @bug

@@ -316,13 +316,13 @@ def test_damage_is_named_and_never_the_start_in_silence(log: Log, tmp_path: Path
         damaged = bytearray(whole)
         damaged[offset] ^= 1
         records.write_bytes(damaged)
-        with pytest.raises(Corruption, match="c-0000"):
+        with pytest.raises(Corruption, match="c-000"):
             log.open_cursor("c")
         assert records.read_bytes() == damaged
     records.write_bytes(whole)
     assert log.open_cursor("c").mark_delete_position == at("2:0")
     log.open_cursor("c").close()
-    for path in (records, *directory.glob("c.*")):
+    for path in directory.glob("c[.-]*"):
         path.unlink()
         with pytest.raises(Corruption):
             log.open_cursor("c")
@@ -386,7 +386,7 @@ def test_acks_go_on_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.Monk
         target = tmp_path / f"copy{copies}"
         with contextlib.suppress(FileNotFoundError, shutil.Error):
             shutil.copytree(tmp_path / "log" / "cursors", target)
-            # A copy is not atomic: only one in which `.current` names a generation that was copied too is a kill.
+            # A copy is not atomic: only one with the generation that the copied slot names is a kill.
             with contextlib.suppress(Corruption):
                 again = Cursor.open(reader, target, "c")
                 assert all(again.is_acked(position) for position in told)
@@ -399,7 +399,7 @@ def test_acks_go_on_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.Monk
     assert cursor.mark_delete_position == Position(1, 2999)
     cursor.close()
     (generation,) = (tmp_path / "log" / "cursors").glob("*.rlog")
-    assert int(generation.stem[2:]) > 3
+    assert int(generation.stem[2:]) > cursor.epoch + 3
     assert generation.stat().st_size < 30_000
     again = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
     assert again.backlog() == 0

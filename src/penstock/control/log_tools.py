@@ -24,12 +24,10 @@ from penstock.log.cursor_records import replay
 from penstock.log.cursor_registry import Registered, registered
 from penstock.log.examine import (
     FrameLine,
-    generation_path,
-    read_current,
+    in_force,
     read_records,
     walk_frames,
 )
-from penstock.log.file_header import RECORD_LOG_MAGIC, read_file_header
 from penstock.log.holds import read_holds
 from penstock.log.ledger import LedgerList, ledger_id_of, ledger_path
 from penstock.log.reader import END_NAME, default_metadata_path, log_key
@@ -210,10 +208,9 @@ def _record_frames(directory: Path, cursor: str) -> Iterator[tuple[Path, FrameLi
     if cursor not in known:
         raise BadInput(f"the log has no cursor {cursor!r}", hint=f"it has: {', '.join(known) or 'none'}")
     where = cursor_directory(directory, known[cursor])
-    current = read_current(REAL_FILES, where, cursor)
-    with opened(generation_path(where, cursor, current.generation)) as file:
-        header = read_file_header(file, RECORD_LOG_MAGIC, current.uuid, current.generation)
-        for line in walk_frames(file, current.generation, header.first_entry, file.size()):
+    found = in_force(REAL_FILES, where, cursor)
+    with closing(found.file) as file:
+        for line in walk_frames(file, found.number, found.header.first_entry, file.size()):
             yield file.path, line
 
 

@@ -21,7 +21,8 @@ from penstock.log.holds import log_list_key
 from penstock.log.ledger import LedgerList
 from penstock.log.position import Position
 from penstock.log.reader import LogReader
-from penstock.log.record_log import RecordLog, record_log_files
+from penstock.log.record_generations import record_log_files
+from penstock.log.record_log import RecordLog
 
 Start = Literal["earliest", "latest"] | Position
 

@@ -6,7 +6,6 @@ moment is looked at again before it is called damaged.
 
 from __future__ import annotations
 
-import json
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +18,11 @@ import numpy as np
 
 from penstock.errors import Corruption
 from penstock.files import File, Files, read_file
-from penstock.log.file_header import FILE_HEADER_BYTES, LEDGER_MAGIC, RECORD_LOG_MAGIC, read_file_header
+from penstock.log.file_header import FILE_HEADER_BYTES, LEDGER_MAGIC, read_file_header
 from penstock.log.frame import HEADER_BYTES, MAGIC, BadFrame, Header, decode_changes, decode_header, verify_body
 from penstock.log.frame_reader import find_end, rebuild_index
 from penstock.log.ledger import LedgerInfo, ledger_path, read_footer
+from penstock.log.record_generations import InForce, locate
 from penstock.log.record_log import Record
 from penstock.log.synced import EndFile, SyncedEnd, blank
 
@@ -67,14 +67,6 @@ class Examined(NamedTuple):
     entries: int
     bytes: int
     faults: list[Fault]
-
-
-class CurrentFile(NamedTuple):
-    """What `<name>.current` of a record log says."""
-
-    uuid: UUID
-    epoch: int
-    generation: int
 
 
 def walk_frames(file: File, file_id: int, entry_id: int, stop: int) -> Iterator[FrameLine]:
@@ -237,76 +229,47 @@ def _crc_matches(record: bytes) -> bool:
 # -- record logs -------------------------------------------------------------------------------------------------
 
 
-def read_current(files: Files, directory: Path, name: str) -> CurrentFile:
-    """Raises `Corruption` where it is missing or damaged."""
-    path = directory / f"{name}.current"
-    try:
-        raw = read_file(files, path)
-    except FileNotFoundError as error:
-        raise Corruption(f"{path} is missing", hint="restore the directory from a copy") from error
-    text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
-    if not text or f"{google_crc32c.value(text):08x}".encode() != crc or not raw.endswith(b"\n"):
-        raise Corruption(f"{path} is damaged at byte 0: it does not match its checksum")
-    document = json.loads(text)
-    return CurrentFile(UUID(document["uuid"]), document["epoch"], document["generation"])
-
-
-def generation_path(directory: Path, name: str, generation: int) -> Path:
-    return directory / f"{name}-{generation:016d}.rlog"
-
-
 def examine_record_log(files: Files, directory: Path, name: str) -> Examined:
     """Every file of the record log, its owner at work or not."""
     faults = examine_end_file(files, directory / f"{name}.end")
-    end_file = EndFile.open(files, directory / f"{name}.end") if files.exists(directory / f"{name}.end") else None
     try:
-        for _ in range(_ATTEMPTS):
-            try:
-                current = read_current(files, directory, name)
-            except Corruption as error:
-                return Examined(0, 0, [*faults, _fault(directory / f"{name}.current", error)])
-            path = generation_path(directory, name, current.generation)
-            try:
-                file = files.open(path)
-            except FileNotFoundError:
-                time.sleep(_PAUSE_SECONDS)  # rewritten since `.current` was read: look again
-                continue
-            try:
-                first = 0
-                try:
-                    first = read_file_header(file, RECORD_LOG_MAGIC, current.uuid, current.generation).first_entry
-                except Corruption as error:
-                    return Examined(0, 0, [*faults, _fault(path, error)])
-                return _examine_growing(file, current.generation, first, end_file, faults)
-            finally:
-                file.close()
-        return Examined(0, 0, [*faults, Fault(path, 0, f"{name}.current names this file, but it is missing")])
+        found = in_force(files, directory, name)
+    except Corruption as error:
+        return Examined(0, 0, [*faults, _named_fault(directory / f"{name}.current", error)])
+    end_file = EndFile.open(files, directory / f"{name}.end")
+    try:
+        return _examine_growing(found.file, found.number, found.header.first_entry, end_file, faults)
     finally:
-        if end_file is not None:
-            end_file.close()
+        end_file.close()
+        found.file.close()
 
 
 def read_records(files: Files, directory: Path, name: str) -> list[Record]:
     """The durable records, without owning the record log. Raises `Corruption`."""
-    for _ in range(_ATTEMPTS):
-        current = read_current(files, directory, name)
-        path = generation_path(directory, name, current.generation)
+    found = in_force(files, directory, name)
+    end_file = EndFile.open(files, directory / f"{name}.end")
+    try:
+        slot = _slot_of(end_file, found.number)
+        # No slot of this generation: the owner is just bringing it into force, whole and synced.
+        stop = slot.synced_end if slot else find_end(found.file, found.number, found.header.first_entry, 0)[0]
+        return list(_records(found.file, found.number, found.header.first_entry, stop))
+    finally:
+        end_file.close()
+        found.file.close()
+
+
+def in_force(files: Files, directory: Path, name: str) -> InForce:
+    """The generation that counts, open. Raises `Corruption`. The owner may move on meanwhile: only what is wrong each time is wrong."""
+    for attempt in range(_ATTEMPTS):
         try:
-            file = files.open(path)
-        except FileNotFoundError:
+            return locate(files, directory, name)
+        except (Corruption, FileNotFoundError) as error:
+            if attempt + 1 == _ATTEMPTS:
+                if isinstance(error, Corruption):
+                    raise
+                raise Corruption(f"{error.filename} is missing", hint="restore the directory from a copy") from error
             time.sleep(_PAUSE_SECONDS)
-            continue
-        end_file = EndFile.open(files, directory / f"{name}.end")
-        try:
-            slot = _slot_of(end_file, current.generation)
-            header = read_file_header(file, RECORD_LOG_MAGIC, current.uuid, current.generation)
-            # No slot of this generation: the owner is just bringing it into force, whole and synced.
-            stop = slot.synced_end if slot else find_end(file, current.generation, header.first_entry, 0)[0]
-            return list(_records(file, current.generation, header.first_entry, stop))
-        finally:
-            end_file.close()
-            file.close()
-    raise Corruption(f"{path} is missing, but {name}.current names it", hint="restore the directory from a copy")
+    raise AssertionError("unreachable")
 
 
 def _records(file: File, file_id: int, first_entry: int, stop: int) -> Iterator[Record]:
@@ -327,6 +290,12 @@ def _caught(path: Path, look: Callable[[], object]) -> list[Fault]:
     except Corruption as error:
         return [_fault(path, error)]
     return []
+
+
+def _named_fault(path: Path, error: Corruption) -> Fault:
+    """The file that the error itself names; `path` where it names none."""
+    damaged, separator, _ = error.message.partition(" is damaged at byte ")
+    return _fault(Path(damaged) if separator else path, error)
 
 
 def _fault(path: Path, error: Corruption) -> Fault:

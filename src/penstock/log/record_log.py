@@ -2,13 +2,13 @@
 
 Records are numbered across rewrites. What `rewrite` gets replaces every record appended before it; records appended
 after the call follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one,
-never a mixture. All record logs of a process share a few threads (workers.py).
+never a mixture. Every open makes a generation of its own, so that an older owner, asleep or not, writes where nobody looks
+(record_generations.py). All record logs of a process share a few threads (workers.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
 import uuid
@@ -16,25 +16,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import google_crc32c
-
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Corruption, NotSupported, PenstockError
-from penstock.files import REAL_FILES, Buffer, Files, read_file, replace_file, write_again
-from penstock.log.file_header import (
-    FILE_HEADER_BYTES,
-    RECORD_LOG_MAGIC,
-    FileHeader,
-    corruption,
-    create_frame_file,
-    read_file_header,
-)
+from penstock.errors import BadInput, Corruption, Unavailable
+from penstock.files import REAL_FILES, Buffer, File, Files
+from penstock.log.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, FileHeader, corruption, read_file_header
 from penstock.log.frame import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
-from penstock.log.frame_reader import BadFrameAt, find_end, holds_frames, read_frames
+from penstock.log.frame_reader import BadFrameAt, find_end, read_frames
 from penstock.log.frame_writer import FrameWriter
 from penstock.log.pending import Pending
 from penstock.log.pooled_commit import Builder, PooledCommit, Queued
 from penstock.log.position import Position
+from penstock.log.record_generations import (
+    Generations,
+    Identity,
+    InForce,
+    find_in_force,
+    read_identity,
+    write_identity,
+)
 from penstock.log.resting_file import RestingFile
 from penstock.log.synced import EndFile
 from penstock.log.workers import CHORES
@@ -43,6 +42,8 @@ _WAITING_BYTES_MAX = 64 << 20
 _AWAKE_MAX = (
     64  # record logs that keep their two descriptors; opening them for each commit costs far less than its sync
 )
+_COPY_BYTES = 8 << 20  # how much of the old generation is in memory while it is copied
+_ATTEMPTS_MAX = 20
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -91,6 +92,13 @@ class _Compaction:
             self.answer.fail(error)
 
 
+class _Made(NamedTuple):
+    """A generation that this owner made, and the header that will bring it into force."""
+
+    writer: FrameWriter
+    header: FileHeader
+
+
 class RecordLog:
     """The owner's handle. Thread-safe."""
 
@@ -100,11 +108,10 @@ class RecordLog:
         self._files = files
         self._clock = clock
         self._resources = resources
-        self.uuid, self.epoch, self._generation, existed = self._take_over()
-        self._end_handle = RestingFile(files, files.open(self._path("end"), writable=True))
-        self._end_file = EndFile(self._end_handle)
-        resources.callback(self._end_file.close)
-        self._writer = self._recover(existed)
+        self._generations = Generations(files, directory, name)
+        self.uuid, writer = self._take_over()
+        self.epoch = self._generations.newest
+        self._writer = writer
         self._compaction: _Compaction | None = None
         self._closed = False
         self._commits: PooledCommit[int] = PooledCommit(
@@ -157,7 +164,11 @@ class RecordLog:
     def records(self) -> Iterator[Record]:
         """Every durable record of the present generation, in order."""
         writer = self._writer
-        file = self._files.open(writer.file.path)
+        try:
+            file = self._files.open(writer.file.path)
+        except FileNotFoundError:
+            self._generations.check()
+            raise
         try:
             header = read_file_header(file, RECORD_LOG_MAGIC, self.uuid, writer.file_id)
             start, stop = FILE_HEADER_BYTES, writer.synced_end
@@ -230,7 +241,7 @@ class RecordLog:
     # -- the writer thread ---------------------------------------------------------------------------------------
 
     def _commit(self, batch: list[Queued]) -> list[int]:
-        self._end_file.check()
+        self._generations.check()
         wall_ms = self._clock.wall_ms()
         writer, compaction = self._writer, self._compaction
         first = writer.next_entry
@@ -240,7 +251,7 @@ class RecordLog:
             if compaction is not None:
                 compaction.tail.append((data, item.changes, wall_ms))
         writer.sync()
-        self._end_file.check()
+        self._generations.check()
         self._publish(writer)
         self._rest()
         return list(range(first, writer.next_entry))
@@ -260,169 +271,179 @@ class RecordLog:
         self._end_file.publish(writer.file_id, writer.synced_end, Position(writer.file_id, writer.next_entry - 1))
 
     def _rewrite(self, records: list[tuple[Sequence[Buffer], Changes]]) -> None:
-        """(1) a new generation, synced; (2) `.current` names it; (3) slot; (4) the old file is removed."""
-        self._end_file.check()
-        writer = self._create(self._generation + 1, self._writer.next_entry)
+        """(1) a new generation, written and synced, and its name; (2) its header; (3) slot; (4) the old one is removed."""
+        number, file = self._generations.claim_next()
+        made = self._begin(number, file, self._writer.next_entry)
         for data, changes in records:
-            writer.add(data, changes, self._clock.wall_ms())
-        writer.sync()
-        self._take_into_force(writer)
+            made.writer.add(data, changes, self._clock.wall_ms())
+        self._finish(made)
+        self._take_into_force(made)
 
-    def _take_into_force(self, writer: FrameWriter) -> None:
+    def _take_into_force(self, made: _Made) -> None:
         old = self._writer
-        self._end_file.check()
-        self._write_current(writer.file_id)
-        self._generation = writer.file_id
-        self._publish(writer)
-        self._writer = writer
+        self._write_header(made)
+        self._publish(made.writer)
+        self._writer = made.writer
         old.file.close()
-        self._files.remove(old.file.path)
+        self._generations.remove(range(old.file_id, made.writer.file_id))
 
     def _prepare(self, compaction: _Compaction, snapshot: Buffer, number: int) -> None:
         """Beside the commits: a new generation with the snapshot, synced. Then `_switch`, in order with them."""
-        generation = self._generation + 1
-        writer: FrameWriter | None = None
+        claimed = 0
+        made: _Made | None = None
         try:
-            self._files.remove(self._generation_path(generation))
-            writer = self._create(generation, number)
-            writer.add((snapshot,), (), self._clock.wall_ms())
-            writer.sync()
-            switch, prepared = self._switch, writer
+            claimed, file = self._generations.claim_next()
+            made = self._begin(claimed, file, number)
+            made.writer.add((snapshot,), (), self._clock.wall_ms())
+            self._finish(made)
+            switch, prepared = self._switch, made
             self._commits.submit((), (), 0, lambda: switch(compaction, prepared), wait=False).add_done_callback(
                 compaction.fail_with
             )
         except Exception as error:  # no room, or closed meanwhile: the old generation goes on
-            with contextlib.suppress(PenstockError, OSError):
-                if writer is not None:
-                    writer.file.close()
-                self._files.remove(self._generation_path(generation))
+            if made is not None:
+                made.writer.file.close()
+            if claimed:
+                self._generations.give_up(claimed)
             self._compaction = None
             compaction.answer.fail(error)
 
-    def _switch(self, compaction: _Compaction, writer: FrameWriter) -> None:
+    def _switch(self, compaction: _Compaction, made: _Made) -> None:
+        writer = made.writer
         for data, changes, wall_ms in compaction.tail:
             writer.add(data, changes, wall_ms)
         if compaction.tail:
             writer.sync()
-        self._take_into_force(writer)
+        self._take_into_force(made)
         self._compaction = None
         compaction.answer.complete(writer.next_entry - 1)
 
     # -- open ----------------------------------------------------------------------------------------------------
 
-    def _take_over(self) -> tuple[uuid.UUID, int, int, bool]:
-        """(uuid, our epoch, generation, whether it was there), the epoch durable."""
-        if not self._files.exists(self._path("current")):
-            self._refuse_records()
-            EndFile.create(self._files, self._path("end"))
-            return uuid.uuid4(), 1, 0, False
-        path = self._path("current")
-        raw = read_file(self._files, path)
-        text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
-        if not text or f"{google_crc32c.value(text):08x}".encode() != crc:
-            raise corruption(path, 0, "it does not match its checksum")
-        document = json.loads(text)
-        if document["format"] != 1:
-            raise NotSupported(f"{path} has format {document['format']}", hint="a newer Penstock wrote it: upgrade")
+    def _take_over(self) -> tuple[uuid.UUID, FrameWriter]:
+        """The steps of the format: a generation of our own is in force when it returns."""
+        try:
+            identity = read_identity(self._files, self._directory, self._name)
+        except FileNotFoundError:
+            return self._create()
         if not self._files.exists(self._path("end")):
             raise Corruption(f"{self._path('end')} is missing", hint="nothing was changed; restore it from a copy")
-        self.uuid, self.epoch = uuid.UUID(document["uuid"]), document["epoch"] + 1
-        self._write_current(document["generation"])
-        return self.uuid, self.epoch, document["generation"], True
+        self._open_end()
+        if identity.as_of(self._end_file.read()) is not identity:
+            identity = self._leave_format_1(identity)
+        for _ in range(_ATTEMPTS_MAX):
+            with contextlib.suppress(FileExistsError, FileNotFoundError):  # another owner moved on at this moment
+                return identity.uuid, self._succeed(identity)
+        raise Unavailable(f"{self._directory / self._name}: others open it all the time", hint="try again")
 
-    def _refuse_records(self) -> None:
-        """The first record comes after `.current`: records without it mean that it was lost."""
-        for name in self._files.list(self._directory):
-            number = self._generation_of(name)
-            if number is None:
-                continue
-            file = self._files.open(self._directory / name)
-            try:
-                lost = number > 1 or holds_frames(file, number)
-            finally:
-                file.close()
-            if lost:
-                raise Corruption(
-                    f"{self._path('current')} is missing, but {name} is there",
-                    hint="nothing was changed; restore the directory from a copy",
-                )
-
-    def _write_current(self, generation: int) -> None:
-        document = {"format": 1, "uuid": str(self.uuid), "epoch": self.epoch, "generation": generation}
-        text = json.dumps(document, separators=(",", ":")).encode()
-        replace_file(self._files, self._path("current"), [text, f"\n{google_crc32c.value(text):08x}\n".encode()])
-
-    def _recover(self, existed: bool) -> FrameWriter:
-        slot = self._end_file.fence(self.epoch)
-        if not existed:
-            self._remove_leftovers()
-            writer = self._create(1, 0)
-            self._write_current(1)
-            self._generation = 1
-            return writer
-        path = self._generation_path(self._generation)
+    def _succeed(self, identity: Identity) -> FrameWriter:
+        numbers, found = find_in_force(self._generations, identity, self._end_file.read())
         try:
-            file = self._files.open(path, writable=True)
-        except FileNotFoundError as error:
-            raise corruption(path, 0, f"{self._path('current').name} names this file, but it is missing") from error
+            size = found.file.size()
+            end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
+            # Damage was told before anything was changed. From here on the old owner is deposed; what it wrote before counts.
+            if numbers[-1] != found.number:
+                self._files.sync_directory(self._directory)  # a claim is durable before the one after it is made
+            claimed = self._claim_after(numbers, identity)
+            checked = found.number
+            found.file.close()
+            found = find_in_force(self._generations, identity, self._end_file.read())[1]
+            if found.number != checked or found.file.size() != size:
+                end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
+            made = self._begin(self._generations.newest, claimed, found.header.first_entry, identity.uuid)
+            self._copy(found, end, made.writer)
+        finally:
+            found.file.close()
+        self._finish(made)
+        self._write_header(made)
+        self._end_file.own(made.writer.file_id)
+        self._publish(made.writer)
+        if identity.format == 1:
+            self._end_file.sync()  # its numbers need not be consecutive with ours: the slot must not be lost any more
+            self._leave_format_1(identity)
+        else:
+            self._generations.remove(numbers)
+        return made.writer
+
+    def _claim_after(self, numbers: range, identity: Identity) -> File:
+        if identity.format > 1:
+            return self._generations.claim(numbers[-1] + 1)
+        number = max(numbers[-1], identity.epoch) + 1
+        while True:
+            with contextlib.suppress(FileExistsError):  # a claim that was cut
+                return self._generations.claim_first(number)
+            number += 1
+
+    def _leave_format_1(self, identity: Identity) -> Identity:
+        """A generation of ours is in force and its slot durable: the others go, then `.current` says the new format."""
+        slot = self._end_file.read()
+        assert slot is not None
+        self._generations.remove([number for number in self._generations.listed() if number < slot.file_id])
+        self._files.sync_directory(self._directory)
+        write_identity(self._files, self._directory, self._name, identity.uuid)
+        return Identity(identity.uuid)
+
+    @staticmethod
+    def _copy(found: InForce, end: int, writer: FrameWriter) -> None:
         try:
-            header = read_file_header(file, RECORD_LOG_MAGIC, self.uuid, self._generation)
-            same = slot is not None and slot.file_id == self._generation
-            synced_end = slot.synced_end if slot and same else FILE_HEADER_BYTES
-            end, index = find_end(file, self._generation, header.first_entry, synced_end)
-            file.truncate(end)
-            write_again(file, synced_end, end)  # whole records above the slot may be in the page cache only
-            file.datasync()
-        except BaseException:
-            file.close()
-            raise
-        writer = FrameWriter(
-            RestingFile(self._files, file, end),
-            self._generation,
-            self.epoch,
-            next_entry=header.first_entry + len(index.offsets),
-            end=end,
-        )
-        self._publish(writer)
-        self._remove_leftovers()
-        return writer
+            for frame in read_frames(found.file, found.number, FILE_HEADER_BYTES, found.header.first_entry, end):
+                writer.add((frame.data,), frame.changes, frame.header.wall_ms)
+                if writer.end - writer.synced_end > _COPY_BYTES:
+                    writer.sync()
+        except BadFrameAt as error:
+            raise corruption(found.file.path, error.offset, error.reason) from error
 
-    def _create(self, generation: int, first_entry: int) -> FrameWriter:
-        path = self._generation_path(generation)
-        header = FileHeader(self.uuid, generation, self.epoch, self._clock.wall_ms(), first_entry)
-        file = create_frame_file(self._files, path, RECORD_LOG_MAGIC, header, 0)
-        file = RestingFile(self._files, file, FILE_HEADER_BYTES)
-        return FrameWriter(file, generation, self.epoch, next_entry=first_entry, end=FILE_HEADER_BYTES)
+    def _create(self) -> tuple[uuid.UUID, FrameWriter]:
+        leftovers: list[int] = []
+        fresh = not self._files.exists(self._path("end"))
+        if fresh:
+            EndFile.create(self._files, self._path("end"), sync_name=False)  # it is synced with the generation's
+        self._open_end()
+        if not fresh:
+            if self._end_file.read() is not None:
+                raise self._generations.current_lost(self._path("end").name)
+            leftovers = self._generations.refuse_lost()
+        number = leftovers[-1] + 1 if leftovers else max(self._clock.wall_ms(), 1)
+        try:
+            file = self._generations.claim_first(number)
+        except FileExistsError:  # a cut may have left it without `.end`
+            leftovers = self._generations.refuse_lost()
+            number = leftovers[-1] + 1
+            file = self._generations.claim_first(number)
+        made = self._begin(number, file, 0, uuid.uuid4())
+        self._finish(made)
+        self._write_header(made)
+        write_identity(self._files, self._directory, self._name, made.header.uuid)
+        self._end_file.own(number)
+        self._publish(made.writer)
+        self._generations.remove(leftovers)
+        return made.header.uuid, made.writer
 
-    def _remove_leftovers(self) -> None:
-        """Generations that `.current` does not name: an unfinished rewrite, or one whose last step was cut.
+    def _open_end(self) -> None:
+        self._end_handle = RestingFile(self._files, self._files.open(self._path("end"), writable=True))
+        self._end_file = EndFile(self._end_handle)
+        self._resources.callback(self._end_file.close)
 
-        Only the neighbours can be there: making a generation syncs the directory, and so the removal before it. The
-        directory is not listed, because thousands of cursors share it.
-        """
-        for number in (self._generation - 1, self._generation + 1):
-            if number > 0:
-                self._files.remove(self._generation_path(number))
+    # -- generations ---------------------------------------------------------------------------------------------
+
+    def _begin(self, generation: int, file: File, first_entry: int, identity: uuid.UUID | None = None) -> _Made:
+        """A claimed generation, ready for frames. It has no header yet: a cut leaves nothing that counts."""
+        epoch = generation if identity is not None else self.epoch
+        header = FileHeader(identity or self.uuid, generation, epoch, self._clock.wall_ms(), first_entry)
+        resting = RestingFile(self._files, file, FILE_HEADER_BYTES)
+        return _Made(FrameWriter(resting, generation, epoch, next_entry=first_entry, end=FILE_HEADER_BYTES), header)
+
+    def _finish(self, made: _Made) -> None:
+        """Its frames and its name are durable."""
+        if made.writer.end > made.writer.synced_end:
+            made.writer.sync()
+        self._files.sync_directory(self._directory)
+
+    def _write_header(self, made: _Made) -> None:
+        """From here on it counts, unless another owner came."""
+        made.writer.file.write_at(0, made.header.encode(RECORD_LOG_MAGIC))
+        made.writer.file.datasync()
+        self._generations.check()
 
     def _path(self, kind: str) -> Path:
         return self._directory / f"{self._name}.{kind}"
-
-    def _generation_path(self, generation: int) -> Path:
-        return self._directory / f"{self._name}-{generation:016d}.rlog"
-
-    def _generation_of(self, name: str) -> int | None:
-        return _generation_of(self._name, name)
-
-
-def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:
-    """Every file of the record log, in the order in which they may be removed while its owner's lock is held."""
-    found = [entry for entry in files.list(directory) if _generation_of(name, entry) is not None]
-    return [directory / entry for entry in (*found, f"{name}.end", f"{name}.current", f"{name}.lock")]
-
-
-def _generation_of(name: str, entry: str) -> int | None:
-    prefix, suffix = f"{name}-", ".rlog"
-    if not (entry.startswith(prefix) and entry.endswith(suffix)):
-        return None
-    digits = entry[len(prefix) : -len(suffix)]
-    return int(digits) if len(digits) == 16 and digits.isdecimal() else None

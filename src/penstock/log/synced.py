@@ -61,8 +61,11 @@ class EndFile:
         self._hinted: tuple[int, int] = (0, 0)  # file, number of its hints
 
     @classmethod
-    def create(cls, files: Files, path: Path) -> None:
-        """Makes the file durable; fine if it is there (a cut may have left a short one: it is filled up)."""
+    def create(cls, files: Files, path: Path, *, sync_name: bool = True) -> None:
+        """Makes the file durable; fine if it is there (a cut may have left a short one: it is filled up).
+
+        `sync_name`: its name too; a caller that syncs the directory before it relies on the file saves a sync.
+        """
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
         try:
             if file.size() < 3 * _SECTOR:
@@ -70,7 +73,8 @@ class EndFile:
             file.datasync()
         finally:
             file.close()
-        files.sync_directory(path.parent)
+        if sync_name:
+            files.sync_directory(path.parent)
 
     @classmethod
     def open(cls, files: Files, path: Path, *, writable: bool = False) -> EndFile:
@@ -87,6 +91,10 @@ class EndFile:
         record = _FENCE.pack(b"PSE0", 0, epoch)
         self._file.write_at(0, record + _U32.pack(google_crc32c.value(record)))
         self._file.datasync()
+        return self.own(epoch)
+
+    def own(self, epoch: int) -> SyncedEnd | None:
+        """As `fence`, for an owner that is fenced by other means: nothing is written."""
         self._epoch = epoch
         slot = self.read()
         self._commits = slot.commits if slot else 0
