@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Protocol
 from penstock.errors import StorageFailed, Unavailable
 
 Buffer = bytes | bytearray | memoryview
+Mapped = bytes | mmap.mmap  # a slice of either is bytes
 _IOV_MAX = 1024
 _WRITE_AGAIN_BYTES = 4 << 20
 
@@ -42,6 +44,10 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
+
+    def map(self) -> Mapped:
+        """The whole file to read from, as it is now; for files that are never changed. Stays after `close` and `remove`."""
+        ...
 
     def truncate(self, size: int) -> None:
         """Cuts or extends to `size` bytes; later appends go to the new end."""
@@ -180,6 +186,11 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def map(self) -> Mapped:
+        if not self.size():
+            return b""  # an empty mapping is refused by the kernel
+        return mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
 
     def truncate(self, size: int) -> None:
         self._check()

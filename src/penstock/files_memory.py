@@ -28,7 +28,7 @@ from enum import Enum
 from pathlib import Path
 
 from penstock.errors import StorageFailed, Unavailable
-from penstock.files import Buffer, File
+from penstock.files import Buffer, File, Mapped
 
 SECTOR_BYTES = 512
 
@@ -151,6 +151,9 @@ class MemoryFile:
         with self._files.mutex:
             self._check_open()
             return len(self._node.content)
+
+    def map(self) -> Mapped:
+        return self.read_at(0, self.size())
 
     def truncate(self, size: int) -> None:
         self._resize("truncate", size, grow_only=False)

@@ -9,6 +9,7 @@ from penstock.errors import BadInput, NotSupported
 from penstock.files import REAL_FILES, Files
 from penstock.log.position import Position
 from penstock.state.engine import StateEngine
+from penstock.state.native import NativeEngine
 from penstock.state.overlay import MemoryEngine
 from penstock.state.settings import StateSettings
 
@@ -35,4 +36,8 @@ def open_engine(
         raise BadInput(f"there is no state engine {name!r}", hint=f"there are: {', '.join(ENGINES)}")
     if directory is None:
         return MemoryEngine()
-    raise NotSupported("checkpoints are on their way")
+    if name == "native":
+        return NativeEngine(
+            directory, files=files, clock=clock, settings=settings, read_only=read_only, at=at, verify=verify
+        )
+    raise NotSupported("the rocksdb engine is on its way")

@@ -35,6 +35,7 @@ Pair = tuple[bytes, bytes | None]
 _MISSING = b"missing"  # by identity
 _LAYERS_MAX = 6  # sealed by snapshots: beyond it those that nobody pins are folded into one
 _FREED_AT_ONCE = 1000  # keys, about 0.1 ms
+_PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
 
 
 Lock = AbstractContextManager[object]
@@ -55,7 +56,7 @@ class Retired:
                 pop = table.popitem
                 for left in range(len(table), 0, -_FREED_AT_ONCE):
                     deque(itertools.islice(iter(pop, None), min(left, _FREED_AT_ONCE)), maxlen=0)
-                    time.sleep(0)  # lets go of the GIL
+                    time.sleep(_PAUSE_SECONDS)
 
 
 class Layer:
@@ -103,6 +104,19 @@ class Layer:
             for key, value in edits.items():
                 if value is None:
                     del table[key]
+
+
+class _ClosedLayer(Layer):
+    """Of an engine that was closed."""
+
+    @property
+    def tables(self) -> dict[int, Table]:
+        raise closed()
+
+    @tables.setter
+    def tables(self, tables: dict[int, Table]) -> None: ...
+
+    def __del__(self) -> None: ...
 
 
 class Base(Protocol):
@@ -213,6 +227,10 @@ def _closed() -> Closed:
     return Closed("the snapshot was closed", hint="iterate before it is")
 
 
+def closed() -> Closed:
+    return Closed("the state engine was closed")
+
+
 class FrozenLayers(Frozen):
     """`layers` as they were, newest first; `generation`: of the state that they belong to."""
 
@@ -224,11 +242,14 @@ class FrozenLayers(Frozen):
 class LayeredEngine(StateEngine):
     """Everything of an engine but its checkpoints."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, empty: Base) -> None:
+        """`empty`: a base with nothing in it."""
+        self._empty = empty
+        self._closed = False
         self._lock = threading.RLock()  # a finalizer may come while this thread has it
         self._retired = Retired()
         self._generation = 0  # counts what makes older frozen layers void
-        self._stack = Stack((Layer(self._retired),), base)
+        self._stack = Stack((Layer(self._retired),), empty)
 
     @property
     def changed_bytes(self) -> int:
@@ -314,7 +335,7 @@ class LayeredEngine(StateEngine):
                 layer.tables[namespace] = table
                 layer.bytes += sum(map(len, table)) + sum(len(value or b"") for value in table.values())
         with self._lock:
-            self._begin_anew(Stack((layer,), NO_BASE))
+            self._begin_anew(Stack((layer,), self._empty))
 
     def freeze(self) -> Frozen:
         with self._lock:
@@ -330,8 +351,16 @@ class LayeredEngine(StateEngine):
 
     def _begin_anew(self, stack: Stack) -> None:
         """The state is another one from here on. Lock held."""
+        if self._closed:
+            raise closed()
         self._generation += 1
         self._stack = stack
+
+    def _close_stack(self) -> None:
+        """Reads raise `Closed` from here on: an empty state in silence would be a lie."""
+        with self._lock:
+            self._closed = True
+            self._stack = Stack((_ClosedLayer(self._retired),), self._empty)
 
     def _seal(self) -> None:
         layers, base = self._stack
@@ -392,4 +421,5 @@ class MemoryEngine(LayeredEngine):
         self._retired.drain()
 
     def close(self) -> None:
+        self._close_stack()
         self._retired.drain()
