@@ -12,6 +12,7 @@ from penstock.log.cursor_table import CursorInfo, CursorTable
 from penstock.log.cut import HeldBeyond
 from penstock.log.frame import Entry, FrameInfo, StateChange
 from penstock.log.managed import Log, LogStatistics
+from penstock.log.offload import OffloadInProgress, OffloadProgress
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
 from penstock.log.reader import LedgerView, LogReader, Trimmed
@@ -35,6 +36,8 @@ __all__ = [
     "LogStatistics",
     "MarkDeleteBackwards",
     "MetadataDown",
+    "OffloadInProgress",
+    "OffloadProgress",
     "Pending",
     "Position",
     "ReadFailed",

@@ -106,7 +106,7 @@ class Cutter:
                 kept.append(self._sealed_at(info, position.entry_id + 1))
             else:
                 gone.append(info.id)
-        return dataclasses.replace(listed, ledgers=tuple(kept), deleting=(*listed.deleting, *gone))
+        return dataclasses.replace(listed.without(gone), ledgers=tuple(kept))
 
     def _sealed_at(self, info: LedgerInfo, entries: int) -> LedgerInfo:
         if entries == info.entries:

@@ -1,8 +1,9 @@
 """Deleting a whole log: its cursors' record logs, pins, ledgers and metadata. A cut inside it resumes.
 
 (1) the list says `deleted`, under a new epoch: the owner is fenced, readers and cursors find it so; (2) record logs of the
-cursors and their registrations; (3) pins and the counter of holds; (4) ledgers; (5) the list; (6) the small files. The next
-`Log.open` or `delete_log` goes on wherever a cut left it.
+cursors and their registrations; (3) pins and the counter of holds; (4) offloaded objects, then local ledgers; (5) the list;
+(6) the small files. The next `Log.open` or `delete_log` goes on wherever a cut left it; where an object store does not answer it
+fails by name, and the log stays deleted and unfinished until the store does.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from penstock.log.cursor_registry import registered
 from penstock.log.holds import cursor_key, holds_key, pin_key
 from penstock.log.ledger import LedgerList
 from penstock.log.ledger_store import LocalLedgerStore
+from penstock.log.offload_format import object_names
 from penstock.log.reader import END_NAME, default_metadata_path, log_key
 from penstock.log.synced import EndFile
 from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict
+from penstock.objects import open_objects
 
 
 def delete_log(
@@ -64,6 +67,7 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
         for pin in metadata.children(pin_key(directory.name, "")):
             _forget(metadata, pin)
         _forget(metadata, holds_key(directory.name))
+        _remove_objects(listed, files)
         store = LocalLedgerStore(directory, files, listed.uuid)
         for number in store.list():
             store.delete(number)
@@ -71,6 +75,21 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
     # The list is gone: what is left says nothing to anybody.
     files.remove(directory / END_NAME)
     files.sync_directory(directory)
+
+
+def _remove_objects(listed: LedgerList, files: Files) -> None:
+    """Everything under the log's uuid, in each store that its list names: what an owner put and never told of, too."""
+    urls = {info.offload.url for info in listed.ledgers if info.offload is not None}
+    for url in sorted(urls | {one.url for one in listed.discarded}):
+        objects = open_objects(url, files)
+        named = [
+            *((info.id, info.offload.attempt, info.offload.parts)
+              for info in listed.ledgers if info.offload is not None and info.offload.url == url),
+            *((one.ledger, one.attempt, one.parts) for one in listed.discarded if one.url == url),
+        ]  # fmt: skip
+        for ledger_id, attempt, parts in named:
+            objects.delete(object_names(listed.uuid, ledger_id, attempt, parts))
+        objects.delete(objects.list(str(listed.uuid)))
 
 
 def remove_record_log(files: Files, directory: Path, name: str) -> None:

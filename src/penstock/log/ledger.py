@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -39,6 +40,30 @@ def ledger_id_of(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Offload:
+    """A ledger's copy in an object store, or one that is on its way there (docs/formats/offload.md)."""
+
+    attempt: str  # 32 hex digits, fresh for each try
+    url: str
+    state: str  # "uploading", "copied": both copies count, "moved": the objects alone do
+    part_bytes: int
+    parts: int
+    copied_ms: int = 0
+    index_bytes: int = 0
+    index_crc: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """A tombstone of objects: nobody names them any more, and they are being deleted."""
+
+    url: str
+    ledger: int
+    attempt: str
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerInfo:
     """What the list knows of a ledger; the counts are there once it is sealed.
 
@@ -54,10 +79,21 @@ class LedgerInfo:
     first_ms: int = 0
     last_ms: int = 0
     footer: bool = True
+    offload: Offload | None = None
 
     @property
     def sealed(self) -> bool:
         return self.state == "sealed"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its local file counts."""
+        return self.offload is None or self.offload.state != "moved"
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether its objects count."""
+        return self.offload is not None and self.offload.state != "uploading"
 
     def seal(self, index: FrameIndex, frames_end: int, *, footer: bool = True) -> LedgerInfo:
         return dataclasses.replace(
@@ -74,7 +110,16 @@ class LedgerInfo:
         fields = {name: getattr(self, name) for name in self.__slots__}
         if self.footer:
             del fields["footer"]
+        if self.offload is None:
+            del fields["offload"]
+        else:
+            fields["offload"] = dataclasses.asdict(self.offload)
         return fields
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> LedgerInfo:
+        offload = document.get("offload")
+        return cls(**{**document, "offload": Offload(**offload)}) if offload else cls(**document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +135,35 @@ class LedgerList:
     terminated: bool = False  # nothing is appended any more, ever
     deleted: bool = False  # the log itself is being removed
     properties: tuple[tuple[str, str], ...] = ()
+    discarded: tuple[Discarded, ...] = ()
+
+    def without(self, going: Collection[int]) -> LedgerList:
+        """Tombstones in the place of these ledgers: of their files, and of their objects where they have any."""
+        objects = tuple(_discarded(info) for info in self.ledgers if info.id in going and info.offload is not None)
+        return dataclasses.replace(
+            self,
+            ledgers=tuple(info for info in self.ledgers if info.id not in going),
+            deleting=(*self.deleting, *going),
+            discarded=(*self.discarded, *objects),
+        )
+
+    def with_offload(self, ledger_id: int, offload: Offload | None) -> LedgerList:
+        """Another attempt, or none, in the place of what the ledger had, whose objects are discarded; or its next state."""
+        old = next(info for info in self.ledgers if info.id == ledger_id)
+        same = old.offload is None or (offload is not None and offload.attempt == old.offload.attempt)
+        return dataclasses.replace(
+            self,
+            ledgers=tuple(dataclasses.replace(info, offload=offload) if info is old else info for info in self.ledgers),
+            discarded=self.discarded if same else (*self.discarded, _discarded(old)),
+        )
+
+    def without_uploads(self) -> LedgerList:
+        """As a new owner takes it over: what the last one had not finished does not count."""
+        listed = self
+        for info in self.ledgers:
+            if info.offload is not None and not info.is_offloaded:
+                listed = listed.with_offload(info.id, None)
+        return listed
 
     def encode(self) -> bytes:
         document: dict[str, Any] = {
@@ -102,6 +176,8 @@ class LedgerList:
         }
         if self.deleting:
             document["deleting"] = list(self.deleting)
+        if self.discarded:
+            document["discarded"] = [dataclasses.asdict(one) for one in self.discarded]
         if self.properties:
             document["properties"] = dict(self.properties)
         for flag in ("terminated", "deleted"):
@@ -121,12 +197,18 @@ class LedgerList:
             document["epoch"],
             document["next_ledger"],
             document["trimmed_below"],
-            tuple(LedgerInfo(**ledger) for ledger in document["ledgers"]),
+            tuple(map(LedgerInfo.of, document["ledgers"])),
             tuple(document.get("deleting", ())),
             document.get("terminated", False),
             document.get("deleted", False),
             tuple(document.get("properties", {}).items()),
+            tuple(Discarded(**one) for one in document.get("discarded", ())),
         )
+
+
+def _discarded(info: LedgerInfo) -> Discarded:
+    assert info.offload is not None
+    return Discarded(info.offload.url, info.id, info.offload.attempt, info.offload.parts)
 
 
 class Footer(NamedTuple):

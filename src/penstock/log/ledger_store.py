@@ -104,11 +104,11 @@ class LedgerStore(Protocol):
         ...
 
     def delete(self, ledger_id: int) -> None:
-        """Fine if it is not there; durable when it returns."""
+        """Of what `create` made; fine if it is not there; durable when it returns."""
         ...
 
     def list(self) -> list[int]:
-        """Numbers of the ledgers that are here, named by a list or not."""
+        """Numbers of the ledgers that `create` made and that are still here, named by a list or not."""
         ...
 
     def holds_entries(self, ledger_id: int) -> bool: ...

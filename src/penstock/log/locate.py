@@ -14,6 +14,7 @@ from penstock.log.frame import HEADER_BYTES, BadFrame, decode_header
 from penstock.log.frame_reader import rebuild_index, scan_frames
 from penstock.log.ledger import Footer, LedgerInfo, read_footer
 from penstock.log.ledger_store import LedgerFile
+from penstock.log.offloaded import OffloadedLedger
 from penstock.log.synced import EndFile
 from penstock.log.views import LedgerView
 
@@ -58,7 +59,8 @@ class Locator:
             if footer is not None:
                 self._footers.move_to_end(info.id)
                 return footer
-        footer = read_footer(file, info) if info.footer else _rebuilt(file, info)
+        has_footer = info.footer or (isinstance(file, OffloadedLedger) and file.entries == info.entries)
+        footer = read_footer(file, info) if has_footer else _rebuilt(file, info)
         with self._lock:
             self._footers[info.id] = footer
             self._places.pop(info.id, None)

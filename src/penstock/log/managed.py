@@ -12,7 +12,7 @@ import dataclasses
 import os
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from penstock.log.deletion import delete_log, remove_log
 from penstock.log.frame import BODY_BYTES_MAX, Changes, Entry, FrameInfo, total_bytes
 from penstock.log.ledger import LedgerList
 from penstock.log.maintenance import Maintenance
+from penstock.log.offload import Offloader, OffloadProgress
 from penstock.log.open_logs import OpenLogs
 from penstock.log.opening import take_ownership
 from penstock.log.pending import Pending
@@ -67,6 +68,12 @@ class LogStatistics:
     cache_misses: int
     cache_bytes: int
     terminated: bool
+    offloaded_ledgers: int = 0  # with a complete copy in an object store
+    offloaded_bytes: int = 0
+    discarded: int = 0  # copies in object stores that are to be deleted
+    offload_failures: int = 0  # since it was opened
+    offload_error: str = ""  # of the last round, where it failed
+    offloading: OffloadProgress | None = None  # what is being copied now
 
 
 class Log:
@@ -112,6 +119,14 @@ class Log:
             on_gone=self._gone,
         )
         self._trimmer.delete_tombstoned()
+        self._offloader = Offloader(
+            f"log {directory}",
+            settings=settings,
+            clock=clock,
+            catalog=self._catalog,
+            store=self._store,
+            check_owner=self.check_owner,
+        )
         self._maintenance = Maintenance(f"log {directory}", settings.maintenance_interval_seconds, self.maintain)
         self._appender = Appender(
             f"log {directory}",
@@ -313,12 +328,18 @@ class Log:
             commits=counters.groups,
             rolls=counters.rolls,
             ledger_switches=counters.switches,
-            failed_deletes=self._trimmer.failed_deletes,
+            failed_deletes=self._trimmer.failed_deletes + self._offloader.failed_deletes,
             deleting=len(listed.deleting),
             cache_hits=self._cache.hits,
             cache_misses=self._cache.misses,
             cache_bytes=self._cache.bytes,
             terminated=listed.terminated,
+            offloaded_ledgers=sum(info.is_offloaded for info in listed.ledgers),
+            offloaded_bytes=sum(info.frames_end for info in listed.ledgers if info.is_offloaded),
+            discarded=len(listed.discarded),
+            offload_failures=self._offloader.failures,
+            offload_error=str(self._offloader.last_error or ""),
+            offloading=self._offloader.progress,
         )
 
     # -- cursors -------------------------------------------------------------------------------------------------
@@ -368,16 +389,35 @@ class Log:
     def trim(self) -> list[int]:
         """Removes ledgers that every cursor and pin has passed and retention does not keep; which they were."""
         self.check_owner()
-        return self._trimmer.trim()
+        gone = self._trimmer.trim()
+        self._offloader.discard()
+        return gone
+
+    def offload(
+        self, url: str | None = None, *, keep_bytes: int = 0, progress: Callable[[OffloadProgress], None] | None = None
+    ) -> list[int]:
+        """Copies sealed ledgers beyond the newest `keep_bytes` to the object store; which they were.
+
+        Also lets local files go whose `offload_deletion_lag_seconds` are over. `url`: that of the settings where it is not
+        given. Raises `OffloadInProgress` while another one runs, `Unavailable` where the store does not answer, and
+        `Corruption` where a local file is damaged; what was copied before stays so.
+        """
+        self.check_owner()
+        url = url or self._settings.offload_url
+        if url is None:
+            raise BadInput("nothing says where ledgers go to", hint="give a URL, or set offload_url")
+        return self._offloader.offload(url, keep_bytes, progress)
 
     def trim_soon(self) -> None:
         """A cursor moved: the maintenance looks at once what may go."""
         self._maintenance.wake()
 
     def maintain(self) -> None:
-        """What the maintenance thread does at its intervals: age of the open ledger, trim, deletes that failed."""
+        """What the maintenance thread does at its intervals: age of the open ledger, trim, deletes that failed, offload."""
         self._appender.run(self._appender.roll_if_old).result()
-        self.trim()
+        self.check_owner()
+        self._trimmer.trim()
+        self._offloader.wake()
 
     def truncate(self) -> None:
         """Removes every entry, whatever cursors have read; a cursor goes on with what comes after. Refused under a pin."""
@@ -386,6 +426,7 @@ class Log:
             raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
         self.roll()
         self._trimmer.truncate()
+        self._offloader.discard()
 
     def pin(self, name: str, position: Position) -> None:
         """Keeps entries at and after `position` until `unpin`; durable. Raises `BadInput` where they are gone."""
@@ -425,6 +466,7 @@ class Log:
         gone = self._appender.run(lambda: cutter.cut(position, own=own, force=force)).result()
         self._gone(gone)
         self._trimmer.delete_tombstoned()
+        self._offloader.discard()
         return sorted(gone)
 
     def _rolled(self) -> None:
@@ -463,6 +505,7 @@ class Log:
         with contextlib.ExitStack() as rest:
             rest.callback(self._resources.close)
             rest.callback(self._appender.close)
+            rest.callback(self._offloader.close)
             rest.callback(self._maintenance.close)
             if self._cursors is not None:
                 rest.callback(self._cursors.close)

@@ -16,11 +16,12 @@ from penstock.errors import Corruption, Fenced, StorageFailed
 from penstock.files import Files
 from penstock.log.catalog import LedgerCatalog
 from penstock.log.ledger import LedgerInfo, LedgerList, ledger_name
-from penstock.log.ledger_store import LedgerStore, LocalLedgerStore, OpenLedger
+from penstock.log.ledger_store import LocalLedgerStore, OpenLedger
 from penstock.log.position import Position
 from penstock.log.reader import END_NAME, log_key
 from penstock.log.settings import LogSettings
 from penstock.log.synced import EndFile
+from penstock.log.tiered_store import TieredLedgerStore
 from penstock.metadata import MetadataStore, VersionConflict, Versioned
 
 
@@ -29,7 +30,7 @@ class Owned(NamedTuple):
 
     end_file: EndFile
     catalog: LedgerCatalog
-    store: LedgerStore
+    store: TieredLedgerStore
     ledger: OpenLedger | None
     last: Position
 
@@ -55,10 +56,11 @@ def take_ownership(
     catalog = LedgerCatalog(metadata, key, directory, listed, version)
     slot = end_file.fence(listed.epoch)
     reserve = min(settings.preallocate_bytes, settings.ledger_bytes_max)
-    store = LocalLedgerStore(directory, files, listed.uuid, reserve)
+    store = TieredLedgerStore(directory, files, listed.uuid, reserve)
     cut = end_file.read_cut()
     ledgers: list[LedgerInfo] = []
-    for info in listed.ledgers:
+    finished = listed.without_uploads()
+    for info in finished.ledgers:
         synced_end = slot.synced_end if slot is not None and slot.file_id == info.id else 0
         ledgers.append(info if info.sealed else store.recover(info, synced_end, cut))
     kept = tuple(info for info in ledgers if info.entries)
@@ -70,7 +72,7 @@ def take_ownership(
         resources.callback(ledger.close)
         kept = (*kept, ledger.info)
     # The number for the next roll is reserved here, so that a roll needs one change of the list.
-    catalog.change(lambda now: dataclasses.replace(now, next_ledger=now.next_ledger + 1, ledgers=kept))
+    catalog.change(lambda _: dataclasses.replace(finished, next_ledger=listed.next_ledger + 1, ledgers=kept))
     if ledger is not None:
         end_file.publish(number, ledger.synced_end, last)
     for leftover in {*orphans, *(info.id for info in ledgers if not info.entries)}:

@@ -18,12 +18,13 @@ from penstock.log.cache import ReadCache, cache_for
 from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.frame import Entry, FrameInfo, Header, decode_changes
 from penstock.log.ledger import LedgerInfo, LedgerList
-from penstock.log.ledger_store import LedgerStore, LocalLedgerStore
+from penstock.log.ledger_store import LedgerStore
 from penstock.log.locate import Locator
 from penstock.log.position import Position
 from penstock.log.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.runs import Run
 from penstock.log.synced import EndFile, SyncedEnd
+from penstock.log.tiered_store import TieredLedgerStore
 from penstock.log.views import LedgerView, entries_up_to, entry_number, first_position, next_position
 from penstock.log.views import advance as _advance
 from penstock.log.views import previous_position as _previous
@@ -70,7 +71,7 @@ class LogReader:
         self._read_attempts_max = read_attempts_max
         self._lock = threading.Lock()
         self._list = self._load()
-        self._store = store or LocalLedgerStore(directory, files, self._list.uuid)
+        self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._locator = Locator(self._end_file)
         self._slot: SyncedEnd | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import BadInput
+from penstock.objects import checked_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,28 @@ class LogSettings:
     read_attempts_max: int = 3  # before a read that the disk refuses fails
 
     # Offload
-    offload_threshold_bytes: int | None = None  # sealed ledgers beyond this much move to the object store; None: never
+    offload_url: str | None = None  # file:///…, s3://…, gs://… or az://…; credentials come from the environment
+    offload_threshold_bytes: int | None = None  # sealed ledgers beyond this much are copied there; None: only on demand
+    offload_deletion_lag_seconds: float = 4 * 3600.0  # a copied ledger's local file goes after this
+    offload_part_bytes: int = 16 << 20  # of one object: what is held in memory, and what a failed request costs
 
     def __post_init__(self) -> None:
-        for name in ("ledger_bytes_max", "ledger_entries_max", "waiting_bytes_max", "read_attempts_max"):
+        if self.offload_url is not None:
+            checked_url(self.offload_url)
+        elif self.offload_threshold_bytes is not None:
+            raise BadInput("offload_threshold_bytes is set, but offload_url is not", hint="say where ledgers go to")
+        for name in (
+            "ledger_bytes_max",
+            "ledger_entries_max",
+            "waiting_bytes_max",
+            "read_attempts_max",
+            "offload_part_bytes",
+        ):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} is {getattr(self, name)}", hint="at least 1")
         for name in ("ledger_age_min_seconds", "ledger_age_max_seconds", "ledger_idle_max_seconds", "retention_seconds",
-                     "retention_bytes", "preallocate_bytes", "ledger_switches_max", "maintenance_interval_seconds"):  # fmt: skip
+                     "retention_bytes", "preallocate_bytes", "ledger_switches_max", "maintenance_interval_seconds",
+                     "offload_threshold_bytes", "offload_deletion_lag_seconds"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise BadInput(f"{name} is {value}", hint="not below 0; None for no limit")

@@ -87,6 +87,9 @@ def log_totals() -> LogTotals:
         cache_hits=PROCESS_CACHE.hits,
         cache_misses=PROCESS_CACHE.misses,
         failed_deletes=sum(one.failed_deletes for one in statistics),
+        offloaded_ledgers=sum(one.offloaded_ledgers for one in statistics),
+        offloaded_bytes=sum(one.offloaded_bytes for one in statistics),
+        discarded_ledgers=sum(one.discarded for one in statistics),
     )
 
 

@@ -1,7 +1,7 @@
 """Which ledgers may go, and how they go: tombstone, delete, forget.
 
-(1) one metadata transaction takes them out of the list, notes them as `deleting` and checks that no hold was made since the
-holds were read; (2) their files are removed; (3) the list forgets them. A cut after (1) leaves a tombstone, and the next
+(1) one metadata transaction takes them out of the list, notes them as `deleting` (and their objects as `discarded`, which the
+offload deletes) and checks that no hold was made since the holds were read; (2) their files are removed; (3) the list forgets them. A cut after (1) leaves a tombstone, and the next
 trim or open goes on at (2). A delete that fails is tried again with every trim. The open ledger always stays.
 """
 
@@ -114,10 +114,8 @@ class Trimmer:
                 break
 
             def tombstone(listed: LedgerList, going: list[int] = going) -> LedgerList:
-                kept = tuple(info for info in listed.ledgers if info.id not in going)
                 below = max(listed.trimmed_below, going[-1] + 1)
-                deleting = (*listed.deleting, *going)
-                return dataclasses.replace(listed, ledgers=kept, trimmed_below=below, deleting=deleting)
+                return dataclasses.replace(listed.without(going), trimmed_below=below)
 
             try:
                 self._catalog.change(tombstone, holds.unchanged)

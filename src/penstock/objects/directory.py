@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError, StorageFailed, Unavailable
 from penstock.files import Buffer, Files, replace_file
-from penstock.objects.store import checked_name
+from penstock.objects.store import checked_name, missing_object
 
 # What an operator must repair; everything else that a disk answers may heal by itself (a full disk does).
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
@@ -43,7 +43,7 @@ class DirectoryObjects:
             finally:
                 file.close()
         except FileNotFoundError:
-            raise
+            raise missing_object(self.url, name) from None
         except OSError as error:
             raise self._translated(name, error) from error
 

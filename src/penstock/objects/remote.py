@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotSupported, StorageFailed, Unavailable
 from penstock.files import Buffer
-from penstock.objects.store import checked_name
+from penstock.objects.store import checked_name, missing_object
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -86,7 +86,7 @@ class RemoteObjects:
         try:
             yield
         except FileNotFoundError:
-            raise FileNotFoundError(f"{where} is not there") from None
+            raise missing_object(self.url, name) from None
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
             raise StorageFailed(
                 f"{where}: the store refuses these credentials: {_first_line(error)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -39,3 +40,7 @@ def checked_name(name: str, url: str) -> PurePosixPath:
     if not name or name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
         raise BadInput(f"{name!r} is no name of an object under {url}")
     return PurePosixPath(name)
+
+
+def missing_object(url: str, name: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")

@@ -39,6 +39,9 @@ class LogTotals(NamedTuple):
     cache_hits: int = 0
     cache_misses: int = 0
     failed_deletes: int = 0
+    offloaded_ledgers: int = 0
+    offloaded_bytes: int = 0
+    discarded_ledgers: int = 0
 
 
 _TOTALS = {
@@ -48,6 +51,9 @@ _TOTALS = {
     "stored_bytes": ("log_stored_bytes", "Bytes of their frames"),
     "waiting_bytes": ("log_waiting_bytes", "Bytes of appends that wait for the disk"),
     "deleting_ledgers": ("log_deleting_ledgers", "Trimmed ledgers whose files are not removed yet"),
+    "offloaded_ledgers": ("log_offloaded_ledgers", "Ledgers with a complete copy in an object store"),
+    "offloaded_bytes": ("log_offloaded_bytes", "Bytes of their frames"),
+    "discarded_ledgers": ("log_discarded_ledgers", "Copies in object stores that are to be deleted"),
     "cursors": ("cursor_open", "Durable cursors that this process owns"),
     "backlog_entries": ("cursor_backlog_entries_sum", "Entries that they have not acked, summed"),
     "backlog_entries_max": ("cursor_backlog_entries_max", "Entries that the slowest of them has not acked"),
@@ -106,6 +112,26 @@ class Metrics:
             "log_read_duration_seconds", "Time of one read of a ledger, checksums included", _FAST_SECONDS
         )
         self.log_read_bytes = self._counter("log_read_bytes", "Bytes read from ledgers, past the cache")
+        self.log_offload_ledgers = self._counter("log_offload_ledgers", "Ledgers copied to an object store")
+        self.log_offload_bytes = self._counter("log_offload_bytes", "Bytes put into object stores for them")
+        self.log_offload_seconds = self._histogram(
+            "log_offload_duration_seconds", "Time from the mark of a ledger to its complete copy", _SECONDS
+        )
+        self.log_offload_put_seconds = self._histogram(
+            "log_offload_put_duration_seconds", "Time of one put of a part or an index", _SECONDS
+        )
+        self.log_offload_errors = self._counter("log_offload_errors", "Offloads of a ledger that failed")
+        self.log_offload_deletes = self._counter("log_offload_deletes", "Offloaded copies deleted")
+        self.log_offload_read_seconds = self._histogram(
+            "log_offload_read_duration_seconds", "Time of one read of an offloaded ledger", _SECONDS
+        )
+        self.log_offload_index_read_seconds = self._histogram(
+            "log_offload_index_read_duration_seconds", "Time of one read of an offloaded ledger's index", _SECONDS
+        )
+        self.log_offload_read_bytes = self._counter("log_offload_read_bytes", "Bytes read of offloaded ledgers")
+        self.log_offload_read_errors = self._counter(
+            "log_offload_read_errors", "Reads of offloaded ledgers that failed: missing, damaged or no answer"
+        )
         self.cursor_persist_seconds = self._histogram(
             "cursor_persist_duration_seconds",
             "Time of the oldest ack of a group, from the call to durable",
