@@ -18,7 +18,7 @@ import greenlet
 
 import penstock.log
 import penstock.state  # noqa: F401 (its modules are patched too)
-from penstock.log import Pending, workers
+from penstock.log import Pending, stall, workers
 
 _ROOMS = ("penstock.log.", "penstock.state.", "penstock.metadata.")
 _ROUNDS_MAX = 200
@@ -251,8 +251,8 @@ class Steps:
             thread.end()
         self.threads.clear()
         self.current = threading.main_thread()
-        for lane in (workers.COMMITS, workers.CHORES):
-            lane._reset()
+        for shared in (workers.COMMITS, workers.CHORES, stall.WATCH):
+            shared._reset()
         for kept in self._process_wide:
             kept.__init__()
 

@@ -4,7 +4,6 @@ A log has one owner (`Log`), any number of readers in other processes (`LogReade
 owned apart. `append(...).result()` returns once the entry and its state changes are on the disk.
 """
 
-from penstock.log.appender import Span, Terminated
 from penstock.log.cache import configure_cache
 from penstock.log.catalog import MetadataDown
 from penstock.log.cursor import AckBeyondEnd, Cursor, CursorStats, MarkDeleteBackwards
@@ -19,6 +18,8 @@ from penstock.log.reader import LedgerView, LogReader, Trimmed
 from penstock.log.record_log import Record, RecordLog
 from penstock.log.run_reader import ReadFailed
 from penstock.log.settings import LogSettings
+from penstock.log.stall import SyncStalled
+from penstock.log.waiting import Span, Terminated
 
 __all__ = [
     "AckBeyondEnd",
@@ -46,6 +47,7 @@ __all__ = [
     "Seq",
     "Span",
     "StateChange",
+    "SyncStalled",
     "Terminated",
     "Trimmed",
     "configure_cache",

@@ -19,7 +19,6 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed
 from penstock.files import REAL_FILES, Files
 from penstock.log.acked import Acked, runs
-from penstock.log.appender import Terminated
 from penstock.log.cursor_acks import AckBeyondEnd, Acks, MarkDeleteBackwards, previous
 from penstock.log.cursor_open import Start, open_durable, start_position
 from penstock.log.cursor_read import (
@@ -37,6 +36,7 @@ from penstock.log.reader import LogReader
 from penstock.log.record_log import RecordLog
 from penstock.log.tail import Tail
 from penstock.log.totals import forget_cursor, watch_cursor
+from penstock.log.waiting import Terminated
 
 
 class CursorStats:

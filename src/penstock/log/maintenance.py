@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from penstock.errors import Fenced, PenstockError
+from penstock.log.stall import STALL_SECONDS_MAX
 
 _logger = logging.getLogger(__name__)
 
@@ -29,11 +30,11 @@ class Maintenance:
         self._wanted.set()
 
     def close(self) -> None:
-        """Returns once the thread has ended."""
+        """Returns once the thread has ended, or where the disk does not answer it."""
         self._closing = True
         self._wanted.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(STALL_SECONDS_MAX)
 
     def _run(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Fenced, NotSupported
 from penstock.files import REAL_FILES, Buffer, Files
 from penstock.log import holds
-from penstock.log.appender import Appender, Span, Terminated, Waiting
+from penstock.log.appender import Appender
 from penstock.log.attached import AttachedParts
 from penstock.log.cache import cache_for
 from penstock.log.cursor import Cursor
@@ -44,6 +44,7 @@ from penstock.log.tail import Tail
 from penstock.log.totals import forget_log, watch_log
 from penstock.log.trim import Trimmer
 from penstock.log.views import first_position
+from penstock.log.waiting import Span, Terminated, Waiting
 from penstock.metadata import MetadataStore, SqliteMetadata
 
 
@@ -218,6 +219,14 @@ class Log:
     @property
     def metadata(self) -> MetadataStore:
         return self._metadata
+
+    @property
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
 
     @property
     def end(self) -> Position:

@@ -15,6 +15,7 @@ from penstock.errors import Closed, PenstockError, StorageFailed
 from penstock.files import Buffer
 from penstock.log.frame import Changes
 from penstock.log.pending import Pending
+from penstock.log.stall import SyncStalled
 from penstock.log.workers import CHORES, COMMITS
 
 R = TypeVar("R")
@@ -48,6 +49,7 @@ class PooledCommit(Generic[R]):
         self._closing = False
         self._closed = False
         self._worker: threading.Thread | None = None
+        self._in_flight: list[Queued] = []
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)  # room in the queue, or nothing left in it
@@ -81,7 +83,7 @@ class PooledCommit(Generic[R]):
             self._waiting_bytes += size
             if not self._scheduled:
                 self._scheduled = True
-                COMMITS.run(self._run)
+                COMMITS.run(self._run, self._stalled)
         return pending
 
     def wait_for_room(self) -> None:
@@ -110,14 +112,21 @@ class PooledCommit(Generic[R]):
         """One group, then back to the end of the lane: a busy record log does not starve the others."""
         self._worker = threading.current_thread()
         batch = self._gather()
+        results: Sequence[object] = [None]
+        failure: BaseException | None = None
         try:
             if batch[0].task is not None:
                 batch[0].task()
-                results: Sequence[object] = [None]
             else:
                 results = self._commit(batch)
         except BaseException as error:
-            self._stop(batch, error)
+            failure = error
+        with self._lock:
+            if not self._in_flight:
+                return  # the disk answered too late: they were told, and this record log is over
+            self._in_flight = []
+        if failure is not None:
+            self._stop(batch, failure)
         else:
             for item, result in zip(batch, results, strict=True):
                 item.pending.complete(result)
@@ -125,9 +134,19 @@ class PooledCommit(Generic[R]):
             self._worker = None
             self._scheduled = bool(self._queue)
             if self._scheduled:
-                COMMITS.run(self._run)
+                COMMITS.run(self._run, self._stalled)
             else:
                 self._change.notify_all()
+
+    def _stalled(self, error: SyncStalled) -> None:
+        """On the watch's thread: nobody waits for the disk any more."""
+        with self._lock:
+            batch, self._in_flight = self._in_flight, []
+        self._stop(batch, SyncStalled(f"{self._name}: {error.message}", hint=error.hint))
+        with self._lock:
+            self._worker = None
+            self._scheduled = False
+            self._change.notify_all()
 
     def _gather(self) -> list[Queued]:
         batch: list[Queued] = []
@@ -143,6 +162,7 @@ class PooledCommit(Generic[R]):
                 if item.task is not None:
                     break
             self._waiting_bytes -= size
+            self._in_flight = batch
             self._change.notify_all()
         return batch
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Corruption, Unavailable
+from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Buffer, File, Files
 from penstock.log.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, FileHeader, corruption, read_file_header
 from penstock.log.frame import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
@@ -214,7 +214,9 @@ class RecordLog:
         def start() -> None:
             self._compaction = compaction
             snapshot, number = build(), self._writer.next_entry - 1
-            CHORES.run(lambda: self._prepare(compaction, snapshot, number))
+            CHORES.run(
+                lambda: self._prepare(compaction, snapshot, number), lambda error: self._give_up(compaction, error)
+            )
 
         self._commits.submit((), (), 0, start, wait=False).add_done_callback(compaction.fail_with)
         return compaction.answer
@@ -222,6 +224,9 @@ class RecordLog:
     def close(self) -> None:
         """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""
         already_failed = self._commits.error
+        if not self._closed:
+            with contextlib.suppress(PenstockError):  # on the lane, where a disk that does not answer is noticed
+                self._commits.submit((), (), 0, self._end_file.sync, wait=False)
         self._commits.close()
         if self._closed:
             return
@@ -229,11 +234,7 @@ class RecordLog:
         if self._compaction is not None:
             self._compaction.answer.exception()  # its file must be gone, or in force, before another owner comes
         self._writer.file.close()
-        try:
-            if self._commits.error is None:
-                self._end_file.sync()
-        finally:
-            self._resources.close()
+        self._resources.close()
         error = self._commits.error
         if error is not None and error is not already_failed:
             raise error
@@ -296,6 +297,8 @@ class RecordLog:
             made = self._begin(claimed, file, number)
             made.writer.add((snapshot,), (), self._clock.wall_ms())
             self._finish(made)
+            if self._compaction is not compaction:
+                raise Closed(f"record log {self._directory / self._name}: the compaction was given up")
             switch, prepared = self._switch, made
             self._commits.submit((), (), 0, lambda: switch(compaction, prepared), wait=False).add_done_callback(
                 compaction.fail_with
@@ -305,11 +308,20 @@ class RecordLog:
                 made.writer.file.close()
             if claimed:
                 self._generations.give_up(claimed)
+            self._give_up(compaction, error)
+
+    def _give_up(self, compaction: _Compaction, error: BaseException) -> None:
+        """The old generation goes on."""
+        if self._compaction is compaction:
             self._compaction = None
             compaction.answer.fail(error)
 
     def _switch(self, compaction: _Compaction, made: _Made) -> None:
         writer = made.writer
+        if self._compaction is not compaction:  # given up meanwhile: its tail is not whole
+            writer.file.close()
+            self._generations.give_up(writer.file_id)
+            return
         for data, changes, wall_ms in compaction.tail:
             writer.add(data, changes, wall_ms)
         if compaction.tail:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import StorageFailed
-from penstock.files import Buffer, File, Files
+from penstock.files import Buffer, File, Files, Mapped
 
 
 class RestingFile:
@@ -68,6 +68,9 @@ class RestingFile:
 
     def size(self) -> int:
         return self._awake().size()
+
+    def map(self) -> Mapped:
+        return self._awake().map()
 
     def close(self) -> None:
         self._closed = True

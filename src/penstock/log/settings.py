@@ -23,6 +23,7 @@ class LogSettings:
     # Appends
     waiting_bytes_max: int = 256 << 20  # appends that wait for the disk; beyond it, append itself waits
     ledger_switches_max: int = 3  # new ledgers that one group of appends may try before it fails
+    stall_seconds_max: float | None = 60.0  # a disk that does not answer for so long has failed; None: wait for ever
 
     # Trim: entries that every cursor and pin has passed stay this long, or as long as the log is smaller than that
     retention_seconds: float | None = None
@@ -60,3 +61,5 @@ class LogSettings:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise BadInput(f"{name} is {value}", hint="not below 0; None for no limit")
+        if self.stall_seconds_max is not None and self.stall_seconds_max <= 0:
+            raise BadInput(f"stall_seconds_max is {self.stall_seconds_max}", hint="above 0; None for no limit")

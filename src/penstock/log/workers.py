@@ -1,7 +1,8 @@
 """A few threads for all record logs of a process: thousands of cursors must not mean thousands of threads.
 
 Two lanes: `COMMITS` writes and syncs, `CHORES` does what may wait (compaction, publishing a cursor's position), so that a
-slow metadata store never holds up an ack. Threads start with the first user and are gone when the last one has left.
+slow metadata store never holds up an ack. Threads start with the first user and are gone when the last one has left. One
+that a disk does not answer is given up (stall.py): its task is told, and another thread takes its place.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from penstock.log import stall
+
 _logger = logging.getLogger(__name__)
+Told = Callable[[stall.SyncStalled], None]
 
 
 class Workers:
@@ -26,13 +30,14 @@ class Workers:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[tuple[Callable[[], None], Told]] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._users = 0
 
     def enter(self) -> None:
         """A user came: what it hands in before it leaves will run."""
+        stall.WATCH.enter()
         with self._lock:
             self._users += 1
 
@@ -40,26 +45,28 @@ class Workers:
         """A user left. The last one waits until the threads have ended, unless it is one of them."""
         with self._lock:
             self._users -= 1
-            if self._users:
-                return
-            threads, self._threads = self._threads, []
-            self._work.notify_all()
+            threads: list[threading.Thread] = []
+            if not self._users:
+                threads, self._threads = self._threads, []
+                self._work.notify_all()
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
+        stall.WATCH.leave()
 
-    def run(self, task: Callable[[], None]) -> None:
-        """Queues `task`, which handles its own errors."""
+    def run(self, task: Callable[[], None], on_stall: Told = lambda _: None) -> None:
+        """Queues `task`, which handles its own errors. `on_stall`: the disk did not answer it, nobody waits for it any more."""
         with self._lock:
-            self._queue.append(task)
+            self._queue.append((task, on_stall))
             if len(self._queue) <= self._idle:  # who was woken still counts as idle, and what it will take as queued
                 self._work.notify()
             elif len(self._threads) < self._threads_max:
-                thread = threading.Thread(
-                    target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True
-                )
-                self._threads.append(thread)
-                thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _serve(self) -> None:
         while True:
@@ -70,11 +77,27 @@ class Workers:
                     self._idle += 1
                     self._work.wait()
                     self._idle -= 1
-                task = self._queue.popleft()
+                task, on_stall = self._queue.popleft()
+            step = self._watch(on_stall)
             try:
                 task()
             except Exception:  # a task's owner knows of its errors: this is a mistake in the code
                 _logger.exception("a task of the %s lane failed", self._name)
+            finally:
+                stall.WATCH.end(step)
+
+    def _watch(self, on_stall: Told) -> int:
+        thread = threading.current_thread()
+
+        def give_up(error: stall.SyncStalled) -> None:
+            with self._lock:
+                if thread in self._threads:
+                    self._threads.remove(thread)
+                if self._queue and self._users:
+                    self._start()
+            on_stall(error)
+
+        return stall.WATCH.begin(f"the {self._name} lane", stall.STALL_SECONDS_MAX, give_up)
 
 
 COMMITS = Workers("commits", 4)  # syncs of different files overlap; more threads than this only queue at the disk

@@ -14,10 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+RECOVERY_WAYS = ("empty", "checkpoint", "older checkpoint", "replay")
 FLUSH_REASONS = ("size", "interval", "directory", "ddl", "close", "intent")
 
 _BYTES = tuple(float(1 << shift) for shift in range(12, 31, 2))  # 4 KiB to 1 GiB
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_MEMORY_SECONDS = (0.000001, 0.000003, 0.00001, 0.00003, 0.0001, 0.001, 0.01)  # what needs no disk
 _FAST_SECONDS = (0.0001, 0.0003, *_SECONDS)  # reads and syncs of a good disk are below a millisecond
 
 
@@ -64,16 +66,36 @@ _TOTALS = {
     "cache_misses": ("log_cache_misses", "Reads that needed the disk"),
     "failed_deletes": ("log_failed_deletes", "Deletes of trimmed ledgers that failed and are tried again"),
 }
-_TOTAL_COUNTERS = ("cache_hits", "cache_misses", "failed_deletes")
+
+
+class StateTotals(NamedTuple):
+    """What the states of a process amount to, summed over all of them. Asked for when somebody scrapes."""
+
+    states: int = 0
+    size_bytes: int = 0
+    reads: int = 0
+    writes: int = 0
+    wal_bytes: int = 0
+
+
+_STATE_TOTALS = {
+    "states": ("state_open", "States that this process owns"),
+    "size_bytes": ("state_bytes", "Bytes of their keys and values, about"),
+    "reads": ("state_reads", "Reads of single keys"),
+    "writes": ("state_writes", "Keys put or deleted"),
+    "wal_bytes": ("state_wal_bytes", "Bytes of state changes appended to logs"),
+}
+_TOTAL_COUNTERS = ("cache_hits", "cache_misses", "failed_deletes", "reads", "writes", "wal_bytes")
 
 
 class _TotalsCollector(Collector):
-    def __init__(self, read: Callable[[], LogTotals]) -> None:
+    def __init__(self, read: Callable[[], LogTotals | StateTotals], names: dict[str, tuple[str, str]]) -> None:
         self._read = read
+        self._names = names
 
     def collect(self) -> Iterator[Metric]:
         for field, value in self._read()._asdict().items():
-            name, what = _TOTALS[field]
+            name, what = self._names[field]
             family = CounterMetricFamily if field in _TOTAL_COUNTERS else GaugeMetricFamily
             yield family(f"penstock_{name}", what, value=value)
 
@@ -108,6 +130,7 @@ class Metrics:
             "log_ledger_switch_duration_seconds", "Time from one ledger to the next, appends waiting", _SECONDS
         )
         self.log_failed_ledgers = self._counter("log_failed_ledgers", "Ledgers given up because a write of them failed")
+        self.log_stalls = self._counter("log_stalls", "Writes or syncs that the disk did not answer in time")
         self.log_read_seconds = self._histogram(
             "log_read_duration_seconds", "Time of one read of a ledger, checksums included", _FAST_SECONDS
         )
@@ -138,6 +161,29 @@ class Metrics:
             _FAST_SECONDS,
         )
 
+        self.state_read_seconds = self._histogram(
+            "state_read_duration_seconds", "Time of a read of state, of one in 1024", _MEMORY_SECONDS
+        )
+        self.state_write_seconds = self._histogram(
+            "state_write_duration_seconds",
+            "Time of a commit of state until it is visible, of one in 16",
+            _MEMORY_SECONDS,
+        )
+        self.state_checkpoint_seconds = self._histogram(
+            "state_checkpoint_duration_seconds", "Time of writing one checkpoint of state", _SECONDS
+        )
+        self.state_checkpoint_bytes = self._counter("state_checkpoint_bytes", "Bytes written into checkpoints of state")
+        self.state_checkpoint_failures = self._counter("state_checkpoint_failures", "Checkpoints that failed")
+        self.state_recovery_seconds = self._histogram(
+            "state_recovery_duration_seconds", "Time of opening a state, by what it was made from", _SECONDS, "way"
+        )
+        self.state_recovery_bytes_left = self._gauge(
+            "state_recovery_bytes_left", "Bytes of the log that the recovery under way has still to read"
+        )
+        self.state_recovery_seconds_left = self._gauge(
+            "state_recovery_seconds_left", "How long the recovery under way will still take, about"
+        )
+
         self.batches = self._counter("batches", "Micro-batches published", "changefeed")
         self.batch_seconds = self._histogram(
             "batch_duration_seconds", "Time of one micro-batch", _SECONDS, "changefeed"
@@ -163,7 +209,11 @@ class Metrics:
 
     def watch_logs(self, read: Callable[[], LogTotals]) -> None:
         """Shows what `read` gives, at each scrape: the way of the log pays nothing for it."""
-        self.registry.register(_TotalsCollector(read))
+        self.registry.register(_TotalsCollector(read, _TOTALS))
+
+    def watch_states(self, read: Callable[[], StateTotals]) -> None:
+        """As `watch_logs`, for states."""
+        self.registry.register(_TotalsCollector(read, _STATE_TOTALS))
 
     def render(self) -> bytes:
         """The text that a Prometheus server scrapes."""

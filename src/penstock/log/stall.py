@@ -1,0 +1,119 @@
+"""A disk that does not answer: neither data nor an error comes back, and whoever waits would wait for ever.
+
+Threads that write say when they begin and end a step. One thread a process looks at them; a step that takes too long is told
+to its owner, which fails what waits with `SyncStalled` and never acknowledges it, even if the disk answers after all. Time is
+counted in looks, not read from a clock: a process that was stopped, or a machine that slept, has not stalled.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from penstock.errors import StorageFailed
+from penstock.observe.metrics import METRICS
+
+STALL_SECONDS_MAX = 60.0  # far beyond what a living disk needs, a failing one's retries included
+_TICK_SECONDS = 1.0
+_TICKS_MIN = 4  # a limit is at least so many looks
+
+_logger = logging.getLogger(__name__)
+
+
+class SyncStalled(StorageFailed):
+    """The disk does not answer. Nothing of what fails with it was acknowledged; a later owner may or may not find it."""
+
+
+class _Step:
+    __slots__ = ("left", "on_stall", "seconds_max", "what")
+
+    def __init__(self, what: str, seconds_max: float, on_stall: Callable[[SyncStalled], None]) -> None:
+        self.what = what
+        self.seconds_max = seconds_max
+        self.left = seconds_max
+        self.on_stall = on_stall
+
+
+class StallWatch:
+    """Thread-safe. Its thread is there while there are users and was asked for once."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._steps: dict[int, _Step] = {}
+        self._tick_seconds = _TICK_SECONDS
+        self._users = 0
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def leave(self) -> None:
+        """The last user waits until the thread has ended, unless it is that thread."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            thread, self._thread = self._thread, None
+            self._tick_seconds = _TICK_SECONDS
+            self._wake.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def begin(self, what: str, seconds_max: float | None, on_stall: Callable[[SyncStalled], None]) -> int:
+        """A step begins; the answer is for `end`. `on_stall` is called on the watch's thread, once at most."""
+        if seconds_max is None:
+            return 0
+        step = _Step(what, seconds_max, on_stall)
+        number = id(step)
+        self._steps[number] = step
+        if self._thread is None or seconds_max < _TICKS_MIN * self._tick_seconds:
+            self._start(seconds_max)
+        return number
+
+    def end(self, number: int) -> None:
+        self._steps.pop(number, None)
+
+    def _start(self, seconds_max: float) -> None:
+        with self._lock:
+            self._tick_seconds = min(self._tick_seconds, seconds_max / _TICKS_MIN)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="penstock stall watch", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if self._thread is not threading.current_thread():
+                    return
+                tick = self._tick_seconds
+                if self._wake.wait(tick):
+                    continue
+            for number, step in list(self._steps.items()):
+                step.left -= tick
+                if step.left < tick / 2 and self._steps.pop(number, None) is not None:
+                    self._tell(step)
+
+    @staticmethod
+    def _tell(step: _Step) -> None:
+        error = SyncStalled(
+            f"{step.what}: the disk has not answered for {step.seconds_max:g} s",
+            hint="check the disk, then start again: what was acknowledged is safe, and what failed now may be there or not",
+        )
+        METRICS.log_stalls.inc()
+        _logger.error("%s", error)
+        try:
+            step.on_stall(error)
+        except Exception:
+            _logger.exception("telling of a stalled disk failed")
+
+
+WATCH = StallWatch()
+os.register_at_fork(after_in_child=WATCH._reset)  # a forked child has none of the threads

@@ -1,0 +1,193 @@
+"""A disk that does not answer: it is told, nothing is acknowledged late, and nobody waits for ever (behaviour 16)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.files import File
+from penstock.files_memory import MemoryFiles
+from penstock.log import Log, LogSettings, RecordLog, SyncStalled, stall
+from penstock.metadata import MemoryMetadata
+from penstock.observe.metrics import METRICS
+
+DIRECTORY = Path("/s/log")
+LIMIT = 0.3
+SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0, stall_seconds_max=LIMIT)
+SOON = 5.0  # far above the limit, far below for ever
+
+
+class HungFile:
+    """As the file, but its syncs wait while the disk hangs."""
+
+    def __init__(self, disk: HungDisk, file: File) -> None:
+        self._disk = disk
+        self._file = file
+
+    def datasync(self) -> None:
+        if self._file.path.name.endswith(self._disk.hangs):
+            self._disk.hanging.set()
+            self._disk.answers.wait(60)
+        self._file.datasync()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+class HungDisk:
+    """A file system whose syncs of files with one ending do not return until `answers` is set."""
+
+    def __init__(self) -> None:
+        self.files = MemoryFiles()
+        self.hangs: str | tuple[str, ...] = ()
+        self.hanging = threading.Event()
+        self.answers = threading.Event()
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self.files, name)
+        if name in {"create", "open"}:
+            return lambda *arguments, **named: HungFile(self, found(*arguments, **named))
+        return found
+
+
+@pytest.fixture
+def disk() -> Iterator[HungDisk]:
+    disk = HungDisk()
+    yield disk
+    disk.answers.set()
+
+
+@pytest.fixture(autouse=True)
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall, "STALL_SECONDS_MAX", LIMIT)
+
+
+def error_of(call: Callable[[], object]) -> BaseException:
+    with pytest.raises(PenstockError) as raised:
+        call()
+    return raised.value
+
+
+def stalls() -> float:
+    return METRICS.registry.get_sample_value("penstock_log_stalls_total") or 0.0
+
+
+def test_appends_on_a_hung_disk_fail_and_are_never_acknowledged(
+    disk: HungDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = MemoryMetadata()
+    log = Log.open(DIRECTORY, SETTINGS, disk, metadata=metadata)
+    first = log.append(b"first").result(SOON)
+    before = stalls()
+    disk.hangs = ".log"
+    with caplog.at_level(logging.ERROR):
+        in_flight = log.append(b"in flight")
+        assert disk.hanging.wait(SOON)
+        waiting = log.append(b"waiting")
+        rolled: list[BaseException] = []
+        task = threading.Thread(target=lambda: rolled.append(error_of(log.roll)))
+        task.start()
+        for pending in (in_flight, waiting):
+            with pytest.raises(SyncStalled, match="has not answered"):
+                pending.result(SOON)
+    task.join(SOON)
+    assert isinstance(rolled[0], SyncStalled)
+    assert stalls() == before + 1
+    assert "has not answered" in caplog.text
+    with pytest.raises(SyncStalled):
+        log.append(b"later")
+    assert log.end == first
+    assert [bytes(entry.data) for entry in log.read(first, log.end)] == [b"first"]
+    told: list[object] = []
+    in_flight.add_done_callback(told.append)
+    disk.answers.set()  # the disk answers after all
+    time.sleep(0.1)
+    assert isinstance(in_flight.exception(0), SyncStalled)
+    assert told == [in_flight]
+    assert log.end == first, "a late answer counts for nothing"
+    log.close()
+    disk.hangs = ()
+    again = Log.open(DIRECTORY, SETTINGS, disk, metadata=metadata)
+    found = [bytes(entry.data) for entry in again.read(again.reader().first, again.end)]
+    assert found[0] == b"first"
+    assert set(found) <= {b"first", b"in flight"}
+    again.append(b"on").result(SOON)
+    again.close()
+
+
+def test_a_log_whose_disk_hangs_can_be_closed(disk: HungDisk) -> None:
+    log = Log.open(DIRECTORY, SETTINGS, disk, metadata=MemoryMetadata())
+    log.append(b"x").result(SOON)
+    disk.hangs = ".log"  # the footer's sync never returns
+    started = time.monotonic()
+    with pytest.raises(SyncStalled):
+        log.close()
+    assert time.monotonic() - started < SOON
+
+
+def test_acks_on_a_hung_disk_fail_and_other_cursors_go_on(disk: HungDisk) -> None:
+    log = Log.open(DIRECTORY, SETTINGS, disk, metadata=MemoryMetadata())
+    position = log.append(b"x").result(SOON)
+    cursors = [log.open_cursor(f"c{n}") for n in range(6)]
+    generations = [name for name in disk.files.list(DIRECTORY / "cursors") if name.endswith(".rlog")]
+    disk.hangs = tuple(name for name in generations if name.startswith(("c0", "c1", "c2", "c3", "c4")))
+    stuck = [cursor.ack(position) for cursor in cursors[:5]]  # more than the lane has threads
+    for pending in stuck[:4]:
+        with pytest.raises(SyncStalled):
+            pending.result(SOON)
+    cursors[5].ack(position).result(SOON)
+    with pytest.raises(SyncStalled):
+        stuck[4].result(SOON)
+    disk.answers.set()
+    for cursor in cursors[:5]:
+        assert cursor.failed
+        assert cursor.mark_delete_position < position
+    disk.hangs = ()
+    assert log.open_cursor("c0").backlog() in (0, 1)
+    log.close()
+
+
+def test_a_compaction_on_a_hung_disk_is_given_up_and_records_go_on(disk: HungDisk) -> None:
+    log = RecordLog.open(DIRECTORY, "r", disk)
+    log.append(b"first").result(SOON)
+    (in_force,) = [name for name in disk.files.list(DIRECTORY) if name.endswith(".rlog")]
+    disk.hangs = f"{int(in_force[2:-5]) + 1:016d}.rlog"
+    compaction = log.compact(lambda: b"all")
+    assert disk.hanging.wait(SOON)
+    log.append(b"beside").result(SOON)
+    with pytest.raises(SyncStalled):
+        compaction.result(SOON)
+    log.append(b"after").result(SOON)
+    disk.answers.set()
+    time.sleep(0.1)
+    assert [record.data for record in log.records()] == [b"first", b"beside", b"after"]
+    log.compact(lambda: b"all").result(SOON)
+    assert [record.data for record in log.records()] == [b"all"]
+    log.close()
+
+
+def test_a_record_log_whose_disk_hangs_can_be_closed(disk: HungDisk) -> None:
+    before = stall.WATCH._users
+    log = RecordLog.open(DIRECTORY, "r", disk)
+    log.append(b"first").result(SOON)
+    disk.hangs = ".end"
+    with pytest.raises(SyncStalled):
+        log.close()
+    assert stall.WATCH._users == before, "somebody still counts on the watch"
+
+
+def test_a_slow_disk_is_not_a_hung_one(disk: HungDisk) -> None:
+    log = Log.open(DIRECTORY, SETTINGS, disk, metadata=MemoryMetadata())
+    disk.hangs = ".log"
+    pending = log.append(b"slow")
+    assert disk.hanging.wait(SOON)
+    time.sleep(LIMIT / 2)
+    disk.answers.set()
+    pending.result(SOON)
+    log.close()
