@@ -2,7 +2,8 @@
 
     python -m bench.run [GROUP ...]     every group without a name
 
-A group is a module of this package with `measure() -> Iterator[Result]`; the calibration runs first, always.
+A group is a module of this package with `measure() -> Iterator[Result]`; the calibration runs before each, and its rows
+stand with those of the group. The file keeps the rows of groups that did not run, and the order of all.
 """
 
 from __future__ import annotations
@@ -42,6 +43,30 @@ def table(results: Iterable[Result]) -> Table:
     return made
 
 
+def keep(path: Path, group: str, measured: Iterable[Result]) -> None:
+    """Replaces the group's rows in the file: each where its name stood, new ones after them. Other groups' rows stay."""
+    rows: list[dict[str, object]] = json.loads(path.read_text()) if path.exists() else []
+    new = {_key(row): row for row in ({"group": group, **result.to_json()} for result in measured)}
+    merged: list[dict[str, object]] = []
+    end = len(rows)  # where a group begins that was never measured
+    for row in rows:
+        if row.get("group") != group:
+            merged.append(row)
+        elif (found := new.pop(_key(row), None)) is not None:
+            merged.append(found)
+            end = len(merged)
+        else:
+            end = len(merged)  # it is not measured any more
+    merged[end:end] = new.values()
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(merged, indent=2) + "\n")
+    temporary.replace(path)
+
+
+def _key(row: dict[str, object]) -> tuple[object, ...]:
+    return row["group"], row["name"], row["peer"]
+
+
 def _number(value: float | None) -> str:
     if value is None:
         return ""
@@ -54,12 +79,14 @@ def main(arguments: list[str]) -> int:
         if name not in GROUPS:
             print(f"there is no group {name!r}; there are: {', '.join(GROUPS)}", file=sys.stderr)
             return 2
-    results = list(calibration.measure())
+    results: list[Result] = []
     for name in groups:
+        measured = list(calibration.measure())
         for result in importlib.import_module(f"bench.{name}").measure():
             print(f"{result.name}: {_number(result.value)} {result.unit}", file=sys.stderr, flush=True)
-            results.append(result)
-    RESULTS.write_text(json.dumps([result.to_json() for result in results], indent=2) + "\n")
+            measured.append(result)
+        keep(RESULTS, name, measured)
+        results += measured
     # A log file has no width of its own: never cut a number short.
     console = Console() if sys.stdout.isatty() else Console(width=150)
     console.print(table(results))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from bench import raw_writer
 from bench.calibration import measure
 from bench.log import append_all
 from bench.result import Result
-from bench.run import table
+from bench.run import GROUPS, RESULTS, keep, table
 from penstock.log import Log
 
 
@@ -24,6 +25,29 @@ def test_a_result_has_the_promised_fields() -> None:
     assert Result("x", 1.0, "MB/s", goal=2.0).met is False, "a goal without a measured peer is not met"
     assert Result("x", 5.0, "/s", goal=4.0, goal_kind="least").met is True
     assert Result("x", 5.0, "ms", "peer", 1.0, goal=4.0, goal_kind="most").met is False
+
+
+def test_the_file_keeps_other_groups_and_the_order(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+
+    def rows() -> list[tuple[str, str, float]]:
+        return [(row["group"], row["name"], row["value"]) for row in json.loads(path.read_text())]
+
+    keep(path, "pipeline", [Result("a", 1.0, "s"), Result("b", 2.0, "s"), Result("b", 3.0, "s", "a peer", 1.0)])
+    keep(path, "log", [Result("a", 4.0, "s"), Result("old", 5.0, "s")])
+    keep(path, "state", [Result("c", 6.0, "s")])
+    keep(path, "log", [Result("new", 8.0, "s"), Result("a", 7.0, "s")])
+    first = [("pipeline", "a", 1.0), ("pipeline", "b", 2.0), ("pipeline", "b", 3.0)]
+    assert rows() == [*first, ("log", "a", 7.0), ("log", "new", 8.0), ("state", "c", 6.0)]
+    keep(path, "pipeline", [Result("b", 9.0, "s", "a peer", 1.0)])
+    assert rows()[0] == ("pipeline", "b", 9.0)
+    assert len(rows()) == 4
+
+
+def test_every_row_of_the_file_names_its_group() -> None:
+    rows = json.loads(RESULTS.read_text())
+    assert rows
+    assert {row["group"] for row in rows} <= set(GROUPS)
 
 
 def test_the_calibration_measures_something() -> None:
