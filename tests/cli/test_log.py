@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -272,14 +273,89 @@ def test_trim_removes_what_all_cursors_passed(log: Path) -> None:
     assert "3:0" in text
 
 
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        return str(request.getfixturevalue("s3_url"))
+    return (tmp_path / "objects").as_uri()
+
+
+def test_offload_copies_then_moves_and_everything_still_reads(log: Path, store_url: str) -> None:
+    before = [asked(command, log) for command in ("read", "cursors")]
+    assert asked("offload", log, "--to", store_url, "--dry-run") == [
+        {"copied": [1, 2, 3], "moved": [], "dry_run": True}
+    ]
+    *progress, done = asked("offload", log, "--to", store_url)
+    assert done == {"copied": [1, 2, 3], "moved": [], "dry_run": False}
+    assert {line["event"] for line in progress} == {"progress"}
+    assert [line["ledger_id"] for line in progress if line["bytes"] == line["bytes_total"]] == [1, 2, 3]
+    ledgers = asked("ls", log)[0]["ledgers"][:3]
+    assert [(one["local"], one["offload"]["state"], one["offload"]["url"]) for one in ledgers] == [
+        (True, "copied", store_url)
+    ] * 3
+    text = penstock("ls", log)[1]
+    assert text.count("both") == 3
+    assert f"3 ledgers at {store_url}" in text
+    check = asked("verify", log)[0]
+    assert (check["sound"], check["offloaded"], check["entries"]) == (True, 3, ENTRIES)
+    *_, done = asked("offload", log, "--to", store_url, "--lag-seconds", 0)
+    assert done["moved"] == [1, 2, 3]
+    assert not list(log.glob("ledger-000000000000000[123].log"))
+    assert [one["local"] for one in asked("ls", log)[0]["ledgers"][:3]] == [False] * 3
+    assert [asked(command, log) for command in ("read", "cursors")] == before
+    check = asked("verify", log)[0]
+    assert (check["sound"], check["offloaded"], check["entries"]) == (True, 3, ENTRIES)
+    frames = asked("inspect", log, "--ledger", 2)
+    assert [line["entry_id"] for line in frames] == [0, 1, 2, 3]
+    assert all(line["ok"] and line["file"].startswith(store_url) for line in frames)
+
+
+def test_verify_names_what_is_wrong_with_an_offloaded_copy(log: Path, tmp_path: Path) -> None:
+    url = (tmp_path / "objects").as_uri()
+    asked("offload", log, "--to", url)
+    names = sorted(path for path in (tmp_path / "objects").rglob("0*") if path.is_file())
+    pristine = {path: path.read_bytes() for path in names}
+    assert len(names) == 6
+    rng = random.Random(5)
+    for path, raw in pristine.items():
+        for _ in range(40):
+            at = rng.randrange(len(raw))
+            path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << rng.randrange(8)]) + raw[at + 1 :])
+            check = verify_log(log)
+            assert [fault for fault in check.faults if str(fault.path) == f"{url}/{path.parent.name}/{path.name}"], (
+                f"byte {at} of {path}: {check.faults}"
+            )
+        for damaged in (raw[:-1], raw[: len(raw) // 2], b"", raw + b"x" if path.suffix == ".index" else b"x"):
+            path.write_bytes(damaged)
+            assert not verify_log(log).sound
+        path.unlink()
+        check = verify_log(log)
+        assert "missing" in check.faults[0].what
+        path.write_bytes(raw)
+    assert verify_log(log).sound
+    code, text = penstock("verify", log)
+    assert code == 0
+    assert "3 offloaded copies" in text
+    # Both copies are sound by themselves, but not the same.
+    other = names[1] if names[1].suffix == ".part" else names[0]
+    ledger = log / f"ledger-{1:016d}.log"
+    local = ledger.read_bytes()
+    ledger.write_bytes(local[:70] + bytes([local[70] ^ 1]) + local[71:])
+    faults = verify_log(log).faults
+    assert [fault for fault in faults if fault.path == ledger and other.name in fault.what], faults
+
+
 def test_refusals(log: Path, tmp_path: Path) -> None:
     for command in [name for name in COMMANDS if name != "create"]:
-        code, text = penstock(command, tmp_path / "nowhere", *(("--keep-seconds", 0) if command == "trim" else ()))
+        options = {"trim": ("--keep-seconds", 0), "offload": ("--to", "file:///x")}.get(command, ())
+        code, text = penstock(command, tmp_path / "nowhere", *options)
         assert code == 2, command
         assert "holds no log" in text
-    code, text = penstock("offload", log)
-    assert code == 2
-    assert "local disks only" in text
+    assert penstock("offload", log)[0] == 2, "nothing says where to"
+    for url in ("nowhere", "ftp://host/x", "s3://key:secret@bucket"):
+        code, text = penstock("offload", log, "--to", url)
+        assert code == 2
+        assert "secret" not in text
     assert penstock("read", log, "--from", "soon")[0] == 2
     (tmp_path / "progress").mkdir()  # as beside the log of a flow
     code, text = penstock("append", log, "strange")

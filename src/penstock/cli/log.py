@@ -1,8 +1,9 @@
-"""`penstock log`: looks into a log, and works on one. Every command but create, append and trim only looks."""
+"""`penstock log`: looks into a log, and works on one. Every command but create, append, trim and offload only looks."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,15 +14,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.cli.offload_screen import OffloadScreen
 from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, errors_told, human_bytes, print_json
 
 if TYPE_CHECKING:
     from penstock.log import Entry
+    from penstock.log.ledger import LedgerInfo
 
 app = typer.Typer(
     help="Look into a log and work on it: a directory of ledgers with named cursors, such as penstock-data/log.\n\n"
     "PATH is the log's directory, or a state directory that holds log/. Positions are LEDGER:ENTRY, such as 4:17. "
-    "Everything but create, append and trim only looks, and works while another process owns the log.",
+    "Everything but create, append, trim and offload only looks, and works while another process owns the log.",
     no_args_is_help=True,
 )
 
@@ -128,6 +131,8 @@ def ls(path: PathArgument, json: JsonOption = False) -> None:
                     "bytes": view.frames_end,
                     "first_ms": view.info.first_ms,
                     "last_ms": view.info.last_ms,
+                    "local": view.info.is_local,
+                    "offload": _offload(view.info),
                 }
                 for view in log.ledgers
             ]
@@ -152,13 +157,16 @@ def ls(path: PathArgument, json: JsonOption = False) -> None:
             f"{log.first} … {log.end}  owner epoch {log.epoch}{note}",
             soft_wrap=True,
         )
-        table = _table("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST")
+        table = _table("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
             times = (_time(info.first_ms), _time(info.last_ms)) if info.sealed else ("", "")
             size = human_bytes(view.frames_end)
-            table.add_row(str(info.id), info.state, str(info.epoch), f"{view.entries:,}", size, *times)
+            table.add_row(str(info.id), info.state, str(info.epoch), f"{view.entries:,}", size, *times, _where(info))
         console.print(table)
+        stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
+        for url, count in sorted(stores.items()):
+            console.print(f"[dim]offloaded: {count:,} ledgers at {escape(url)}[/]", soft_wrap=True)
 
 
 @app.command("inspect")
@@ -188,7 +196,12 @@ def inspect(
             if json:
                 fields = header._asdict() if header else {}
                 print_json(
-                    {"file": where.name, "offset": line.offset, "bytes": line.bytes, "ok": not line.fault}
+                    {
+                        "file": getattr(where, "name", where),
+                        "offset": line.offset,
+                        "bytes": line.bytes,
+                        "ok": not line.fault,
+                    }
                     | ({"fault": line.fault} if line.fault else {})
                     | fields
                 )
@@ -209,7 +222,9 @@ def inspect(
 
 @app.command("verify")
 def verify(path: PathArgument, json: JsonOption = False) -> None:
-    """Check every byte: ledgers, their indexes, the end file, cursors, a flow's progress. Exit code 1: something is wrong.
+    """Check every byte: ledgers, their indexes and offloaded copies, the end file, cursors, a flow's progress.
+
+    Exit code 1: something is wrong.
 
     Changes nothing, and works on a log that another process owns.
     """
@@ -226,6 +241,7 @@ def verify(path: PathArgument, json: JsonOption = False) -> None:
                 "ledgers": check.ledgers,
                 "entries": check.entries,
                 "bytes": check.bytes,
+                "offloaded": check.offloaded,
                 "record_logs": check.record_logs,
                 "records": check.records,
                 "faults": faults,
@@ -233,8 +249,9 @@ def verify(path: PathArgument, json: JsonOption = False) -> None:
         )
     else:
         mark = "[green]✓[/]" if check.sound else "[bold red]✗[/]"
+        copies = f" · {check.offloaded:,} offloaded copies" if check.offloaded else ""
         console.print(
-            f"{mark} {check.directory}: {check.ledgers:,} ledgers with {check.entries:,} entries · {check.record_logs:,} record "
+            f"{mark} {check.directory}: {check.ledgers:,} ledgers with {check.entries:,} entries{copies} · {check.record_logs:,} record "
             f"logs with {check.records:,} records · {human_bytes(check.bytes)} · {len(check.faults):,} faults",
             soft_wrap=True,
         )
@@ -311,12 +328,68 @@ def trim(
 
 
 @app.command("offload")
-def offload(path: PathArgument, json: JsonOption = False) -> None:
-    """Move sealed ledgers to an object store. Refused: this version keeps them on local disks only."""
+def offload(
+    path: PathArgument,
+    *,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Where: file:///directory, s3://bucket/prefix, gs://… or az://…; credentials "
+            "come from the environment.",
+        ),
+    ],
+    keep_bytes: Annotated[int, typer.Option(min=0, help="Leave so many bytes of the newest sealed ledgers.")] = 0,
+    lag_seconds: Annotated[float, typer.Option(min=0, help="Keep the local file of a copied ledger for so long.")] = 4
+    * 3600.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be copied and what would go.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Copy sealed ledgers to an object store; local files go once the copy is old enough and was read back whole.
+
+    Reads find them in either place. Takes ownership while it runs (not with --dry-run). With --json, a line of progress for each
+    part, then the outcome.
+    """
     from penstock.control.log_tools import offload_log
 
-    with _told(as_json=json):
-        offload_log(path)
+    screen = OffloadScreen(as_json=json)
+    with _told(as_json=json), screen:
+        done = offload_log(
+            path, to, keep_bytes=keep_bytes, lag_seconds=lag_seconds, dry_run=dry_run, progress=screen.update
+        )
+    would = "would be " if dry_run else ""
+    text = (
+        f"{len(done.copied)} ledgers {would}copied to {to}{_numbers(done.copied)}\n"
+        f"{len(done.moved)} local files {'would go' if dry_run else 'removed'}{_numbers(done.moved)}"
+    )
+    _say(json, {"copied": done.copied, "moved": done.moved, "dry_run": dry_run}, text)
+
+
+def _numbers(ledgers: list[int]) -> str:
+    return f": {', '.join(map(str, ledgers))}" if ledgers else ""
+
+
+def _offload(info: LedgerInfo) -> dict[str, Any] | None:
+    offload = info.offload
+    if offload is None:
+        return None
+    return {
+        "state": offload.state,
+        "url": offload.url,
+        "attempt": offload.attempt,
+        "parts": offload.parts,
+        "copied_ms": offload.copied_ms,
+    }
+
+
+def _where(info: LedgerInfo) -> str:
+    if not info.is_local:
+        return "offloaded"
+    if info.is_offloaded:
+        return "both"
+    return "local" if info.offload is None else "copying"
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What `penstock log` does: operations on a log's directory, for people and scripts.
 
-Everything but `create`, `append` and `trim` only looks: it takes no lock and works while another process owns the log.
+Everything but `create`, `append`, `trim` and `offload` only looks: it takes no lock and works while another process owns the log.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,9 +16,9 @@ from pathlib import Path
 from uuid import UUID
 
 from penstock.clock import SYSTEM_CLOCK
-from penstock.errors import BadInput, Corruption, NotSupported, Unavailable
+from penstock.errors import BadInput, Corruption, Unavailable
 from penstock.files import REAL_FILES, File
-from penstock.log import Cursor, Entry, LedgerView, Log, LogReader, LogSettings, Position
+from penstock.log import Cursor, Entry, LedgerView, Log, LogReader, LogSettings, OffloadProgress, Position
 from penstock.log.cursor_acks import Acks
 from penstock.log.cursor_records import replay
 from penstock.log.cursor_registry import Registered, registered
@@ -30,7 +30,9 @@ from penstock.log.examine import (
 )
 from penstock.log.holds import read_holds
 from penstock.log.ledger import LedgerList, ledger_id_of, ledger_path
+from penstock.log.offload import to_offload
 from penstock.log.reader import END_NAME, default_metadata_path, log_key
+from penstock.log.tiered_store import TieredLedgerStore
 from penstock.log.trim import over_retention, passed_by
 from penstock.metadata import SqliteMetadata
 
@@ -182,8 +184,11 @@ def summarize(path: Path) -> LogSummary:
 
 def inspect_frames(
     path: Path, ledger: int | None, cursor: str | None, bad_only: bool
-) -> Iterator[tuple[Path, FrameLine]]:
-    """The frames of every ledger, of one, or of a cursor's record log, with what is wrong with each."""
+) -> Iterator[tuple[Path | str, FrameLine]]:
+    """The frames of every ledger, of one, or of a cursor's record log, with what is wrong with each.
+
+    Of a ledger with several copies the first that counts is shown; `path` names it.
+    """
     directory = locate_log(path)
     if cursor is not None:
         yield from ((file, line) for file, line in _record_frames(directory, cursor) if line.fault or not bad_only)
@@ -194,7 +199,11 @@ def inspect_frames(
             if ledger is not None and view.info.id != ledger:
                 continue
             found = True
-            with opened(ledger_path(directory, view.info.id)) as file:
+            store = TieredLedgerStore(directory, REAL_FILES, reader.uuid)
+            opener = (
+                opened(ledger_path(directory, view.info.id)) if view.info.is_local else closing(store.open(view.info))
+            )
+            with opener as file:
                 for line in walk_frames(file, view.info.id, 0, view.frames_end):
                     if line.fault or not bad_only:
                         yield file.path, line
@@ -305,13 +314,42 @@ def trim_log(path: Path, keep_seconds: float | None, keep_bytes: int | None, *, 
     return going
 
 
-def offload_log(path: Path) -> None:
-    """Not yet: the ledger store has local files alone."""
+@dataclass(frozen=True, slots=True)
+class OffloadOutcome:
+    """The ledgers that were copied, and those whose local files went."""
+
+    copied: list[int]
+    moved: list[int]
+
+
+def offload_log(
+    path: Path,
+    url: str,
+    *,
+    keep_bytes: int,
+    lag_seconds: float,
+    dry_run: bool,
+    progress: Callable[[OffloadProgress], None] | None = None,
+) -> OffloadOutcome:
+    """Copies sealed ledgers beyond the newest `keep_bytes` to the store, and lets local files go whose lag is over."""
+    settings = LogSettings(maintenance_interval_seconds=0, offload_url=url, offload_deletion_lag_seconds=lag_seconds)
     directory = locate_log(path)
-    raise NotSupported(
-        f"offload of {directory}: this version keeps ledgers on local disks only",
-        hint="nothing was changed; `penstock log trim` removes what every cursor has passed",
-    )
+    if dry_run:
+        listed = read_list(directory)
+        due_ms = SYSTEM_CLOCK.wall_ms() - lag_seconds * 1000
+        return OffloadOutcome(
+            [info.id for info in to_offload(listed.ledgers, keep_bytes)],
+            [info.id for info in listed.ledgers if info.offload is not None and info.offload.state == "copied"
+             and info.offload.copied_ms <= due_ms],
+        )  # fmt: skip
+    with Log.open(directory, settings) as log:
+        before = {view.info.id for view in log.reader().ledgers() if view.info.is_local}
+        copied = log.offload(keep_bytes=keep_bytes, progress=progress)
+        log.reader().refresh()
+        views = log.reader().ledgers()
+        return OffloadOutcome(
+            copied, [view.info.id for view in views if not view.info.is_local and view.info.id in before]
+        )
 
 
 def entry_document(entry: Entry) -> dict[str, object]:

@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.control.log_tools import cursor_directory, locate_log, open_reader, opened, read_list
-from penstock.errors import Corruption, NotSupported, Unavailable
+from penstock.errors import Corruption, NotSupported, StorageFailed, Unavailable
 from penstock.files import REAL_FILES
 from penstock.log.cursor_records import replay
 from penstock.log.cursor_registry import Registered, registered
 from penstock.log.examine import Fault, examine_end_file, examine_ledger, examine_record_log, read_records
+from penstock.log.examine_offloaded import examine_offloaded
 from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.frame_reader import holds_frames
 from penstock.log.holds import read_holds
 from penstock.log.ledger import LedgerInfo, LedgerList, ledger_id_of, ledger_path
 from penstock.log.reader import END_NAME, default_metadata_path
 from penstock.log.synced import EndFile
+from penstock.log.tiered_store import TieredLedgerStore
 from penstock.metadata import SqliteMetadata
 
 
@@ -33,6 +35,7 @@ class LogCheck:
     ledgers: int = 0
     entries: int = 0
     bytes: int = 0
+    offloaded: int = 0  # copies in object stores
     record_logs: int = 0
     records: int = 0
     faults: list[Fault] = field(default_factory=list)
@@ -43,7 +46,8 @@ class LogCheck:
 
 
 def verify_log(path: Path) -> LogCheck:
-    """Checks every byte that counts: ledgers, the end file, cursors' record logs and a flow's progress. Changes nothing."""
+    """Checks every byte that counts: ledgers and their offloaded copies, the end file, cursors' record logs and a flow's
+    progress. Changes nothing."""
     directory = locate_log(path)
     check = LogCheck(directory)
     check.faults += examine_end_file(REAL_FILES, directory / END_NAME)
@@ -57,8 +61,12 @@ def verify_log(path: Path) -> LogCheck:
         listed = _checked_list(check)
         if listed is None:
             return check
+        store = TieredLedgerStore(directory, REAL_FILES, listed.uuid)
         for info in listed.ledgers:
-            _verify_ledger(check, listed, info, end_file)
+            if info.is_local:
+                _verify_ledger(check, listed, info, end_file)
+            if info.is_offloaded:
+                _verify_offloaded(check, listed, info, store)
         for number in sorted({*numbers} - {*(info.id for info in listed.ledgers)} - {*listed.deleting}):
             _verify_stranger(check, number)
     _verify_record_logs(check, listed)
@@ -82,7 +90,8 @@ def _verify_ledger(check: LogCheck, listed: LedgerList, info: LedgerInfo, end_fi
     try:
         found = examine_ledger(REAL_FILES, check.directory, listed.uuid, info, end_file)
     except FileNotFoundError:
-        if any(one.id == info.id for one in read_list(check.directory).ledgers):  # else it was trimmed meanwhile
+        if any(one.id == info.id and one.is_local for one in read_list(check.directory).ledgers):
+            # (else it was trimmed or moved meanwhile)
             path = ledger_path(check.directory, info.id)
             check.faults.append(Fault(path, 0, "the ledger list names this file, but it is missing"))
         return
@@ -90,6 +99,31 @@ def _verify_ledger(check: LogCheck, listed: LedgerList, info: LedgerInfo, end_fi
     check.entries += found.entries
     check.bytes += found.bytes
     check.faults += found.faults
+
+
+def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, store: TieredLedgerStore) -> None:
+    assert info.offload is not None
+    try:
+        objects = store.objects(info.offload.url)
+    except StorageFailed as error:
+        check.faults.append(Fault(info.offload.url, 0, error.message))
+        return
+    with contextlib.ExitStack() as resources:
+        local = None
+        if info.is_local:
+            with contextlib.suppress(FileNotFoundError, Corruption):  # told already
+                local = store.open_local(info)
+                resources.callback(local.close)
+        found = examine_offloaded(objects, listed.uuid, info, local)
+    if found.faults and not any(one.id == info.id and one.offload == info.offload for one in
+                                read_list(check.directory).ledgers):  # fmt: skip
+        return  # trimmed, or copied anew, meanwhile
+    check.offloaded += 1
+    check.bytes += found.bytes
+    check.faults += found.faults
+    if not info.is_local:
+        check.ledgers += 1
+        check.entries += found.entries
 
 
 def _verify_stranger(check: LogCheck, number: int) -> None:

@@ -20,7 +20,7 @@ from penstock.errors import Corruption
 from penstock.files import File, Files, read_file
 from penstock.log.file_header import FILE_HEADER_BYTES, LEDGER_MAGIC, read_file_header
 from penstock.log.frame import HEADER_BYTES, MAGIC, BadFrame, Header, decode_changes, decode_header, verify_body
-from penstock.log.frame_reader import find_end, rebuild_index
+from penstock.log.frame_reader import FrameSource, find_end, rebuild_index
 from penstock.log.ledger import LedgerInfo, ledger_path, read_footer
 from penstock.log.record_generations import InForce, locate
 from penstock.log.record_log import Record
@@ -47,7 +47,7 @@ _U32 = struct.Struct("<I")
 class Fault(NamedTuple):
     """What is wrong, and where."""
 
-    path: Path
+    path: Path | str  # an object of a store is named by its URL
     offset: int
     what: str
 
@@ -69,7 +69,7 @@ class Examined(NamedTuple):
     faults: list[Fault]
 
 
-def walk_frames(file: File, file_id: int, entry_id: int, stop: int) -> Iterator[FrameLine]:
+def walk_frames(file: FrameSource, file_id: int, entry_id: int, stop: int) -> Iterator[FrameLine]:
     """Every frame up to byte `stop`, the bad ones too: after bytes that are no frame it goes on with the next that is."""
     offset, epoch = FILE_HEADER_BYTES, 0
     while offset < stop:
@@ -97,7 +97,7 @@ def walk_frames(file: File, file_id: int, entry_id: int, stop: int) -> Iterator[
         entry_id, epoch = header.entry_id + 1, max(epoch, header.epoch)
 
 
-def _next_header(file: File, file_id: int, start: int, stop: int) -> int:
+def _next_header(file: FrameSource, file_id: int, start: int, stop: int) -> int:
     """Where the next header of this file is that matches its checksum; `stop` where there is none."""
     at = start
     while at < stop:

@@ -94,7 +94,8 @@ class RemoteObjects:
             ) from None
         except (errors.BaseError, OSError) as error:
             raise Unavailable(
-                f"{where} does not answer as it should: {_first_line(error)}", hint="it is tried again by itself"
+                f"{where} does not answer as it should: {_first_line(error)}",
+                hint="check the URL, the network and the environment; what was done before stays done",
             ) from None
         except ValueError as error:
             raise StorageFailed(f"{where}: {_first_line(error)}", hint="check the URL and the environment") from None
