@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, NotSupported
+from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
 from penstock.log.position import Position
 from penstock.state.engine import StateEngine
 from penstock.state.native import NativeEngine
+from penstock.state.native.manifest import generation_of
 from penstock.state.overlay import MemoryEngine
 from penstock.state.settings import StateSettings
 
@@ -36,8 +37,23 @@ def open_engine(
         raise BadInput(f"there is no state engine {name!r}", hint=f"there are: {', '.join(ENGINES)}")
     if directory is None:
         return MemoryEngine()
-    if name == "native":
-        return NativeEngine(
-            directory, files=files, clock=clock, settings=settings, read_only=read_only, at=at, verify=verify
-        )
-    raise NotSupported("the rocksdb engine is on its way")
+    _refuse_other(name, directory, files)
+    options = {"files": files, "clock": clock, "settings": settings, "read_only": read_only, "at": at, "verify": verify}
+    if name == "rocksdb":
+        from penstock.state.rocksdb import RocksEngine
+
+        return RocksEngine(directory, **options)  # type: ignore[arg-type]
+    return NativeEngine(directory, **options)  # type: ignore[arg-type]
+
+
+def _refuse_other(name: str, directory: Path, files: Files) -> None:
+    """State that the other engine wrote is refused by its name: its checkpoints would be passed over in silence."""
+    names = files.list(directory)
+    native = any(generation_of(file) is not None for file in names)
+    rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
+    for other, there in (("native", native), ("rocksdb", rocksdb)):
+        if there and other != name:
+            raise BadInput(
+                f"the state in {directory} was written by the engine {other!r}, not by {name!r}",
+                hint=f"open it with engine {other!r}; `restore_from_snapshot` moves it to another directory",
+            )

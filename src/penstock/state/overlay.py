@@ -397,6 +397,9 @@ class MemoryEngine(LayeredEngine):
     def damaged(self) -> Sequence[Finding]:
         return ()
 
+    def freeze(self) -> Frozen:
+        return Frozen()  # nobody could write it: nothing is sealed
+
     def write(self, frozen: Frozen, position: Position) -> CheckpointInfo:
         raise NotSupported("a state without a directory has no checkpoints", hint="open it with a directory")
 

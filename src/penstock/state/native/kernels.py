@@ -31,7 +31,7 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
 
 
 @_compiled  # type: ignore[untyped-decorator]
-def _byte(typing: Any, address: Any) -> Any:
+def byte_at(typing: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_pointer(builder, args[0], 8))
 
@@ -39,13 +39,23 @@ def _byte(typing: Any, address: Any) -> Any:
 
 
 @_compiled  # type: ignore[untyped-decorator]
-def _u32(typing: Any, address: Any) -> Any:
+def u32_at(typing: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         loaded = builder.load(_pointer(builder, args[0], 32))
         loaded.align = 1
         return loaded
 
     return types.uint32(types.int64), generate
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def u64_at(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        loaded = builder.load(_pointer(builder, args[0], 64))
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(types.int64), generate
 
 
 @_compiled  # type: ignore[untyped-decorator]
@@ -81,7 +91,7 @@ def _compare(a: Any, a_len: Any, b: Any, b_len: Any) -> Any:
             return -1 if left < right else 1
         at += 8
     while at < common:
-        one, other = _byte(a + at), _byte(b + at)
+        one, other = byte_at(a + at), byte_at(b + at)
         if one != other:
             return -1 if one < other else 1
         at += 1
@@ -95,7 +105,7 @@ def _after_common(keys: Any, starts: Any, lens: Any) -> Any:
     for i in range(1, len(starts)):
         common = min(common, lens[i])
         at = np.int64(0)
-        while at < common and _byte(keys + starts[0] + at) == _byte(keys + starts[i] + at):
+        while at < common and byte_at(keys + starts[0] + at) == byte_at(keys + starts[i] + at):
             at += 1
         common = at
         if common == 0:
@@ -118,7 +128,7 @@ def sort_keys(keys: Any, starts: Any, lens: Any) -> Any:
         for at in range(8):
             head <<= np.uint64(8)
             if skip + at < lens[i]:
-                head |= np.uint64(_byte(keys + starts[i] + skip + at))
+                head |= np.uint64(byte_at(keys + starts[i] + skip + at))
         heads[i] = head
     for first in range(0, count, _SMALL_SORT):
         for i in range(first + 1, min(first + _SMALL_SORT, count)):
@@ -241,13 +251,13 @@ def merge_records(  # noqa: PLR0917
         best = -1
         for k in range(len(at)):
             if at[k] < end[k] and (
-                best < 0 or _compare(at[k] + 8, np.int64(_u32(at[k])), at[best] + 8, np.int64(_u32(at[best]))) < 0
+                best < 0 or _compare(at[k] + 8, np.int64(u32_at(at[k])), at[best] + 8, np.int64(u32_at(at[best]))) < 0
             ):
                 best = k
         if best < 0:
             return used, count, DONE
         record = at[best]
-        key_len, value_len = np.int64(_u32(record)), _u32(record + 4)
+        key_len, value_len = np.int64(u32_at(record)), u32_at(record + 4)
         deleted = value_len == _TOMBSTONE
         size = 8 + key_len + (0 if deleted else np.int64(value_len))
         if not (deleted and bottom):
@@ -262,7 +272,7 @@ def merge_records(  # noqa: PLR0917
             totals[2] += size - 8
         for k in range(best + 1, len(at)):
             if at[k] < end[k]:
-                other_len, other_value = np.int64(_u32(at[k])), _u32(at[k] + 4)
+                other_len, other_value = np.int64(u32_at(at[k])), u32_at(at[k] + 4)
                 if other_len == key_len and _compare(at[k] + 8, other_len, record + 8, key_len) == 0:
                     at[k] += 8 + other_len + (0 if other_value == _TOMBSTONE else np.int64(other_value))
         at[best] += size
@@ -274,8 +284,8 @@ def next_size(at: Any, end: Any) -> Any:
     largest: Any = 0
     for k in range(len(at)):
         if at[k] < end[k]:
-            value_len = _u32(at[k] + 4)
-            size = 8 + np.int64(_u32(at[k])) + (0 if value_len == _TOMBSTONE else np.int64(value_len))
+            value_len = u32_at(at[k] + 4)
+            size = 8 + np.int64(u32_at(at[k])) + (0 if value_len == _TOMBSTONE else np.int64(value_len))
             largest = max(size, largest)
     return largest
 

@@ -39,8 +39,12 @@ from penstock.state.overlay import Pair, merged
 
 Find = Callable[[bytes, int], bytes | None]  # key and its hash → value, None (a tombstone) or MISSING
 
+Get = Callable[[bytes], bytes | None]
+
 MISSING = bytes(bytearray(b"missing"))  # by identity: not the constant that another module has
 _SECTION_BYTES = 40
+_KERNELS = "penstock.state.native.kernels"
+_COMPILE_AFTER = 100_000  # lookups in Python: fewer are not worth the import of numba
 _LAST_WHOLE_HEAD = PAGE_BYTES - RECORD_BYTES
 
 
@@ -85,7 +89,7 @@ class Run:
         if google_crc32c.value(pages) != footer.pages_crc:
             raise BadRun(footer.pages_at, "the checksum of the pages' checksums does not match")
         self._pages = memoryview(pages).cast("I")
-        self._checked = bytearray(footer.pages)
+        self.checked = bytearray(footer.pages)
         self._index = whole[footer.index_at : footer.index_at + 8 * footer.slots].cast("Q")
         self._anchors = whole[footer.anchors_at : footer.anchors_at + 8 * footer.anchors].cast("Q")
         end = footer.namespaces_at + _SECTION_BYTES * footer.namespaces
@@ -111,7 +115,7 @@ class Run:
         if section is None:
             return None
         _, start, end, _, _ = section
-        mapped, index, checked, check = self.mapped, self._index, self._checked, self._check
+        mapped, index, checked, check = self.mapped, self._index, self.checked, self.check
         slots, index_at = self.footer.slots, self.footer.index_at
         unpack = RECORD.unpack_from
 
@@ -176,7 +180,7 @@ class Run:
         """Reads every byte; page by page, so that other threads go on."""
         for page in range(self.footer.pages):
             try:
-                self._check(page)
+                self.check(page)
             except Corruption as error:
                 yield Finding(str(self.path), page << PAGE_SHIFT, error.message)
 
@@ -217,15 +221,15 @@ class Run:
         """Every page with a byte from `start` to `end` (excluded); where the last of them ends."""
         last = max(end - 1, start) >> PAGE_SHIFT
         for page in range(start >> PAGE_SHIFT, last + 1):
-            if page < len(self._checked) and not self._checked[page]:
-                self._check(page)
+            if page < len(self.checked) and not self.checked[page]:
+                self.check(page)
         return (last + 1) << PAGE_SHIFT
 
-    def _check(self, page: int) -> None:
+    def check(self, page: int) -> None:
         start = page << PAGE_SHIFT
         if google_crc32c.value(self.mapped[start : min(start + PAGE_BYTES, self.footer.pages_at)]) != self._pages[page]:
             raise self._corrupt(page)
-        self._checked[page] = 1
+        self.checked[page] = 1
 
     def _corrupt(self, page: int) -> Corruption:
         return Corruption(
@@ -240,20 +244,40 @@ class Runs:
     def __init__(self, runs: tuple[Run, ...]) -> None:
         self.runs = runs
         self._newest_first = runs[::-1]
-        self._finders: dict[int, tuple[int, tuple[Find, ...]]] = {}
+        self._getters: dict[int, Get] = {}
         self._size = sum(run.footer.content_bytes for run in runs)
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        found = self._finders.get(namespace)
-        if found is None:
-            finders = [run.finder(namespace) for run in self._newest_first]
-            found = self._finders[namespace] = (salt_of(namespace), tuple(f for f in finders if f is not None))
-        key_hash = (google_crc32c.value(key) ^ found[0]) * HASH_FACTOR & U32_MASK
-        for find in found[1]:
-            value = find(key, key_hash)
-            if value is not MISSING:
-                return value
-        return None
+        getter = self._getters.get(namespace)
+        if getter is None:
+            getter = self._getters[namespace] = self._getter(namespace)
+        return getter(key)
+
+    def _getter(self, namespace: int) -> Get:
+        if _KERNELS in sys.modules:
+            return self._compiled(namespace)
+        finders = tuple(f for run in self._newest_first if (f := run.finder(namespace)) is not None)
+        salt = salt_of(namespace)
+        left = _COMPILE_AFTER
+
+        def get(key: bytes) -> bytes | None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self._getters[namespace] = self._compiled(namespace)
+            key_hash = (google_crc32c.value(key) ^ salt) * HASH_FACTOR & U32_MASK
+            for find in finders:
+                value = find(key, key_hash)
+                if value is not MISSING:
+                    return value
+            return None
+
+        return get
+
+    def _compiled(self, namespace: int) -> Get:
+        from penstock.state.native.lookup import getter
+
+        return getter(namespace, self._newest_first)
 
     def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         return merged([r.between(namespace, start, end) for r in self._newest_first if namespace in r.sections])

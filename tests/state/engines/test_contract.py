@@ -1,0 +1,474 @@
+"""What every state engine promises (state/engine.py), shown on both."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput, Closed, NotSupported
+from penstock.log import Position, StateChange
+from penstock.log.frame import encode_changes
+from penstock.state.engine import StateEngine, StateSnapshot
+from penstock.state.engines import open_engine
+from penstock.state.settings import StateSettings
+from tests.state.engines.conftest import Opener
+
+
+def put(engine: StateEngine, **values: str | None) -> None:
+    engine.apply([StateChange(1, k.encode(), None if v is None else v.encode()) for k, v in values.items()])
+
+
+def content(engine: StateEngine, namespace: int = 1) -> dict[bytes, bytes]:
+    with engine.create_snapshot() as snapshot:
+        return dict(snapshot.iterate(namespace))
+
+
+def checkpoint(engine: StateEngine, entry: int) -> None:
+    engine.write(engine.freeze(), Position(1, entry))
+
+
+def test_what_was_applied_is_read(opened: Opener) -> None:
+    engine = opened()
+    assert engine.position is None
+    assert not engine.damaged
+    put(engine, b="2", a="1")
+    engine.apply([StateChange(2, b"a", b"other"), StateChange(1, b"c", b""), StateChange(1, b"b", None)])
+    assert engine.get(1, b"a") == b"1"
+    assert engine.get(1, b"b") is None
+    assert engine.get(1, b"c") == b"", "an empty value is a value"
+    assert engine.get(2, b"a") == b"other"
+    assert engine.get(3, b"a") is None
+    assert content(engine) == {b"a": b"1", b"c": b""}
+
+
+def test_the_three_ways_to_apply_are_one(opened: Opener) -> None:
+    changes = [StateChange(1, b"k%d" % (i % 7), b"v%d" % i if i % 3 else None) for i in range(50)]
+    changes += [StateChange(9, b"x", b"y")]
+    one = opened()
+    one.apply(changes)
+    engines = [open_engine(opened.name, None) for _ in range(2)]
+    assert engines[0].apply_encoded(encode_changes(changes, 5)) == len(changes)
+    edits: dict[int, dict[bytes, bytes | None]] = {}
+    for change in changes:
+        edits.setdefault(change.namespace, {})[change.key] = change.value
+    engines[1].apply_edits(edits)
+    for other in engines:
+        assert content(other) == content(one)
+        assert content(other, 9) == {b"x": b"y"}
+
+
+def test_a_checkpoint_is_there_after_a_reopen(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1", b="2", c="3")
+    checkpoint(engine, 4)
+    put(engine, b=None, d="4")
+    checkpoint(engine, 9)
+    put(engine, lost="with the process")
+    assert engine.changed_bytes > 0
+    engine.close()
+
+    again = opened()
+    assert again.position == Position(1, 9)
+    assert again.changed_bytes == 0
+    assert content(again) == {b"a": b"1", b"c": b"3", b"d": b"4"}
+    assert [again.get(1, key) for key in (b"a", b"b", b"c", b"d", b"lost")] == [b"1", None, b"3", b"4", None]
+    assert [info.position.entry_id for info in again.checkpoints()] == [9, 4]
+    assert again.checkpoints()[0].bytes_written > 0
+    assert list(again.verify()) == []
+
+
+def test_a_frozen_state_knows_nothing_of_later_changes(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1")
+    frozen = engine.freeze()
+    put(engine, a="2", b="x")
+    engine.write(frozen, Position(1, 0))
+    assert content(engine) == {b"a": b"2", b"b": b"x"}
+    engine.close()
+    assert content(opened()) == {b"a": b"1"}
+
+
+def test_a_frozen_state_that_was_not_written_is_part_of_the_next(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1", gone="x")
+    engine.freeze()
+    put(engine, b="2", gone=None)
+    engine.write(engine.freeze(), Position(1, 1))
+    engine.close()
+    assert content(opened()) == {b"a": b"1", b"b": b"2"}
+
+
+def test_frozen_states_are_written_in_their_order(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1")
+    first = engine.freeze()
+    put(engine, a="2")
+    second = engine.freeze()
+    put(engine, a="3")
+    engine.write(first, Position(1, 0))
+    engine.write(second, Position(1, 1))
+    engine.close()
+    for entry, value in ((0, b"1"), (1, b"2")):
+        assert opened(read_only=True, at=Position(1, entry)).get(1, b"a") == value
+
+
+def test_a_checkpoint_without_changes_moves_the_position(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1")
+    checkpoint(engine, 1)
+    checkpoint(engine, 7)
+    checkpoint(engine, 7)
+    assert [info.position.entry_id for info in engine.checkpoints()] == [7, 1]
+    engine.close()
+    again = opened()
+    assert (again.position, content(again)) == (Position(1, 7), {b"a": b"1"})
+    with pytest.raises(BadInput, match="below the one at 1:7"):
+        checkpoint(again, 6)
+
+
+def test_as_many_are_kept_as_was_asked_for(opened: Opener) -> None:
+    opened.settings = StateSettings(checkpoints_kept=3, merge_in_background=False)
+    engine = opened()
+    for entry in range(6):
+        put(engine, last=str(entry), **{f"k{entry}": "v"})
+        checkpoint(engine, entry)
+    assert [info.position.entry_id for info in engine.checkpoints()] == [5, 4, 3]
+    engine.close()
+    for entry in range(6):
+        at = opened(read_only=True, at=Position(1, entry))
+        if entry < 3:
+            assert at.position is None
+        else:
+            assert (at.position, at.get(1, b"last")) == (Position(1, entry), b"%d" % entry)
+            assert len(content(at)) == entry + 2
+
+
+def test_a_snapshot_stays_while_writes_and_checkpoints_go_on(opened: Opener) -> None:
+    engine = opened()
+    put(engine, **{f"k{i:03}": "old" for i in range(100)})
+    checkpoint(engine, 0)
+    put(engine, k000=None, k001="overlay", z="overlay")
+    want = {b"k%03d" % i: b"old" for i in range(100)} | {b"k001": b"overlay", b"z": b"overlay"}
+    del want[b"k000"]
+    with engine.create_snapshot() as snapshot:
+        found = snapshot.iterate(1)
+        taken = [next(found) for _ in range(10)]
+        put(engine, **{f"k{i:03}": None for i in range(100)})
+        checkpoint(engine, 1)
+        put(engine, more="x", z="new")
+        checkpoint(engine, 2)
+        engine.compact()
+        assert dict(taken + list(found)) == want
+        assert dict(snapshot.iterate(1)) == want
+        assert snapshot.get(1, b"z") == b"overlay"
+        assert snapshot.get(1, b"k000") is None
+        assert snapshot.get(1, b"more") is None
+        assert snapshot.namespaces() == [1]
+    assert content(engine) == {b"more": b"x", b"z": b"new"}
+
+
+def test_iteration_is_in_byte_order_and_within_its_bounds(opened: Opener) -> None:
+    engine = opened()
+    keys = [b"", b"\x00", b"\x00\x00", b"a", b"a\x00", b"aa", b"b", b"b\xff", b"c", b"\xff", b"\xff\xff"]
+    for number, key in enumerate(keys[::-1]):
+        engine.apply([StateChange(5, key, b"%d" % number)])
+        if number % 4 == 1:
+            checkpoint(engine, number)
+    with engine.create_snapshot() as snapshot:
+        assert [key for key, _ in snapshot.iterate(5)] == keys
+        for first in range(len(keys)):
+            for last in range(first, len(keys)):
+                found = [key for key, _ in snapshot.iterate(5, keys[first], keys[last])]
+                assert found == keys[first:last]
+        assert [key for key, _ in snapshot.iterate(5, b"b0")] == keys[7:]
+        assert list(snapshot.iterate(4)) == list(snapshot.iterate(6)) == []
+
+
+def test_a_closed_snapshot_says_so(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1", b="2")
+    snapshot = engine.create_snapshot()
+    found = snapshot.iterate(1)
+    next(found)
+    snapshot.close()
+    snapshot.close()
+    with pytest.raises(Closed):
+        snapshot.get(1, b"a")
+    with pytest.raises(Closed):
+        next(found)
+    with pytest.raises(Closed):
+        snapshot.iterate(1)
+
+
+def test_a_forgotten_snapshot_lets_go(opened: Opener) -> None:
+    engine = opened()
+    for number in range(50):
+        put(engine, k=str(number))
+        engine.create_snapshot().iterate(1)
+    gc.collect()
+    engine.create_snapshot().close()
+    layers = engine._stack.layers  # type: ignore[attr-defined]
+    assert len(layers) < 10, "a layer for each snapshot that ever was"
+    assert all(layer.pins == 0 for layer in layers)
+
+
+def test_snapshots_that_are_kept_each_show_their_own_moment(opened: Opener) -> None:
+    engine = opened()
+    kept: list[tuple[StateSnapshot, int]] = []
+    for number in range(30):
+        put(engine, k=str(number), **{f"n{number}": "x"})
+        if number % 3 == 0:
+            kept.append((engine.create_snapshot(), number))
+        else:
+            engine.create_snapshot().close()
+    for snapshot, number in kept:
+        assert snapshot.get(1, b"k") == b"%d" % number
+        assert len(list(snapshot.iterate(1))) == number + 2
+
+
+@pytest.mark.parametrize("other", ["native", "rocksdb", "memory"])
+def test_a_state_is_restored_from_a_snapshot(opened: Opener, other: str, tmp_path: Path) -> None:
+    source = open_engine("native" if other == "memory" else other, None if other == "memory" else tmp_path / "other")
+    source.apply([StateChange(1, b"a", b"restored"), StateChange(7, b"b", b"too"), StateChange(7, b"c", b"x")])
+    if other != "memory":
+        source.write(source.freeze(), Position(1, 1))
+    source.apply([StateChange(7, b"c", None)])
+    engine = opened()
+    put(engine, a="old", z="old")
+    checkpoint(engine, 1)
+    put(engine, y="old")
+    frozen = engine.freeze()
+    with source.create_snapshot() as snapshot:
+        engine.restore_from_snapshot(snapshot)
+    source.close()
+    for _ in range(2):
+        assert content(engine) == {b"a": b"restored"}
+        assert content(engine, 7) == {b"b": b"too"}
+        assert engine.get(1, b"z") is None
+        with pytest.raises(BadInput, match="freeze again"):
+            engine.write(frozen, Position(1, 2))
+        checkpoint(engine, 3)
+    engine.close()
+    again = opened()
+    assert (again.position, content(again), content(again, 7)) == (
+        Position(1, 3), {b"a": b"restored"}, {b"b": b"too"},
+    )  # fmt: skip
+
+
+def test_a_truncation_takes_the_state_back(opened: Opener) -> None:
+    engine = opened()
+    for entry in range(3):
+        put(engine, **{f"k{entry}": "v"})
+        checkpoint(engine, entry * 10)
+    put(engine, tail="v")
+    frozen = engine.freeze()
+    assert engine.drop_after(Position(1, 15)) == Position(1, 10)
+    assert engine.position == Position(1, 10)
+    assert set(content(engine)) == {b"k0", b"k1"}
+    with pytest.raises(BadInput, match="freeze again"):
+        engine.write(frozen, Position(1, 30))
+    put(engine, other="history")
+    checkpoint(engine, 12)
+    engine.close()
+    again = opened()
+    assert (again.position, set(content(again))) == (Position(1, 12), {b"k0", b"k1", b"other"})
+    assert again.drop_after(Position(0, 0)) is None
+    assert content(again) == {}
+    again.close()
+    assert opened().position is None
+
+
+def test_an_owner_that_opens_below_drops_what_is_above(opened: Opener) -> None:
+    engine = opened()
+    for entry in (1, 2):
+        put(engine, last=str(entry))
+        checkpoint(engine, entry)
+    engine.close()
+    again = opened(at=Position(1, 1))
+    assert (again.position, again.get(1, b"last")) == (Position(1, 1), b"1")
+    again.close()
+    assert opened().position == Position(1, 1)
+
+
+def test_a_reader_beside_the_owner(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1")
+    checkpoint(engine, 0)
+    reader = opened(read_only=True)
+    for entry in range(1, 6):
+        put(engine, a=str(entry + 1), **{f"k{entry}": "v"})
+        checkpoint(engine, entry)
+    assert (reader.position, content(reader)) == (Position(1, 0), {b"a": b"1"}), "pruned files stay under a reader"
+    put(reader, a="follows")
+    assert reader.get(1, b"a") == b"follows"
+    for refused in (lambda: checkpoint(reader, 9), lambda: reader.drop_after(Position(0, 0)), reader.compact):
+        with pytest.raises(NotSupported):
+            refused()
+    assert opened(read_only=True).position == Position(1, 5)
+    assert engine.get(1, b"a") == b"6"
+
+
+def test_flush_and_compact_change_nothing_that_is_read(opened: Opener) -> None:
+    engine = opened()
+    model: dict[bytes, bytes] = {}
+    for entry in range(8):
+        for number in range(entry, 40, 3):
+            model[b"k%d" % number] = b"%d" % entry
+        engine.apply([StateChange(1, key, value) for key, value in model.items()])
+        engine.apply([StateChange(1, b"k%d" % entry, None)])
+        model.pop(b"k%d" % entry, None)
+        checkpoint(engine, entry)
+        engine.flush()
+        assert content(engine) == model
+    engine.compact()
+    assert content(engine) == model
+    assert engine.estimate_size() > 0
+    assert [info.position.entry_id for info in engine.checkpoints()] == [7, 6]
+    engine.close()
+    assert content(opened()) == model
+
+
+def test_the_estimate_grows_and_shrinks_with_the_state(opened: Opener) -> None:
+    engine = opened()
+    assert engine.estimate_size() < 100
+    engine.apply([StateChange(1, b"k%04d" % number, bytes(1000)) for number in range(500)])
+    assert 400_000 < engine.estimate_size() < 800_000
+    checkpoint(engine, 0)
+    if opened.name == "native":  # RocksDB compresses the zeros
+        assert 400_000 < engine.estimate_size() < 800_000
+    engine.apply([StateChange(1, b"k%04d" % number, None) for number in range(500)])
+    for entry in (1, 2, 3):
+        checkpoint(engine, entry)
+    engine.compact()
+    assert engine.estimate_size() < 100_000
+    assert content(engine) == {}
+
+
+def test_reads_after_close_say_so(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1")
+    checkpoint(engine, 0)
+    snapshot = engine.create_snapshot()
+    engine.close()
+    engine.close()
+    with pytest.raises(Closed):
+        engine.get(1, b"a")
+    with pytest.raises(Closed):
+        put(engine, a="2")
+    assert snapshot.get(1, b"a") == b"1", "snapshots outlive the engine"
+    snapshot.close()
+
+
+def test_readers_see_whole_states_while_checkpoints_are_written(opened: Opener) -> None:
+    """A writer adds the same number to many keys; every snapshot shows them equal, and no get goes back."""
+    opened.settings = StateSettings(merge_in_background=True, merge_runs_max=1)
+    engine = opened()
+    keys = [b"k%02d" % number for number in range(40)]
+    engine.apply([StateChange(1, key, b"0") for key in keys])
+    wrong: list[str] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        last = 0
+        while not stop.is_set():
+            with engine.create_snapshot() as snapshot:
+                seen = set(dict(snapshot.iterate(1)).values())
+                if len(seen) != 1 or snapshot.get(1, keys[0]) not in seen:
+                    wrong.append(f"a snapshot shows {seen}")
+            now = int(engine.get(1, keys[7]) or -1)
+            if now < last:
+                wrong.append(f"{now} after {last}")
+            last = now
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for number in range(1, 25):
+        engine.apply([StateChange(1, key, b"%d" % number) for key in keys])
+        checkpoint(engine, number)
+    stop.set()
+    thread.join()
+    engine.flush()
+    assert not wrong
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_steps_against_a_dict(opened: Opener, seed: int) -> None:
+    chosen = random.Random(seed)
+    engine = opened()
+    model: dict[tuple[int, bytes], bytes] = {}
+    at_checkpoint: dict[int, dict[tuple[int, bytes], bytes]] = {}
+    entry = 0
+    for _ in range(120):
+        step = chosen.random()
+        if step < 0.7:
+            changes = []
+            for _ in range(chosen.choice((1, 3, 40))):
+                key = (
+                    chosen.choice((1, 2, 300)),
+                    chosen.choice((b"a", b"bb", b"ccccccccc")) + bytes([chosen.randrange(30)]),
+                )
+                if chosen.random() < 0.3:
+                    changes.append(StateChange(*key, None))
+                    model.pop(key, None)
+                else:
+                    value = chosen.randbytes(chosen.choice((0, 5, 5000)))
+                    changes.append(StateChange(*key, value))
+                    model[key] = value
+            engine.apply(changes)
+        elif step < 0.85:
+            entry += 1
+            checkpoint(engine, entry)
+            at_checkpoint[entry] = dict(model)
+        elif step < 0.92:
+            engine.close()
+            engine = opened(verify=chosen.random() < 0.5)
+            model = dict(at_checkpoint.get(entry, {}))
+            assert (engine.position.entry_id if engine.position else 0) == entry
+        elif step < 0.95:
+            engine.compact()
+        elif at_checkpoint:
+            back = chosen.randrange(max(entry - 1, 0), entry + 1)
+            kept = [info.position.entry_id for info in engine.checkpoints() if info.position.entry_id <= back]
+            reached = engine.drop_after(Position(1, back))
+            assert (reached.entry_id if reached else 0) == (kept[0] if kept else 0)
+            entry = kept[0] if kept else 0
+            model = dict(at_checkpoint[entry]) if kept else {}
+        with engine.create_snapshot() as snapshot:
+            for namespace in (1, 2, 300):
+                want = sorted((key, value) for (number, key), value in model.items() if number == namespace)
+                assert list(snapshot.iterate(namespace)) == want
+            for key in chosen.sample(sorted(model), min(5, len(model))):
+                assert engine.get(*key) == snapshot.get(*key) == model[key]
+    assert list(engine.verify()) == []
+
+
+def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"'leveldb'.*native, rocksdb"):
+        open_engine("leveldb", tmp_path)
+
+
+def test_the_state_of_another_engine_is_refused_by_name(opened: Opener) -> None:
+    engine = opened()
+    put(engine, a="1")
+    checkpoint(engine, 0)
+    engine.close()
+    other = "rocksdb" if opened.name == "native" else "native"
+    with pytest.raises(BadInput, match=f"written by the engine '{opened.name}', not by '{other}'"):
+        open_engine(other, opened.directory)
+
+
+def test_without_a_directory_there_are_no_checkpoints() -> None:
+    engine = open_engine("native", None)
+    put(engine, a="1")
+    with pytest.raises(NotSupported, match="without a directory"):
+        checkpoint(engine, 0)
+    assert engine.checkpoints() == list(engine.verify()) == []
+    put(engine, a=None)
+    assert engine._stack.layers[0].tables == {1: {}}, "a tombstone over nothing is not kept"  # type: ignore[attr-defined]
+    put(engine, a="1")
+    assert engine.drop_after(Position(0, 0)) is None
+    assert content(engine) == {}
