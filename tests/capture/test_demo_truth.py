@@ -23,7 +23,7 @@ from tests.capture.test_loop import capture, demo
 
 def _schema_view(reader: LogReader) -> SchemaView:
     view = SchemaView()
-    state = StateReader.open(reader)
+    state = StateReader.open(reader, at="earliest")
     known: set[Any] = set()
 
     def on_frame(position: Any, data_bytes: int, changes: Any) -> None:

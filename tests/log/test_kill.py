@@ -62,7 +62,7 @@ def test_a_reader_in_another_process_follows_and_sees_only_what_is_whole(tmp_pat
     Log.open(tmp_path / "log", writer_process.SETTINGS).close()
     reader = LogReader.open(tmp_path / "log")
     sizes: list[int] = []
-    state = StateReader.open(reader, lambda _position, size, _changes: sizes.append(size))
+    state = StateReader.open(reader, lambda _position, size, _changes: sizes.append(size), at="earliest")
     process = start(tmp_path)
     assert process.stdout is not None
     seen = 0

@@ -86,7 +86,7 @@ def test_metrics_have_only_labels_with_few_values() -> None:
     text = metrics.render().decode()
     assert 'penstock_rows_total{changefeed="lake"} 3.0' in text
     assert 'penstock_flush_total{changefeed="lake",reason="interval"} 1.0' in text
-    allowed = {"changefeed", "reason", "process"}
+    allowed = {"changefeed", "reason", "way", "process"}
     for name, metric in vars(metrics).items():
         if name != "registry":
             assert set(metric._labelnames) <= allowed, name

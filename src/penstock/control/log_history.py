@@ -19,9 +19,9 @@ class LogHistory:
 
 def read_history(reader: LogReader) -> LogHistory:
     """Follows the log's frames, without their data, to its durable end."""
-    schemas = SchemaView()
-    end = Position(reader.first.ledger_id, -1)
     feed = LogFeed(reader)
+    schemas = SchemaView(feed.in_force())
+    end = Position(reader.first.ledger_id, -1)
     while frames := feed.more():
         for frame in frames:
             for table in frame.schemas:

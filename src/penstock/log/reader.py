@@ -65,6 +65,7 @@ class LogReader:
         read_attempts_max: int = READ_ATTEMPTS_MAX,
     ) -> None:
         self._directory = directory
+        self.files = files
         self.metadata = metadata
         self.cache = cache or cache_for(files)
         self._owns_metadata = owns_metadata
@@ -111,6 +112,11 @@ class LogReader:
     def complete(self) -> bool:
         """Whether the log still holds its very first entry."""
         return self._list.trimmed_below == 0
+
+    @property
+    def trimmed_below(self) -> int:
+        """Every ledger with a lower number was trimmed, and the one right below it was not empty. 0: none was."""
+        return self._list.trimmed_below
 
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none. Cheap: one small read."""

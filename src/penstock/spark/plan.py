@@ -11,7 +11,7 @@ Nothing here is durable: a planner that is lost is rebuilt from the log and an o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.log.position import Position
@@ -61,11 +61,14 @@ def preceding(offset: Position) -> Position:
 class Planner:
     """Follows the log frame by frame. `more` gives the next frames in order, and nothing at the end of the log."""
 
-    def __init__(self, more: Callable[[], Sequence[Frame]], settings: PlanSettings) -> None:
+    def __init__(
+        self, more: Callable[[], Sequence[Frame]], settings: PlanSettings, in_force: Iterable[SchemaAt] = ()
+    ) -> None:
         self._more = more
         self._settings = settings
         self._ahead: deque[Frame] = deque()
-        self._behind: dict[tuple[str, str], SchemaAt] = {}  # in force before the first frame ahead
+        # In force before the first frame ahead.
+        self._behind = {(one.table.schema, one.table.table): one for one in in_force}
 
     def end_of_batch(self, start: Position) -> Position:
         """The offset where a batch from `start` ends; `start` itself where there is nothing to plan."""

@@ -139,8 +139,8 @@ class PenstockStreamReader(DataSourceStreamReader):
             from penstock.spark.feed import LogFeed
             from penstock.spark.plan import Planner
 
-            feed = LogFeed.open(self._job.log_directory)
-            self._planner = Planner(feed.more, self._job.plan_settings)
+            feed = LogFeed.open(self._job.log_directory, self._job.start_position)
+            self._planner = Planner(feed.more, self._job.plan_settings, feed.in_force())
         return self._planner
 
 

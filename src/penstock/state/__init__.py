@@ -1,7 +1,42 @@
-"""Bucket state: typed key-value stores attached to a log, whose changes ride in the log's own frames."""
+"""Bucket state: typed key-value stores attached to a log, whose changes ride in the log's own frames.
+
+state = BucketState.open(log)
+orders = state.get_or_create_store(StateDescriptor("orders", "dedupe", codecs.u64, codecs.json))
+change = state.begin()
+orders.put(change, 17, {"seen": True})
+state.commit(change, entry).result()        # entry and change are on the disk, or neither is
+"""
 
 from penstock.state import codecs
-from penstock.state.bucket import BucketState, OnFrame, StateReader
-from penstock.state.store import Change, StateDescriptor, TypedStore
+from penstock.state.bucket import BucketState
+from penstock.state.changes import Change
+from penstock.state.descriptor import Migration, Namespace, StateDescriptor
+from penstock.state.engine import CheckpointInfo
+from penstock.state.evolution import Compatibility, Incompatible, Verdict
+from penstock.state.model_codecs import model
+from penstock.state.reader import OnFrame, StateReader
+from penstock.state.recovery import RecoveryProgress, StateLost
+from penstock.state.settings import StateSettings
+from penstock.state.store import RawStore, StateIterator, TypedStore
 
-__all__ = ["BucketState", "Change", "OnFrame", "StateDescriptor", "StateReader", "TypedStore", "codecs"]
+__all__ = [
+    "BucketState",
+    "Change",
+    "CheckpointInfo",
+    "Compatibility",
+    "Incompatible",
+    "Migration",
+    "Namespace",
+    "OnFrame",
+    "RawStore",
+    "RecoveryProgress",
+    "StateDescriptor",
+    "StateIterator",
+    "StateLost",
+    "StateReader",
+    "StateSettings",
+    "TypedStore",
+    "Verdict",
+    "codecs",
+    "model",
+]

@@ -1,156 +1,195 @@
-"""Bucket state: its owner (`BucketState`) and its follower in another process (`StateReader`).
+"""Bucket state: typed stores on a log, changed together with its entries, back in milliseconds after a crash.
 
 The owner's changes are visible to its own reads as soon as `commit` returns, and durable when the future completes. When
-that future fails, the log has stopped for good and this state is ahead of the disk: open both again. A follower sees
-what is durable, frame by frame, and calls `on_frame` after it applied each.
+that future fails, this state is ahead of the disk and takes no more changes: open log and state again. What is durable comes
+back at the next open: the newest good checkpoint, then the frames after it (recovery.py). A log whose state was never
+written has no files and no threads for it.
+
+Over a record log the whole state is in memory, and a rewrite of the log is its checkpoint.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from penstock.errors import NotSupported
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Closed, NotSupported, PenstockError
 from penstock.files import Buffer
-from penstock.log import FrameInfo, LogReader, Pending, Position, RecordLog, StateChange
-from penstock.state.store import Change, StateDescriptor, StateView, Stores, TypedStore
+from penstock.log import Log, Pending, Position, RecordLog, StateChange
+from penstock.observe.metrics import METRICS
+from penstock.state.changes import Change, encode
+from penstock.state.descriptor import StateDescriptor
+from penstock.state.engine import CheckpointInfo, StateEngine
+from penstock.state.reader import StateReader
+from penstock.state.recovery import OnProgress
+from penstock.state.registry import Registry
+from penstock.state.settings import StateSettings
+from penstock.state.store import RawStore, TypedStore
+from penstock.state.totals import forget_state, watch_state
+from penstock.state.view import StateView
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-OnFrame = Callable[[Position, int, tuple[StateChange, ...]], None]
-
-_COMPACT_BYTES_MIN = 1 << 20
-_COMPACT_FACTOR = 8
+_TIMED_EVERY = 16
 
 
-class StateLog(Protocol):
-    """What a state needs of a log: `Log` and `RecordLog` both have it."""
-
-    def append(
-        self, data: Buffer | Sequence[Buffer], changes: Sequence[StateChange] = (), *, wait: bool = True
-    ) -> Pending[Any]: ...
-
-    def wait_for_room(self) -> None: ...
-
-    def infos(self) -> Iterator[FrameInfo]: ...
-
-
-class _LockedView(StateView):
-    """Reads under the lock of the state."""
-
-    def __init__(self) -> None:
-        self._stores = Stores()
-        self._lock = threading.Lock()
-
-    def raw_get(self, descriptor: StateDescriptor[Any, Any], key: bytes) -> bytes | None:
-        with self._lock:
-            number = self._stores.find(descriptor)
-            return None if number is None else self._stores.raw(number).data.get(key)
-
-    def raw_scan(self, descriptor: StateDescriptor[Any, Any], prefix: bytes) -> list[tuple[bytes, bytes]]:
-        with self._lock:
-            number = self._stores.find(descriptor)
-            return [] if number is None else self._stores.raw(number).scan(prefix)
-
-    def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
-        """The typed store. Raises `NotSupported` where it was written with other codecs."""
-        with self._lock:
-            self._stores.find(descriptor)
-        return TypedStore(self, descriptor)
-
-
-class BucketState(_LockedView):
-    """The owner's state over its log. Thread-safe."""
-
-    def __init__(self, log: StateLog) -> None:
-        super().__init__()
-        self._log = log
-        self._compacting = False
-        self._has_data = False
-        self._unlogged: list[StateChange] = []  # registrations that ride in the next frame
-        for info in log.infos():
-            self._stores.apply(info.changes)
-            self._has_data = self._has_data or info.data_bytes > 0
+class BucketState(StateView):
+    """The owner's state over its log. Thread-safe. Made by `open`."""
 
     @classmethod
-    def open(cls, log: StateLog) -> BucketState:
-        """Replays the log; what was durable is here when this returns."""
-        return cls(log)
+    def open(
+        cls,
+        log: Log | RecordLog,
+        settings: StateSettings | None = None,
+        progress: OnProgress | None = None,
+        clock: Clock | None = None,
+    ) -> BucketState:
+        """What was durable is here when this returns; `progress` is told how far it is.
+
+        Raises `StateLost` where neither a checkpoint nor the log holds all of it, and `BadInput` where this process has the
+        state of this log open already. It is closed with the log.
+        """
+        from penstock.state.log_state import LogState  # they stand on this class
+        from penstock.state.record_state import RecordLogState
+
+        if isinstance(log, RecordLog):
+            return RecordLogState(log, clock or SYSTEM_CLOCK)
+        return LogState(log, settings or StateSettings(), progress, clock or log.clock)
+
+    def __init__(self, engine: StateEngine, registry: Registry, clock: Clock) -> None:
+        super().__init__(engine, registry)
+        self._clock = clock
+        self._unlogged: list[StateChange] = []  # registrations that ride in the next frame
+        self._broken: PenstockError | None = None
+        self._commits = 0
+        self.wal_bytes = 0
+        self.writes = 0
+        watch_state(self)
 
     def begin(self) -> Change:
         return Change()
 
+    def get_or_create_store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
+        """The store; a new one is registered in the frame of the next commit. Raises `Incompatible`."""
+        return self.store(descriptor)
+
+    def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
+        """As `get_or_create_store`."""
+        store = super().store(descriptor)
+        with self._lock:
+            if store.raw.number is None:
+                registration = self.registry.register(descriptor)
+                self._registered(store.raw, registration.number, registration.change())
+        return store
+
+    def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
+        """A store of bytes without types; as for a new one, see `get_or_create_store`."""
+        raw = super().raw_store(name, operator, table=table, bucket=bucket)
+        with self._lock:
+            if raw.number is None:
+                registration = self.registry.register_bytes(raw.namespace)
+                self._registered(raw, registration.number, registration.change())
+        return raw
+
     def commit(self, change: Change, data: Buffer | Sequence[Buffer] = b"") -> Pending[Any]:
         """Appends data and changes as one frame: both survive or neither does. The position (or number) comes once durable."""
-        self._log.wait_for_room()  # not under the lock: a callback of the writer's thread may read this state
+        self._make_room(change)
+        timed = self._commits % _TIMED_EVERY == 0
+        started = time.perf_counter() if timed else 0.0
         with self._lock:
-            changes: list[StateChange] = []
-            for descriptor, edits in change.edits.items():
-                number = self._stores.find(descriptor)
-                if number is None:
-                    # In memory at once: two new stores in one change must not get the same number.
-                    registration = self._stores.registration(descriptor)
-                    self._stores.apply([registration])
-                    self._unlogged.append(registration)
-                    number = self._stores.find(descriptor)
-                    assert number is not None
-                changes += [StateChange(number, key, value) for key, value in edits.items()]
-            self._has_data = self._has_data or any(
-                len(b) for b in ((data,) if isinstance(data, bytes | bytearray | memoryview) else data)
-            )
-            pending = self._log.append(data, [*self._unlogged, *changes], wait=False)
-            self._unlogged.clear()
-            self._stores.apply(changes)
-            self._compact_if_large()
+            self._check()
+            for typed in change.typed:
+                self._know(typed)
+            for store in change.edits:
+                if store.number is None or store._holder is not self:
+                    self._adopt(store)
+            encoded = encode(change, self._unlogged, self._clock.wall_ms())
+            pending = self._append(data, encoded)
+            if self._unlogged:
+                self.engine.apply(self._unlogged)
+                self._unlogged = []
+            self._apply(change, encoded)
+            self._commits += 1
+            self.wal_bytes += len(encoded)
+            self.writes += sum(map(len, change.edits.values()))
+        if timed:
+            METRICS.state_write_seconds.observe(time.perf_counter() - started)
         return pending
 
-    def _compact_if_large(self) -> None:
-        """A record log that holds state alone is rewritten as its snapshot once it is much larger. Lock held."""
-        log = self._log
-        if not isinstance(log, RecordLog) or self._has_data or self._compacting or log.bytes < _COMPACT_BYTES_MIN:
-            return
-        snapshot = self._stores.snapshot()
-        if log.bytes < _COMPACT_FACTOR * sum(len(key) + len(value or b"") for _, key, value, *_ in snapshot):
-            return
-        self._compacting = True
+    def close(self) -> None:
+        """Nothing is committed any more. The log stays open."""
+        with self._lock:
+            self._broken = self._broken or Closed("the state was closed")
+        forget_state(self)
+        self.engine.close()
 
-        def finish(_: Pending[int]) -> None:
-            self._compacting = False
+    @property
+    def size_bytes(self) -> int:
+        """Keys and values, about."""
+        return self.engine.estimate_size()
 
-        log.rewrite_later([(b"", snapshot)]).add_done_callback(finish)
+    @property
+    def reads(self) -> int:
+        return sum(raw.reads for raw in tuple(self._raw.values()))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _registered(self, raw: RawStore, number: int, change: StateChange) -> None:
+        """In memory at once: two new stores in one change must not get the same number. Lock held."""
+        raw.number = number
+        self._unlogged.append(change)
+
+    def _know(self, typed: TypedStore[Any, Any]) -> None:
+        if typed.raw.number is None:
+            self._adopt(typed.raw, typed.descriptor)
+        registration = self.registry.add_schema(typed.descriptor)
+        if registration is not None:
+            self._unlogged.append(registration.change())
+        typed.known_to = self.registry
+
+    def _adopt(self, raw: RawStore, descriptor: StateDescriptor[Any, Any] | None = None) -> None:
+        """A store that a truncation took back is registered again."""
+        if raw._holder is not self:
+            raise BadInput(f"store {raw.namespace} belongs to another state", hint="use a store of this one")
+        if descriptor is None:
+            raise BadInput(f"store {raw.namespace} is not there any more", hint="open it again")
+        registration = self.registry.register(descriptor)
+        self._registered(raw, registration.number, registration.change())
+
+    def _apply(self, change: Change, encoded: bytes) -> None:
+        self.engine.apply_edits({store.number: table for store, table in change.edits.items()}, len(encoded))  # type: ignore[misc]
+
+    def _make_room(self, change: Change) -> None:
+        raise NotImplementedError
+
+    def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        raise NotImplementedError
+
+    # -- a record log has none of these --------------------------------------------------------------------------
+
+    def checkpoint(self) -> CheckpointInfo | None:
+        """Makes what is durable now a checkpoint; returns once it is one. None where there is nothing to write."""
+        raise _not_here("checkpoint")
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Those kept, newest first."""
+        return self.engine.checkpoints()
+
+    def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
+        """The state after every entry up to and including `to`, to be read. Close it."""
+        raise _not_here("recovery to a position")
+
+    def truncate(self, position: Position, *, force: bool = False) -> None:
+        """Takes log and state back: no entry after `position` is there any more, nor any of its changes."""
+        raise _not_here("truncation")
 
 
-class StateReader(_LockedView):
-    """Follows the state of a log from another process, read-only. One thread advances; any may read."""
-
-    def __init__(self, reader: LogReader, on_frame: OnFrame | None) -> None:
-        super().__init__()
-        if not reader.complete:
-            raise NotSupported(
-                "the first ledgers of this log were trimmed, so its state cannot be replayed from the start",
-                hint="a state checkpoint is needed; this version has none",
-            )
-        self._reader = reader
-        self.on_frame = on_frame
-        self.position = Position(reader.first.ledger_id, -1)
-
-    @classmethod
-    def open(cls, reader: LogReader, on_frame: OnFrame | None = None) -> StateReader:
-        """An empty state before the log's first entry; `advance` fills it."""
-        return cls(reader, on_frame)
-
-    def advance(self, to: Position | None = None) -> Position:
-        """Applies every frame up to `to` (None: the durable end), and returns how far it is. Never goes back."""
-        target = self._reader.end() if to is None else to
-        if target <= self.position:
-            return self.position
-        for position, data_bytes, changes, _ in self._reader.scan(self._reader.next(self.position), target):
-            with self._lock:
-                self._stores.apply(changes)
-            self.position = position
-            if self.on_frame is not None:
-                self.on_frame(position, data_bytes, changes)
-        self.position = target
-        return self.position
+def _not_here(what: str) -> NotSupported:
+    return NotSupported(f"a state over a record log has no {what}", hint="its log is rewritten instead")

@@ -1,6 +1,7 @@
 """Encodings of keys and values (docs/formats/state.md). Order-preserving where it is said; nothing is ever unpickled.
 
-codecs.u64, codecs.i64, codecs.text, codecs.raw, codecs.json, codecs.tuple_of(codecs.text, codecs.u64)
+codecs.u64, codecs.i64, codecs.text, codecs.raw, codecs.json, codecs.msgpack, codecs.tuple_of(codecs.text, codecs.u64)
+Dataclasses and pydantic models: model_codecs.py.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import json as _json
 import struct
 from typing import Any, Protocol, TypeVar
+
+import ormsgpack as _msgpack
 
 from penstock.errors import BadInput, Corruption
 
@@ -114,7 +117,10 @@ class _TextCodec:
         return value.encode()
 
     def decode(self, raw: bytes) -> str:
-        return raw.decode()
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise Corruption(f"a text is not UTF-8: {error}") from error
 
     def encode_part(self, value: str) -> bytes:
         return raw.encode_part(value.encode())
@@ -126,24 +132,70 @@ class _TextCodec:
     prefix = encode
 
 
-class _JsonCodec:
-    name = "json"
+class ValueCodec:
+    """A codec for values; as a key it has no order that means anything. Its own part is `encode` and `decode`."""
+
+    name: str
 
     def encode(self, value: Any) -> bytes:
-        return _json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+        raise NotImplementedError
 
     def decode(self, raw: bytes) -> Any:
-        return _json.loads(raw)
+        raise NotImplementedError
 
     def encode_part(self, value: Any) -> bytes:
         return raw.encode_part(self.encode(value))
 
     def decode_part(self, source: bytes, at: int) -> tuple[Any, int]:
         value, after = raw.decode_part(source, at)
-        return _json.loads(value), after
+        return self.decode(value), after
 
     def prefix(self, value: Any) -> bytes:
-        raise BadInput("JSON has no prefix order", hint="use text, numbers or tuples as keys")
+        raise BadInput(f"{self.name} has no prefix order", hint="use text, numbers or tuples as keys")
+
+
+class _JsonCodec(ValueCodec):
+    name = "json"
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return _json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"this value has no JSON: {error}", hint="use a model codec, or convert it first") from error
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            return _json.loads(raw)
+        except ValueError as error:
+            raise Corruption(f"a value is no JSON: {error}") from error
+
+
+class _MsgpackCodec(ValueCodec):
+    """None, bool, 64-bit integers, floats, text, bytes, lists and dicts with keys of these; a tuple comes back as a list."""
+
+    name = "msgpack"
+    _OPTIONS = (
+        _msgpack.OPT_NON_STR_KEYS
+        | _msgpack.OPT_PASSTHROUGH_DATACLASS
+        | _msgpack.OPT_PASSTHROUGH_DATETIME
+        | _msgpack.OPT_PASSTHROUGH_SUBCLASS
+        | _msgpack.OPT_PASSTHROUGH_UUID
+        | _msgpack.OPT_PASSTHROUGH_ENUM
+    )
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return bytes(_msgpack.packb(value, option=self._OPTIONS))
+        except TypeError as error:
+            raise BadInput(
+                f"this value has no msgpack: {error}", hint="use a model codec, or convert it first"
+            ) from error
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            return _msgpack.unpackb(raw, option=_msgpack.OPT_NON_STR_KEYS)
+        except ValueError as error:
+            raise Corruption(f"a value is no msgpack: {error}") from error
 
 
 class TupleCodec:
@@ -195,6 +247,28 @@ i64: Codec[int] = _I64Codec()
 raw: Codec[bytes] = _RawCodec()
 text: Codec[str] = _TextCodec()
 json: Codec[Any] = _JsonCodec()
+msgpack: Codec[Any] = _MsgpackCodec()
+
+
+BY_NAME: dict[str, Codec[Any]] = {codec.name: codec for codec in (u64, i64, raw, text, json, msgpack)}
+
+
+def by_name(name: str) -> Codec[Any] | None:
+    """The codec of that name, where it is one of these: for tools that look at a state without its descriptors."""
+    if not name.startswith("tuple(") or not name.endswith(")"):
+        return BY_NAME.get(name)
+    parts = [by_name(part) for part in _split(name[len("tuple(") : -1])]
+    return None if None in parts else TupleCodec(tuple(part for part in parts if part is not None))
+
+
+def _split(names: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(names):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(names[start:at])
+            start = at + 1
+    return [*parts, names[start:]]
 
 
 def tuple_of(*parts: Codec[Any]) -> Codec[tuple[Any, ...]]:

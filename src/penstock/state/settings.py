@@ -21,6 +21,7 @@ class StateSettings:
     )
     merge_ratio: float = 0.2  # runs above the oldest one that weigh this part of it are merged into it: bounds the disk
     merge_in_background: bool = True  # False: within `write`, for tests that count operations
+    start_empty: bool = False  # on a trimmed log without a checkpoint: it never had state. True where that is certain
     cache_bytes: int = 256 << 20  # of blocks read by the `rocksdb` engine; `native` leaves caching to the kernel
 
     def __post_init__(self) -> None:

@@ -1,224 +1,267 @@
-"""Typed views over raw stores, the registry that numbers them, and the pending change that a commit takes."""
+"""Stores of a state: bytes (`RawStore`), and typed ones over them (`TypedStore`). Reads see what was committed; writes go
+into a `Change`, or are a commit of their own (`write`).
+
+An iteration shows the state as of its call while writes go on. It is a context manager; one that is exhausted, closed or
+forgotten lets go of what it pins. Reads take no lock.
+"""
 
 from __future__ import annotations
 
-import bisect
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from penstock.errors import BadInput, Corruption, NotSupported
-from penstock.log import StateChange
-from penstock.state import codecs
-from penstock.state.codecs import Codec
+from penstock.errors import Corruption, Unavailable
+from penstock.log import Pending
+from penstock.observe.metrics import METRICS
+from penstock.state.changes import Change
+from penstock.state.descriptor import Namespace, StateDescriptor
+from penstock.state.engine import StateEngine, StateSnapshot
+from penstock.state.registry import Registry
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
-REGISTRY_NAMESPACE = 0
-_KEY_VERSION = b"\x01"
-_VALUE = struct.Struct("<BHI")
-_VALUE_VERSION = 1
-_SCHEMA_MAX = (1 << 16) - 1
+_TIMED_EVERY = 1 << 10  # of so many reads one is timed: the others pay one addition
 
 
-@dataclass(frozen=True, slots=True)
-class StateDescriptor(Generic[K, V]):
-    """Names a store and says how its keys and values are written."""
+class Holder(Protocol):
+    """What a store asks of the state that holds it."""
 
-    name: str
-    operator: str
-    key: Codec[K]
-    value: Codec[V]
-    schema_version: int = 1
+    engine: StateEngine
+    registry: Registry
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.schema_version <= _SCHEMA_MAX:
-            raise BadInput(f"store {self.name}: schema_version must be between 0 and {_SCHEMA_MAX}")
+    def heal(self, error: Corruption) -> None:
+        """A checkpoint proved to be damaged: `engine` is another one when this returns. Raises where that cannot be."""
+        ...
 
-    def encode_key(self, key: K) -> bytes:
-        return _KEY_VERSION + self.key.encode(key)
-
-    def decode_key(self, raw: bytes) -> K:
-        if raw[:1] != _KEY_VERSION:
-            raise NotSupported(
-                f"store {self.name}: key version {raw[:1].hex()} is not known",
-                hint="a newer Penstock wrote it: upgrade",
-            )
-        return self.key.decode(raw[1:])
-
-    def encode_prefix(self, prefix: K) -> bytes:
-        return _KEY_VERSION + self.key.prefix(prefix)
-
-    def encode_value(self, value: V) -> bytes:
-        payload = self.value.encode(value)
-        return _VALUE.pack(_VALUE_VERSION, self.schema_version, len(payload)) + payload
-
-    def decode_value(self, raw: bytes) -> V:
-        if len(raw) < _VALUE.size:
-            raise Corruption(f"store {self.name}: a value of {len(raw)} bytes is too short")
-        version, schema, size = _VALUE.unpack_from(raw)
-        if version != _VALUE_VERSION or schema != self.schema_version:
-            raise NotSupported(
-                f"store {self.name}: a value has version {version}, schema {schema};"
-                f" this reader knows version {_VALUE_VERSION}, schema {self.schema_version}",
-                hint="another Penstock wrote it: use that version",
-            )
-        if len(raw) != _VALUE.size + size:
-            raise Corruption(f"store {self.name}: a value says {size} bytes and has {len(raw) - _VALUE.size}")
-        return self.value.decode(raw[_VALUE.size :])
+    def commit(self, change: Change) -> Pending[Any]: ...
 
 
-REGISTRY: StateDescriptor[tuple[Any, ...], Any] = StateDescriptor(
-    "registry", "state", codecs.tuple_of(codecs.text, codecs.text), codecs.json
-)
+class StateIterator(Iterator[T], Generic[T]):
+    """Pairs of a store as of one moment. A context manager."""
+
+    def __init__(
+        self, open_at: Callable[[], tuple[StateSnapshot, Iterator[T]]], heal: Callable[[Corruption], None]
+    ) -> None:
+        self._open = open_at
+        self._heal = heal
+        self._given = 0
+        self._snapshot: StateSnapshot | None
+        self._snapshot, self._pairs = open_at()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        while True:
+            if self._snapshot is None:
+                raise StopIteration
+            try:
+                pair = next(self._pairs)
+            except StopIteration:
+                self.close()
+                raise
+            except Corruption as error:
+                self._begin_again(error)
+                continue
+            self._given += 1
+            return pair
+
+    def close(self) -> None:
+        """Lets go of the state of that moment. Twice is fine."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin_again(self, error: Corruption) -> None:
+        """The state is rebuilt. What was given already belongs to a moment that is gone."""
+        self.close()
+        self._heal(error)
+        if self._given:
+            raise Unavailable(
+                f"a checkpoint was damaged, and the state was rebuilt: {error.message}", hint="iterate again"
+            ) from error
+        self._snapshot, self._pairs = self._open()
 
 
 class RawStore:
-    """Sorted bytes → bytes, in memory. The order of the keys is made when somebody asks for it."""
+    """Bytes → bytes, sorted by key. One object a store: its identity is the store's."""
 
-    __slots__ = ("_sorted", "data")
+    __slots__ = ("_holder", "namespace", "number", "reads")
 
-    def __init__(self) -> None:
-        self.data: dict[bytes, bytes] = {}
-        self._sorted: list[bytes] | None = None
+    def __init__(self, holder: Holder, namespace: Namespace, number: int | None) -> None:
+        self._holder = holder
+        self.namespace = namespace
+        self.number = number  # None: nobody registered it yet
+        self.reads = 0
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
-        if value is None:
-            if self.data.pop(key, None) is not None:
-                self._sorted = None
+    def get(self, key: bytes) -> bytes | None:
+        number = self.number
+        if number is None and (number := self.find_number()) is None:
+            return None
+        self.reads = reads = self.reads + 1
+        try:
+            if reads % _TIMED_EVERY:
+                return self._holder.engine.get(number, key)
+            started = time.perf_counter()
+            value = self._holder.engine.get(number, key)
+        except Corruption as error:
+            self._holder.heal(error)
+            return self._holder.engine.get(number, key)
+        METRICS.state_read_seconds.observe(time.perf_counter() - started)
+        return value
+
+    def contains(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    __contains__ = contains
+
+    def put(self, change: Change, key: bytes, value: bytes) -> None:
+        """Goes into the change; visible and on its way to the disk with its commit."""
+        if change.mark is not None:
+            change.set(self, key, value)
             return
-        if key not in self.data:
-            self._sorted = None
-        self.data[key] = value
+        try:
+            change.edits[self][key] = value
+        except KeyError:
+            change.edits[self] = {key: value}
 
-    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """What starts with `prefix`, in order of the keys, as of now."""
-        if self._sorted is None:
-            self._sorted = sorted(self.data)
-        found = []
-        for at in range(bisect.bisect_left(self._sorted, prefix), len(self._sorted)):
-            key = self._sorted[at]
-            if not key.startswith(prefix):
-                break
-            found.append((key, self.data[key]))
-        return found
+    def put_many(self, change: Change, items: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
+        """As `put` for each of them, faster."""
+        if change.mark is not None:
+            for key, value in items.items() if isinstance(items, Mapping) else items:
+                change.set(self, key, value)
+            return
+        change.edits.setdefault(self, {}).update(items)
 
+    def delete(self, change: Change, key: bytes) -> None:
+        """Fine where the key is not there."""
+        change.set(self, key, None)
 
-class Stores:
-    """Every raw store of one state, with the registry that numbers them. Not thread-safe: its holder locks."""
+    def write(self, items: Mapping[bytes, bytes | None]) -> Pending[Any]:
+        """A commit of its own: puts, and deletes where the value is None, all or none. Done once durable."""
+        change = Change()
+        change.edits[self] = dict(items)
+        return self._holder.commit(change)
 
-    def __init__(self) -> None:
-        self._stores: dict[int, RawStore] = {REGISTRY_NAMESPACE: RawStore()}
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._codecs: dict[int, tuple[str, str]] = {}
+    def iterate(
+        self, *, prefix: bytes = b"", start: bytes | None = None, end: bytes | None = None
+    ) -> StateIterator[tuple[bytes, bytes]]:
+        """Pairs in byte order: of keys that begin with `prefix`, from `start` (included) to `end` (excluded)."""
+        first = max(prefix, start or b"")
+        last = _after_prefix(prefix)
+        if end is not None and (last is None or end < last):
+            last = end
+        return StateIterator(lambda: self._pairs(first, last), self._holder.heal)
 
-    def apply(self, changes: tuple[StateChange, ...] | list[StateChange]) -> None:
-        for namespace, key, value, *_ in changes:
-            if namespace == REGISTRY_NAMESPACE:
-                if value is None:
-                    raise Corruption("the registry of state lost a store")
-                self._register(REGISTRY.decode_value(value))
-            store = self._stores.get(namespace)
-            if store is None:
-                raise Corruption(
-                    f"state changes name namespace {namespace}, which no earlier frame registered",
-                    hint="the log was not read from its start",
-                )
-            store.apply(key, value)
+    def _pairs(self, first: bytes, last: bytes | None) -> tuple[StateSnapshot, Iterator[tuple[bytes, bytes]]]:
+        snapshot = self._holder.engine.create_snapshot()
+        number = self.number if self.number is not None else self.find_number()
+        if number is None or (last is not None and first >= last):
+            return snapshot, iter(())
+        return snapshot, snapshot.iterate(number, first, last)
 
-    def find(self, descriptor: StateDescriptor[Any, Any]) -> int | None:
-        """The number of a store, or None while nobody has written to it. Refuses another key or value codec."""
-        number = self._numbers.get((descriptor.operator, descriptor.name))
-        if number is not None:
-            key, value = self._codecs[number]
-            if key != descriptor.key.name or value != descriptor.value.name:
-                raise NotSupported(
-                    f"store {descriptor.operator}/{descriptor.name} was written as {key} → {value},"
-                    f" not as {descriptor.key.name} → {descriptor.value.name}",
-                    hint="keys must stay byte-stable; give the new store another name",
-                )
-        return number
-
-    def registration(self, descriptor: StateDescriptor[Any, Any]) -> StateChange:
-        """The change that registers a new store under the next number."""
-        record = {
-            "id": max(self._stores) + 1,
-            "operator": descriptor.operator,
-            "name": descriptor.name,
-            "key": descriptor.key.name,
-            "value": descriptor.value.name,
-        }
-        key = REGISTRY.encode_key((descriptor.operator, descriptor.name))
-        return StateChange(REGISTRY_NAMESPACE, key, REGISTRY.encode_value(record))
-
-    def raw(self, number: int) -> RawStore:
-        return self._stores[number]
-
-    def snapshot(self) -> list[StateChange]:
-        """Changes that make this state out of nothing, registry first."""
-        return [
-            StateChange(number, key, value)
-            for number in sorted(self._stores)
-            for key, value in self._stores[number].data.items()
-        ]
-
-    def _register(self, record: dict[str, Any]) -> None:
-        number = record["id"]
-        self._numbers[record["operator"], record["name"]] = number
-        self._codecs[number] = (record["key"], record["value"])
-        self._stores.setdefault(number, RawStore())
-
-
-class Change:
-    """Puts and deletes that will be one frame. The last one of a key counts."""
-
-    __slots__ = ("edits",)
-
-    def __init__(self) -> None:
-        self.edits: dict[StateDescriptor[Any, Any], dict[bytes, bytes | None]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.edits)
+    def find_number(self) -> int | None:
+        """Its number in the registry; None while nobody registered it."""
+        found = self._holder.registry.find(self.namespace)
+        if found is not None:
+            self.number = found.number
+        return self.number
 
 
 class TypedStore(Generic[K, V]):
-    """One store of a state. Reads see what was committed; writes go into a `Change`."""
+    """One store of a state, with the types of its descriptor."""
 
-    def __init__(self, holder: StateView, descriptor: StateDescriptor[K, V]) -> None:
-        self._holder = holder
+    def __init__(self, raw: RawStore, descriptor: StateDescriptor[K, V]) -> None:
+        self.raw = raw
         self.descriptor = descriptor
+        self._encode_key = descriptor.encode_key
+        self._encode_value = descriptor.encode_value
+        self._decode_value = descriptor.decode_value
+        self.known_to: Registry | None = None  # the registry that has this schema version for sure
 
     def get(self, key: K) -> V | None:
-        raw = self._holder.raw_get(self.descriptor, self.descriptor.encode_key(key))
-        return None if raw is None else self.descriptor.decode_value(raw)
+        raw = self.raw.get(self._encode_key(key))
+        return None if raw is None else self._decode_value(raw)
 
-    def items(self) -> Iterator[tuple[K, V]]:
+    def contains(self, key: K) -> bool:
+        return self.raw.get(self._encode_key(key)) is not None
+
+    __contains__ = contains
+
+    def items(self) -> StateIterator[tuple[K, V]]:
         """Everything, in order of the encoded keys, as of the call."""
-        return self._decode(self._holder.raw_scan(self.descriptor, b""))
+        return self.iterate()
 
-    def prefix(self, prefix: K) -> Iterator[tuple[K, V]]:
+    def prefix(self, prefix: K) -> StateIterator[tuple[K, V]]:
         """The items whose key starts with `prefix`: of a tuple its first parts, of a text its first characters."""
-        return self._decode(self._holder.raw_scan(self.descriptor, self.descriptor.encode_prefix(prefix)))
+        return self.iterate(prefix=prefix)
+
+    def range(self, start: K | None = None, end: K | None = None) -> StateIterator[tuple[K, V]]:
+        """The items from `start` (included) to `end` (excluded); of tuples their first parts are enough."""
+        return self.iterate(start=start, end=end)
+
+    def iterate(
+        self, *, prefix: K | None = None, start: K | None = None, end: K | None = None
+    ) -> StateIterator[tuple[K, V]]:
+        """The items in order of the encoded keys, as of the call, while writes go on."""
+        encode = self.descriptor.encode_prefix
+        raw_prefix = b"" if prefix is None else encode(prefix)
+        first = raw_prefix if start is None else max(raw_prefix, encode(start))
+        last = _after_prefix(raw_prefix)
+        if end is not None and (last is None or encode(end) < last):
+            last = encode(end)
+
+        def pairs() -> tuple[StateSnapshot, Iterator[tuple[K, V]]]:
+            snapshot, found = self.raw._pairs(first, last)
+            return snapshot, self._decode(found)
+
+        return StateIterator(pairs, self.raw._holder.heal)
 
     def put(self, change: Change, key: K, value: V) -> None:
-        edits = change.edits.setdefault(self.descriptor, {})
-        edits[self.descriptor.encode_key(key)] = self.descriptor.encode_value(value)
+        """Goes into the change; visible and on its way to the disk with its commit."""
+        if self.known_to is not self.raw._holder.registry:
+            change.typed.add(self)
+        self.raw.put(change, self._encode_key(key), self._encode_value(value))
+
+    def put_many(self, change: Change, items: Mapping[K, V]) -> None:
+        for key, value in items.items():
+            self.put(change, key, value)
 
     def delete(self, change: Change, key: K) -> None:
-        change.edits.setdefault(self.descriptor, {})[self.descriptor.encode_key(key)] = None
+        """Fine where the key is not there."""
+        if self.known_to is not self.raw._holder.registry:
+            change.typed.add(self)
+        self.raw.delete(change, self._encode_key(key))
 
-    def _decode(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
+    def write(self, items: Mapping[K, V | None]) -> Pending[Any]:
+        """A commit of its own: puts, and deletes where the value is None, all or none. Done once durable."""
+        change = Change()
+        for key, value in items.items():
+            if value is None:
+                self.delete(change, key)
+            else:
+                self.put(change, key, value)
+        return self.raw._holder.commit(change)
+
+    def _decode(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
         decode_key, decode_value = self.descriptor.decode_key, self.descriptor.decode_value
-        return ((decode_key(key), decode_value(value)) for key, value in found)
+        for key, value in found:
+            yield decode_key(key), decode_value(value)
 
 
-class StateView:
-    """What a typed store asks of the state that holds it."""
-
-    def raw_get(self, descriptor: StateDescriptor[Any, Any], key: bytes) -> bytes | None:
-        raise NotImplementedError
-
-    def raw_scan(self, descriptor: StateDescriptor[Any, Any], prefix: bytes) -> list[tuple[bytes, bytes]]:
-        raise NotImplementedError
+def _after_prefix(prefix: bytes) -> bytes | None:
+    """The first key after all that begin with it; None where there is no such key."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

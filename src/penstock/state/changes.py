@@ -1,0 +1,110 @@
+"""The pending change that a commit takes, and its encoding: puts and deletes of several stores that will be one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import BadInput
+from penstock.log import StateChange
+from penstock.log.frame import BODY_BYTES_MAX, CHANGE, OP_PUT, OP_TOMBSTONE, encode_changes
+
+if TYPE_CHECKING:
+    from penstock.state.store import RawStore, TypedStore
+
+Table = dict[bytes, bytes | None]
+
+
+class Mark(NamedTuple):
+    """Which record of the entry makes a change, and when it was made (None: at the commit)."""
+
+    delta: int
+    timestamp: int | None
+
+
+class Change:
+    """Puts and deletes that will be one frame. The last one of a key counts. Used by one thread."""
+
+    __slots__ = ("edits", "mark", "marks", "typed")
+
+    def __init__(self) -> None:
+        self.edits: dict[RawStore, Table] = {}
+        self.mark: Mark | None = None
+        self.marks: dict[tuple[RawStore, bytes], Mark] = {}
+        self.typed: set[TypedStore[Any, Any]] = set()  # whose schema version the registry may not know
+
+    def __bool__(self) -> bool:
+        return bool(self.edits)
+
+    def at(self, delta: int, timestamp: int | None = None) -> Change:
+        """What follows is made by the record with this ordinal in the entry, at this time in milliseconds."""
+        if not 0 <= delta < 1 << 32:
+            raise BadInput(f"a change cannot belong to record {delta}", hint="an ordinal of 32 bits")
+        self.mark = Mark(delta, timestamp)
+        return self
+
+    def set(self, store: RawStore, key: bytes, value: bytes | None) -> None:
+        try:
+            self.edits[store][key] = value
+        except KeyError:
+            self.edits[store] = {key: value}
+        if self.mark is not None:
+            self.marks[store, key] = self.mark
+
+
+def encode(change: Change, registered: Sequence[StateChange], wall_ms: int) -> bytes:
+    """The changes as they stand in a frame (docs/formats/frame.md), registrations first.
+
+    Raises `BadInput` where they are too large for one.
+    """
+    parts: list[bytes] = []
+    if registered:
+        parts.append(encode_changes(registered, wall_ms))
+    for store, table in change.edits.items():
+        assert store.number is not None
+        if change.marks:
+            _encode_marked(parts, change, store, store.number, wall_ms)
+        else:
+            _encode_table(parts, store.number, table, wall_ms)
+    try:
+        encoded = b"".join(parts)
+    except (TypeError, MemoryError, OverflowError) as error:
+        raise BadInput(f"state changes cannot be encoded: {error}", hint="keys and values are bytes") from error
+    if len(encoded) > BODY_BYTES_MAX:
+        raise BadInput(f"state changes of {len(encoded)} bytes are too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+    return encoded
+
+
+def _encode_table(parts: list[bytes], number: int, table: Table, wall_ms: int) -> None:
+    values = table.values()
+    if None not in values:
+        key_sizes, value_sizes = set(map(len, table)), set(map(len, values))  # type: ignore[arg-type]
+        if len(key_sizes) == 1 == len(value_sizes):  # the usual batch: one header for all of them
+            key_len, value_len = _checked(key_sizes.pop()), _checked(value_sizes.pop())
+            header = CHANGE.pack(number, OP_PUT, 0, 0, 0, wall_ms, key_len, value_len)
+            parts.extend(chain.from_iterable(zip(repeat(header), table, values)))  # type: ignore[arg-type]
+            return
+    headers: dict[tuple[int, int], bytes] = {}
+    for key, value in table.items():
+        sizes = (len(key), -1 if value is None else len(value))
+        header_or_none = headers.get(sizes)
+        if header_or_none is None:
+            operation = OP_TOMBSTONE if value is None else OP_PUT
+            key_len, value_len = _checked(sizes[0]), _checked(max(sizes[1], 0))
+            header_or_none = headers[sizes] = CHANGE.pack(number, operation, 0, 0, 0, wall_ms, key_len, value_len)
+        parts += (header_or_none, key) if value is None else (header_or_none, key, value)
+
+
+def _encode_marked(parts: list[bytes], change: Change, store: RawStore, number: int, wall_ms: int) -> None:
+    for key, value in change.edits[store].items():
+        delta, timestamp = change.marks.get((store, key), (0, None))
+        _checked(len(key))
+        _checked(len(value or b""))
+        parts.append(encode_changes((StateChange(number, key, value, delta, timestamp),), wall_ms))
+
+
+def _checked(size: int) -> int:
+    if size > BODY_BYTES_MAX:
+        raise BadInput(f"a key or value of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+    return size

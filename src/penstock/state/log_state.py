@@ -1,0 +1,175 @@
+"""The state of a managed log: recovered from checkpoints and the frames after them, checkpointed beside its writers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.errors import Corruption, PenstockError, StorageFailed
+from penstock.files import Buffer
+from penstock.log import Log, Pending, Position
+from penstock.state.bucket import BucketState
+from penstock.state.changes import Change
+from penstock.state.checkpointer import Checkpointer, Moment
+from penstock.state.engine import CheckpointInfo
+from penstock.state.reader import StateReader
+from penstock.state.recovery import PIN, START_PIN, OnProgress, Place, StateLost, Teller, recover, replay
+from penstock.state.registry import REGISTRY_NAMESPACE, Registry
+from penstock.state.settings import StateSettings
+
+_CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpoint of it is written
+_HEAL_SECONDS_MAX = 30.0
+
+
+class LogState(BucketState):
+    """See the module."""
+
+    _log: Log
+    _ready = False
+
+    def __init__(self, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock) -> None:
+        self._log = log
+        self._settings = settings
+        self._place = Place(log.reader(), log.files, clock, settings, read_only=False)
+        log.attached.add("state", self)
+        try:
+            recovered = recover(self._place, log.end, progress)
+        except BaseException:
+            log.attached.remove(self)
+            raise
+        super().__init__(recovered.engine, recovered.registry, clock)
+        self.recovered_by = recovered.way
+        # Commits that may not be durable yet, with their changes: what a rebuilt state has to apply again.
+        self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
+        self._last: Pending[Any] | None = None
+        self._changed = 0
+        self._checkpointer = Checkpointer(log, self._freeze, lambda: self.engine, settings.checkpoints_kept)
+        pinned = log.pins()
+        self._pinned = PIN in pinned or START_PIN in pinned
+        if len(self.registry) and not self._pinned:
+            self._pin_start()  # an older version wrote this state
+        self._ready = True
+
+    def rolled(self) -> None:
+        """`Attached`: a ledger was sealed."""
+        if self._ready and len(self.registry):
+            self._checkpointer.wake()
+
+    def checkpoint(self) -> CheckpointInfo | None:
+        with self._lock:
+            self._check()
+            if not len(self.registry) or not self._pinned:
+                return None
+        return self._checkpointer.checkpoint()
+
+    def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
+        self._check()
+        return StateReader.open(self._log.reader(), at=to, settings=self._settings, progress=progress)
+
+    def truncate(self, position: Position, *, force: bool = False) -> None:
+        """(1) the log must be able to give the state at `position`; (2) checkpoints above it are dropped, durably; (3) the log is
+        cut; (4) the frames after the checkpoint that is left are applied again. A crash after (2) leaves an older checkpoint
+        and the whole log; one after (3) is a state that was truncated."""
+        with self._checkpointer.turn, self._lock:
+            self._check()
+            left = [info.position for info in self.engine.checkpoints() if info.position <= position]
+            if not left:
+                if START_PIN not in self._log.pins() and not self._place.reader.complete:
+                    raise StateLost(
+                        f"the state at {position} cannot be had: the oldest checkpoint is newer, and the log's first"
+                        " ledgers were trimmed",
+                        hint="nothing was changed",
+                    )
+                self._pin_start()
+            base = self.engine.drop_after(position)
+            if base is None:
+                self._log.unpin(PIN)
+            self._log.cut(position, own=(PIN, START_PIN), force=force)
+            reader = self._place.reader
+            start = reader.first if base is None else reader.next(base)
+            replay(reader, self.engine, start, self._log.end, Teller(None, time.perf_counter()))
+            with self.engine.create_snapshot() as snapshot:
+                self._replace(self.engine, Registry(snapshot.iterate(REGISTRY_NAMESPACE)))
+            self._unlogged, self._last, self._changed = [], None, 0
+            self._unsettled.clear()
+
+    def heal(self, error: Corruption) -> None:
+        """A checkpoint is damaged: from one before it, or from the whole log, and then what was committed since."""
+        damaged = self.engine
+        if not self._lock.acquire(timeout=_HEAL_SECONDS_MAX):
+            raise error  # somebody waits for this very thread: the next read tries again
+        try:
+            if self.engine is not damaged:
+                return  # another reader did it
+            self._check()
+            with self._checkpointer.writing:
+                with contextlib.suppress(PenstockError, OSError):
+                    damaged.flush()  # no merge of its own may go on beside the new one
+                end = self._log.end
+                engine, registry, _ = recover(self._place, end, verify=True)
+                for pending, encoded in self._unsettled:
+                    if not pending.done() or (pending.exception(0) is None and pending.result() > end):
+                        engine.apply_encoded(encoded)
+                if self._unlogged or self._unsettled:
+                    with engine.create_snapshot() as snapshot:
+                        registry = Registry(snapshot.iterate(REGISTRY_NAMESPACE))
+                    for change in self._unlogged:
+                        registry.load(change.value)
+                self._replace(engine, registry)
+            damaged.close()
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Ends the checkpoint under way, and writes a last one where much has changed. The log stays open."""
+        self._log.attached.remove(self)
+        self._checkpointer.close()
+        if self._broken is None and self._pinned and self.engine.changed_bytes >= _CLOSE_BYTES_MIN:
+            try:
+                self._checkpointer.checkpoint()
+            except (PenstockError, OSError) as error:  # what is durable is in the log: the next open replays it
+                self._checkpointer.error = error
+        super().close()
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _make_room(self, change: Change) -> None:
+        if not self._pinned and (change or self._unlogged):
+            self._pin_start()
+        self._log.wait_for_room()  # not under the lock: a callback of the writer's thread may read this state
+
+    def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        unsettled = self._unsettled
+        while unsettled and unsettled[0][0].done():
+            error = unsettled.popleft()[0].exception(0)
+            if error is not None:
+                self._broken = StorageFailed(
+                    f"an earlier commit failed, so this state is ahead of its log: {error}", hint="open both again"
+                )
+                raise self._broken from error
+        pending = self._log.append(data, encoded, wait=False, after=self._last)
+        self._last = pending
+        if encoded:
+            unsettled.append((pending, encoded))
+        self._changed += len(encoded)
+        limit = self._settings.checkpoint_bytes
+        if limit is not None and self._changed >= limit:
+            self._changed = 0
+            self._checkpointer.wake()
+        return pending
+
+    def _freeze(self) -> Moment:
+        with self._lock:
+            self._check()
+            self._changed = 0
+            return Moment(self.engine, self.engine.freeze(), self._last, self._log.end)
+
+    def _pin_start(self) -> None:
+        """Before the first change of state is logged: no trim may take it away from a replay."""
+        if START_PIN not in self._log.pins():
+            self._log.pin(START_PIN, self._place.reader.first)
+        self._pinned = True

@@ -1,0 +1,128 @@
+"""The state of a log from another process, read-only: opened at a checkpoint, then followed frame by frame.
+
+A follower sees what is durable. It needs no whole log: a checkpoint at or below its position, and the frames after it. When
+the log is cut behind it, the next `advance` goes back with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from penstock.clock import SYSTEM_CLOCK
+from penstock.errors import Corruption
+from penstock.log import LogReader, Position, StateChange
+from penstock.log.frame import decode_changes
+from penstock.log.holds import pins
+from penstock.state.engines import open_engine
+from penstock.state.recovery import START_PIN, OnProgress, Place, Recovered, StateLost, holds_entry, recover
+from penstock.state.registry import REGISTRY_NAMESPACE, unregistered
+from penstock.state.settings import StateSettings
+from penstock.state.view import StateView
+
+OnFrame = Callable[[Position, int, tuple[StateChange, ...]], None]
+
+_OPEN_ATTEMPTS = 5  # the owner may prune the checkpoint that is being opened
+
+
+class StateReader(StateView):
+    """One thread advances; any may read. Made by `open`."""
+
+    def __init__(self, place: Place, recovered: Recovered, position: Position, on_frame: OnFrame | None) -> None:
+        super().__init__(recovered.engine, recovered.registry)
+        self._place = place
+        self._reader = place.reader
+        self._advancing = threading.RLock()
+        self.on_frame = on_frame
+        self.position = position
+
+    @classmethod
+    def open(
+        cls,
+        reader: LogReader,
+        on_frame: OnFrame | None = None,
+        at: Position | Literal["earliest"] | None = None,
+        *,
+        settings: StateSettings | None = None,
+        progress: OnProgress | None = None,
+    ) -> StateReader:
+        """The state after every entry up to and including `at`; None: the durable end; "earliest": as far back as it can be
+        had, which is before the first entry of a log that is complete.
+
+        `advance` takes it further and calls `on_frame(position, data bytes, changes)` after it applied each frame. Raises
+        `StateLost` where the state at that position cannot be had any more.
+        """
+        place = Place(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
+        reader.refresh()
+        position = reader.end() if at is None else _earliest(place) if at == "earliest" else at
+        return cls(place, _recover(place, position, progress), position, on_frame)
+
+    def advance(self, to: Position | None = None) -> Position:
+        """Applies every frame up to and including `to` (None: the durable end), and returns how far it is.
+
+        Goes back only where the log was cut.
+        """
+        with self._advancing:
+            target = self._reader.end() if to is None else to
+            if self.position.entry_id >= 0 and not holds_entry(self._reader, self.position):
+                self._rebuild(min(target, self._reader.end()))
+            if target <= self.position:
+                return self.position
+            for position, header, raw in self._reader.scan_encoded(self._reader.next(self.position), target):
+                changes: tuple[StateChange, ...] = ()
+                if raw and (self.on_frame is not None or raw[:8] == bytes(8)):  # registrations come first in a frame
+                    changes = decode_changes(raw, header.wall_ms)
+                    self._learn(changes)
+                if raw:
+                    self.engine.apply_encoded(raw)
+                self.position = position
+                if self.on_frame is not None:
+                    self.on_frame(position, header.data_len, changes)
+            self.position = target
+            return self.position
+
+    def heal(self, error: Corruption) -> None:
+        damaged = self.engine
+        with self._advancing:
+            if self.engine is damaged:
+                self._rebuild(self.position, verify=True)
+
+    def close(self) -> None:
+        """Lets go of the checkpoint's files. The log's reader stays open."""
+        self.engine.close()
+
+    def _learn(self, changes: tuple[StateChange, ...]) -> None:
+        for change in changes:
+            if change.namespace == REGISTRY_NAMESPACE:
+                self.registry.load(change.value)
+            elif change.namespace not in self.registry:
+                raise unregistered(change.namespace)
+
+    def _rebuild(self, position: Position, *, verify: bool = False) -> None:
+        old = self.engine
+        recovered = _recover(self._place, position, None, verify=verify)
+        with self._lock:
+            self._replace(recovered.engine, recovered.registry)
+        self.position = position
+        old.close()
+
+
+def _earliest(place: Place) -> Position:
+    first = place.reader.first
+    if place.reader.complete or START_PIN in pins(place.reader.metadata, place.reader.name):
+        return Position(first.ledger_id, -1)
+    with open_engine(
+        place.settings.engine, place.directory, files=place.files, settings=place.settings, read_only=True
+    ) as engine:
+        return min((info.position for info in engine.checkpoints()), default=Position(first.ledger_id, -1))
+
+
+def _recover(place: Place, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
+    for attempt in range(_OPEN_ATTEMPTS):
+        try:
+            return recover(place, to, progress, verify=verify)
+        except (StateLost, FileNotFoundError):
+            if attempt + 1 == _OPEN_ATTEMPTS:
+                raise
+    raise AssertionError

@@ -1,0 +1,80 @@
+"""What the owner of a state and its followers have in common: stores over an engine, found through the registry."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar
+
+from penstock.errors import Corruption, NotSupported
+from penstock.log import Pending
+from penstock.state.changes import Change
+from penstock.state.descriptor import Namespace, StateDescriptor
+from penstock.state.engine import StateEngine
+from penstock.state.evolution import Incompatible, Verdict, judge, refuse
+from penstock.state.registry import BYTES, Registration, Registry
+from penstock.state.store import RawStore, TypedStore
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StateView:
+    """Stores to read. Thread-safe."""
+
+    def __init__(self, engine: StateEngine, registry: Registry) -> None:
+        self.engine = engine
+        self.registry = registry
+        self._lock = threading.Lock()
+        self._raw: dict[Namespace, RawStore] = {}
+
+    def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
+        """The typed store. Raises `Incompatible` where this program cannot read what was written into it."""
+        with self._lock:
+            found = self.registry.find(descriptor.namespace)
+            if found is not None:
+                refuse(judge(descriptor, found))
+            raw = self._raw_store(descriptor.namespace)
+        return TypedStore(raw, descriptor)
+
+    def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
+        """A store of bytes without types. Raises `Incompatible` where it was written with types."""
+        namespace = Namespace(table, bucket, operator, name)
+        with self._lock:
+            found = self.registry.find(namespace)
+            if found is not None and found.typed:
+                raise Incompatible(
+                    f"store {namespace} was written as {found.key} → {found.value}, not as {BYTES} → {BYTES}",
+                    hint="open it with its descriptor, and use its `raw`",
+                )
+            return self._raw_store(namespace)
+
+    def verdict(self, descriptor: StateDescriptor[Any, Any]) -> Verdict | None:
+        """Whether the descriptor can read the store: as it is, after migration, or not; None: there is none yet."""
+        found = self.registry.find(descriptor.namespace)
+        return None if found is None else judge(descriptor, found)
+
+    def stores(self) -> list[Registration]:
+        """Every store that the registry knows, by number."""
+        with self._lock:
+            return self.registry.registrations()
+
+    def heal(self, error: Corruption) -> None:
+        raise error
+
+    def commit(self, change: Change) -> Pending[Any]:
+        raise NotSupported("this state is read-only", hint="only the owner of the log changes it")
+
+    def _raw_store(self, namespace: Namespace) -> RawStore:
+        """One object a store. Lock held."""
+        raw = self._raw.get(namespace)
+        if raw is None:
+            found = self.registry.find(namespace)
+            raw = self._raw[namespace] = RawStore(self, namespace, found.number if found else None)
+        return raw
+
+    def _replace(self, engine: StateEngine, registry: Registry) -> None:
+        """The state is another one from here on. Lock held."""
+        self.engine, self.registry = engine, registry
+        for raw in self._raw.values():
+            found = registry.find(raw.namespace)
+            raw.number = found.number if found else None
