@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import logging
 import os
 import random
 import sys
@@ -60,6 +61,9 @@ def explore(
     `faults`: the share of sessions in which a file operation fails. Raises `Violation`.
     """
     outcome = Outcome(seed)
+    logging.getLogger("penstock.log").setLevel(
+        logging.ERROR
+    )  # work that fails and is tried again is what this is about
     started = time.process_time()
     with stepping(), small_limits(), _no_garbage_collection():
         while True:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.errors import PenstockError
 from penstock.files_memory import Fault, PowerCut
-from penstock.log import Pending, Position, Span
+from penstock.log import OffloadInProgress, Pending, Position, Span
 from tests.crash.facts import CursorFacts, must
 from tests.crash.stepping import STEPS
 from tests.crash.world import NAMES, PASSING, Opened, World, has, read_all
@@ -121,6 +122,12 @@ class Session:
         if self.world.trims:
             self.opened.log.trim()
 
+    def offload(self) -> None:
+        """All sealed ledgers, whatever the threshold; those whose lag is over are moved."""
+        if self.world.offloads:
+            with contextlib.suppress(OffloadInProgress):
+                self.opened.log.offload()
+
     def truncate(self) -> None:
         """Every sealed ledger goes, whatever the cursors say: they move on."""
         if self.world.trims:
@@ -163,6 +170,7 @@ _ACTIONS: tuple[tuple[int, Action], ...] = (
     (1, Session.read),
     (1, Session.trim),
     (1, Session.come_and_go),
+    (2, Session.offload),
     (1, Session.truncate),
     (1, Session.roll),
     (2, Session.append_many),
@@ -173,6 +181,7 @@ _ACTIONS: tuple[tuple[int, Action], ...] = (
 def run_program(world: World, rng: random.Random, *, faults: float = 0.3) -> None:
     """Some sessions over the world, the last one closed cleanly."""
     world.trims = has("trim") and rng.random() < 0.5
+    world.offloads = rng.random() < 0.5
     sessions = rng.randrange(2, 5)
     for number in range(sessions):
         last = number == sessions - 1

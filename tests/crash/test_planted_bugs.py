@@ -18,10 +18,13 @@ from penstock.files_memory import MemoryFile, MemoryFiles
 from penstock.log import RecordLog, frame, frame_reader, frame_writer, record_generations, runs
 from penstock.log.frame_writer import FrameWriter
 from penstock.log.holds import read_holds
-from penstock.log.ledger import LedgerList
+from penstock.log.ledger import LedgerInfo, LedgerList, Offload
+from penstock.log.offload_format import part_name
+from penstock.log.offload_steps import OffloadSteps
 from penstock.log.synced import EndFile
 from penstock.log.trim import Trimmer
 from penstock.metadata import MemoryMetadata, Operation, Put
+from penstock.objects import directory
 from tests.crash.explorer import explore
 from tests.crash.facts import Violation
 
@@ -209,16 +212,7 @@ def a_generation_is_removed_before_the_next_has_its_header(patch: Patch) -> None
 
 @bug
 def a_file_is_renamed_before_it_is_synced(patch: Patch) -> None:
-    def replace_file(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
-        temporary = path.with_name(f".{path.name}.tmp")
-        files.remove(temporary)
-        file = files.create(temporary)
-        file.append(buffers)
-        file.close()
-        files.rename(temporary, path)
-        files.sync_directory(path.parent)
-
-    patch(record_generations, "replace_file", replace_file)
+    patch(record_generations, "replace_file", unsynced_replace)
 
 
 @bug
@@ -247,6 +241,59 @@ def a_ledger_number_is_used_again(patch: Patch) -> None:
         return dataclasses.replace(listed, next_ledger=max((info.id for info in listed.ledgers), default=0) + 1)
 
     patch(LedgerList, "decode", staticmethod(forgetful))
+
+
+@bug
+def objects_are_put_before_the_mark(patch: Patch) -> None:
+    """What a crash leaves then is named by nobody, and stays for ever."""
+    mark = OffloadSteps._mark
+
+    def late(self: OffloadSteps, info: LedgerInfo, offload: Offload) -> None:
+        name = part_name(self._catalog.list.uuid, info.id, offload.attempt, 0)
+        self._store.objects(offload.url).put(name, b"early")
+        mark(self, info, offload)
+
+    patch(OffloadSteps, "_mark", late)
+
+
+@bug
+def an_offload_is_complete_before_its_objects_are_there(patch: Patch) -> None:
+    put, complete = OffloadSteps._put, OffloadSteps._complete
+    waiting: list[tuple[Any, ...]] = []
+
+    def finished(self: OffloadSteps, *arguments: Any) -> None:
+        complete(self, *arguments)
+        while waiting:
+            put(*waiting.pop(0))
+
+    patch(OffloadSteps, "_put", staticmethod(lambda *arguments: waiting.append(arguments)))
+    patch(OffloadSteps, "_complete", finished)
+
+
+@bug
+def a_local_ledger_goes_before_its_copy_is_complete(patch: Patch) -> None:
+    complete = OffloadSteps._complete
+
+    def hasty(self: OffloadSteps, info: LedgerInfo, *rest: Any) -> None:
+        self._store.delete(info.id)
+        complete(self, info, *rest)
+
+    patch(OffloadSteps, "_complete", hasty)
+
+
+@bug
+def an_object_is_renamed_before_it_is_synced(patch: Patch) -> None:
+    patch(directory, "replace_file", unsynced_replace)
+
+
+def unsynced_replace(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    files.remove(temporary)
+    file = files.create(temporary)
+    file.append(buffers)
+    file.close()
+    files.rename(temporary, path)
+    files.sync_directory(path.parent)
 
 
 def log_modules() -> list[Any]:

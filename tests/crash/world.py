@@ -14,9 +14,13 @@ from typing import Any
 from penstock.clock import ManualClock
 from penstock.errors import Unavailable
 from penstock.files_memory import MemoryFiles, PowerCut
-from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, cursor_acks
+from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, cursor_acks, offload_format
+from penstock.log.examine_offloaded import examine_offloaded
+from penstock.log.ledger import LedgerList
+from penstock.log.offload_format import object_names
 from penstock.log.synced import EndFile
 from penstock.metadata import MemoryMetadata
+from penstock.objects import open_objects
 from penstock.state import BucketState, StateDescriptor, TypedStore, codecs
 from tests.crash.facts import CURSORS_MIN, Facts, must
 
@@ -29,6 +33,8 @@ SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
 _CAN_TRIM = hasattr(Log, "trim")
 _TRIMS: dict[str, Any] = {"retention_seconds": 0.0} if _CAN_TRIM else {}
 TRIMMED_SETTINGS = dataclasses.replace(SETTINGS, **_TRIMS)
+OBJECTS = "file:///objects"
+OFFLOADS: dict[str, Any] = {"offload_url": OBJECTS, "offload_part_bytes": 1024, "offload_deletion_lag_seconds": 1.0}
 COUNTER: StateDescriptor[str, int] = StateDescriptor("counter", "test", codecs.text, codecs.u64)
 
 
@@ -66,6 +72,7 @@ class World:
     facts: Facts = field(default_factory=Facts)
     clock: ManualClock = field(default_factory=ManualClock)
     trims: bool = False  # its entries go once every cursor has passed them; then there is no state to replay
+    offloads: bool = False  # its sealed ledgers are copied to an object store by themselves, and moved a second later
     on_moment: Callable[[World], None] | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +111,9 @@ class World:
 
     def crash(self, rng: random.Random) -> World:
         """A state that the machine may be in after a power cut now."""
-        return World(self.files.crash(rng), self.metadata.copy(), self.facts.copy(), self.clock, self.trims)
+        return World(
+            self.files.crash(rng), self.metadata.copy(), self.facts.copy(), self.clock, self.trims, self.offloads
+        )
 
     def kill(self) -> None:
         """kill -9 of the process."""
@@ -118,11 +127,15 @@ class World:
         """Opens the log as its owner, these cursors and the state, and holds what is there against what is known."""
         fenced = self._fence_epoch()
         settings = TRIMMED_SETTINGS if self.trims else SETTINGS
+        if self.offloads:
+            settings = dataclasses.replace(settings, **OFFLOADS, offload_threshold_bytes=1500)
         log = Log.open(DIRECTORY, settings, self.files, self.clock, self.metadata)
         must(log.epoch > max(self.facts.epoch, fenced), f"epoch {log.epoch} was used before")
         reader = LogReader.open(DIRECTORY, self.files, self.metadata)
         found = read_all(reader)
         self.facts.check_entries(found)
+        if self.offloads:
+            self._check_objects(log)
         must(not found or log.end == found[-1][1] == reader.end(), f"{log.end} and {reader.end()} are not the end")
         state = store = None
         if with_state and not self.trims:
@@ -139,6 +152,24 @@ class World:
         self.facts.reopened(found, acked)
         self.facts.epoch = log.epoch
         return Opened(log, reader, cursors, state, store)
+
+    def _check_objects(self, log: Log) -> None:
+        """Every copy that counts is whole, and every object is named by the list, if only as a tombstone."""
+        raw = self.metadata.get(f"log/{DIRECTORY.name}")
+        assert raw is not None
+        listed = LedgerList.decode(raw.value)
+        objects = open_objects(OBJECTS, self.files)
+        named: set[str] = set()
+        for info in listed.ledgers:
+            if info.offload is not None:
+                named.update(object_names(log.uuid, info.id, info.offload.attempt, info.offload.parts))
+            if info.is_offloaded:
+                faults = examine_offloaded(objects, log.uuid, info, None).faults
+                must(not faults, f"the offloaded copy of ledger {info.id} is not whole: {faults}")
+        for one in listed.discarded:
+            named.update(object_names(log.uuid, one.ledger, one.attempt, one.parts))
+        strays = set(objects.list(str(log.uuid))) - named
+        must(not strays, f"objects that nobody will ever delete: {strays}")
 
     def _fence_epoch(self) -> int:
         path = DIRECTORY / "end"
@@ -168,13 +199,15 @@ def read_all(reader: LogReader) -> list[tuple[int, Position, bytes]]:
 
 @contextlib.contextmanager
 def small_limits() -> Iterator[None]:
-    """Cursors compact after a few records."""
+    """Cursors compact after a few records; a ledger of a few entries has several blocks and parts."""
     limits = {"_COMPACT_BYTES_MIN": 400, "_COMPACT_FACTOR": 2, "_COMPACT_AT_CLOSE_BYTES": 300}
     before = {name: getattr(cursor_acks, name) for name in limits}
+    block_bytes, offload_format.BLOCK_BYTES = offload_format.BLOCK_BYTES, 512
     for name, value in limits.items():
         setattr(cursor_acks, name, value)
     try:
         yield
     finally:
+        offload_format.BLOCK_BYTES = block_bytes
         for name, value in before.items():
             setattr(cursor_acks, name, value)
