@@ -33,7 +33,7 @@ def demo(
         with RunScreen(as_json=json) as screen:
             demonstration = Demo.prepare(directory, seconds=seconds, rate=rate, say=screen.say)
             screen.say(
-                f"Penstock {__version__} · demo shop → ./{directory} (parquet) · {seconds} s of changes, Ctrl-C stops early"
+                f"Penstock {__version__} · demo shop → {directory} (parquet) · {seconds} s of changes, Ctrl-C stops early"
             )
             summary = demonstration.run(screen.update)
         if summary.exit_code:
