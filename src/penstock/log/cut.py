@@ -51,6 +51,13 @@ class Cutter:
         self._appender = appender
         self._reader = reader
 
+    def check(self, position: Position, *, own: Collection[str], force: bool) -> None:
+        """Raises where the log cannot be cut there: no such entry, or a hold beyond it."""
+        if position < self._appender.last:
+            self._check_kept(position)
+            if not force:
+                self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
+
     def cut(self, position: Position, *, own: Collection[str], force: bool) -> set[int]:
         """Steps (1) to (3); the ledgers that went. `own`: pins of the caller, which moves them itself."""
         if position >= self._appender.last:

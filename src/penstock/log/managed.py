@@ -453,6 +453,11 @@ class Log:
         self._cache.drop(self.uuid, ledger_ids)
         self.reader().refresh()
 
+    def check_cut(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> None:
+        """Raises what `cut` would, as far as can be said now."""
+        self.check_owner()
+        self._cutter().check(position, own=own, force=force)
+
     def cut(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
         """Removes every entry after `position`, for good; the ledgers that went as a whole.
 
@@ -460,14 +465,7 @@ class Log:
         new end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
         self.check_owner()
-        cutter = Cutter(
-            self.name,
-            metadata=self._metadata,
-            catalog=self._catalog,
-            store=self._store,
-            appender=self._appender,
-            reader=self.reader(),
-        )
+        cutter = self._cutter()
         if force:
             for hold in cutter.beyond(position, own):
                 if hold.kind == "cursor":
@@ -477,6 +475,16 @@ class Log:
         self._trimmer.delete_tombstoned()
         self._offloader.discard()
         return sorted(gone)
+
+    def _cutter(self) -> Cutter:
+        return Cutter(
+            self.name,
+            metadata=self._metadata,
+            catalog=self._catalog,
+            store=self._store,
+            appender=self._appender,
+            reader=self.reader(),
+        )
 
     def _rolled(self) -> None:
         self._maintenance.wake()

@@ -101,11 +101,14 @@ class BucketState(StateView):
         started = time.perf_counter() if timed else 0.0
         with self._lock:
             self._check()
+            for store in change.edits:
+                if store._holder is not self:
+                    raise BadInput(f"store {store.namespace} belongs to another state", hint="use a store of this one")
             for typed in change.typed:
                 self._know(typed)
             for store in change.edits:
-                if store.number is None or store._holder is not self:
-                    self._adopt(store)
+                if store.number is None:  # a truncation took it back, and nobody says how it is written
+                    raise BadInput(f"store {store.namespace} is not there any more", hint="open it again")
             encoded = encode(change, self._unlogged, self._clock.wall_ms())
             pending = self._append(data, encoded)
             if self._unlogged:
@@ -147,21 +150,15 @@ class BucketState(StateView):
         self._unlogged.append(change)
 
     def _know(self, typed: TypedStore[Any, Any]) -> None:
-        if typed.raw.number is None:
-            self._adopt(typed.raw, typed.descriptor)
-        registration = self.registry.add_schema(typed.descriptor)
+        """The registry has its schema version from here on; and the store again, where a truncation took it back."""
+        raw, descriptor = typed.raw, typed.descriptor
+        if raw.number is None:
+            new = self.registry.register(descriptor)
+            self._registered(raw, new.number, new.change())
+        registration = self.registry.add_schema(descriptor)
         if registration is not None:
             self._unlogged.append(registration.change())
         typed.known_to = self.registry
-
-    def _adopt(self, raw: RawStore, descriptor: StateDescriptor[Any, Any] | None = None) -> None:
-        """A store that a truncation took back is registered again."""
-        if raw._holder is not self:
-            raise BadInput(f"store {raw.namespace} belongs to another state", hint="use a store of this one")
-        if descriptor is None:
-            raise BadInput(f"store {raw.namespace} is not there any more", hint="open it again")
-        registration = self.registry.register(descriptor)
-        self._registered(raw, registration.number, registration.change())
 
     def _apply(self, change: Change, encoded: bytes) -> None:
         self.engine.apply_edits({store.number: table for store, table in change.edits.items()}, len(encoded))  # type: ignore[misc]

@@ -15,7 +15,7 @@ from penstock.log import Log, Pending, Position
 from penstock.state.bucket import BucketState
 from penstock.state.changes import Change
 from penstock.state.checkpointer import Checkpointer, Moment
-from penstock.state.engine import CheckpointInfo
+from penstock.state.engine import CheckpointInfo, StateEngine
 from penstock.state.reader import StateReader
 from penstock.state.recovery import PIN, START_PIN, OnProgress, Place, StateLost, Teller, recover, replay
 from penstock.state.registry import REGISTRY_NAMESPACE, Registry
@@ -85,17 +85,38 @@ class LogState(BucketState):
                         hint="nothing was changed",
                     )
                 self._pin_start()
+            self._log.check_cut(position, own=(PIN, START_PIN), force=force)
             base = self.engine.drop_after(position)
-            if base is None:
-                self._log.unpin(PIN)
-            self._log.cut(position, own=(PIN, START_PIN), force=force)
-            reader = self._place.reader
+            try:
+                if base is None:
+                    self._log.unpin(PIN)
+                self._log.cut(position, own=(PIN, START_PIN), force=force)
+                self._unlogged, self._last = [], None
+                self._unsettled.clear()  # they came before the cut
+            finally:  # where the log could not be cut, all of the state comes back
+                self._read_again(base)
+
+    def _read_again(self, base: Position | None) -> None:
+        """The engine went back to `base`: the log's frames after it, and what is on its way, are applied again. Lock held."""
+        try:
+            reader, end = self._place.reader, self._log.end
             start = reader.first if base is None else reader.next(base)
-            replay(reader, self.engine, start, self._log.end, Teller(None, time.perf_counter()))
-            with self.engine.create_snapshot() as snapshot:
-                self._replace(self.engine, Registry(snapshot.iterate(REGISTRY_NAMESPACE)))
-            self._unlogged, self._last, self._changed = [], None, 0
-            self._unsettled.clear()
+            replay(reader, self.engine, start, end, Teller(None, time.perf_counter()))
+            self._replace(self.engine, self._apply_unsettled(self.engine, end))
+        except BaseException as error:
+            self._broken = StorageFailed(f"the state could not be read again: {error}", hint="open log and state again")
+            raise
+
+    def _apply_unsettled(self, engine: StateEngine, end: Position) -> Registry:
+        """What was committed and is not among the frames up to `end`; the registry with it. Lock held."""
+        for pending, encoded in self._unsettled:
+            if not pending.done() or (pending.exception(0) is None and pending.result() > end):
+                engine.apply_encoded(encoded)
+        with engine.create_snapshot() as snapshot:
+            registry = Registry(snapshot.iterate(REGISTRY_NAMESPACE))
+        for change in self._unlogged:
+            registry.load(change.value)
+        return registry
 
     def heal(self, error: Corruption) -> None:
         """A checkpoint is damaged: from one before it, or from the whole log, and then what was committed since."""
@@ -110,16 +131,8 @@ class LogState(BucketState):
                 with contextlib.suppress(PenstockError, OSError):
                     damaged.flush()  # no merge of its own may go on beside the new one
                 end = self._log.end
-                engine, registry, _ = recover(self._place, end, verify=True)
-                for pending, encoded in self._unsettled:
-                    if not pending.done() or (pending.exception(0) is None and pending.result() > end):
-                        engine.apply_encoded(encoded)
-                if self._unlogged or self._unsettled:
-                    with engine.create_snapshot() as snapshot:
-                        registry = Registry(snapshot.iterate(REGISTRY_NAMESPACE))
-                    for change in self._unlogged:
-                        registry.load(change.value)
-                self._replace(engine, registry)
+                engine = recover(self._place, end, verify=True).engine
+                self._replace(engine, self._apply_unsettled(engine, end))
             damaged.close()
         finally:
             self._lock.release()

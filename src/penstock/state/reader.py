@@ -15,6 +15,7 @@ from penstock.errors import Corruption
 from penstock.log import LogReader, Position, StateChange
 from penstock.log.frame import decode_changes
 from penstock.log.holds import pins
+from penstock.state.engine import CheckpointInfo
 from penstock.state.engines import open_engine
 from penstock.state.recovery import START_PIN, OnProgress, Place, Recovered, StateLost, holds_entry, recover
 from penstock.state.registry import REGISTRY_NAMESPACE, unregistered
@@ -112,10 +113,22 @@ def _earliest(place: Place) -> Position:
     first = place.reader.first
     if place.reader.complete or START_PIN in pins(place.reader.metadata, place.reader.name):
         return Position(first.ledger_id, -1)
-    with open_engine(
-        place.settings.engine, place.directory, files=place.files, settings=place.settings, read_only=True
-    ) as engine:
-        return min((info.position for info in engine.checkpoints()), default=Position(first.ledger_id, -1))
+    return min((info.position for info in find_checkpoints(place)), default=Position(first.ledger_id, -1))
+
+
+def find_checkpoints(place: Place) -> list[CheckpointInfo]:
+    """Every good checkpoint of a state, newest first, without owning it."""
+    found: list[CheckpointInfo] = []
+    at: Position | None = None
+    while True:
+        with open_engine(
+            place.settings.engine, place.directory, files=place.files, settings=place.settings, read_only=True, at=at
+        ) as engine:
+            newest = engine.checkpoints()[:1]
+        if not newest:
+            return found
+        found += newest
+        at = Position(newest[0].position.ledger_id, newest[0].position.entry_id - 1)
 
 
 def _recover(place: Place, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
