@@ -35,6 +35,7 @@ Pair = tuple[bytes, bytes | None]
 _MISSING = b"missing"  # by identity
 _LAYERS_MAX = 6  # sealed by snapshots: beyond it those that nobody pins are folded into one
 _FREED_AT_ONCE = 1000  # keys, about 0.1 ms
+_SORTED_AT_ONCE = 3000  # keys, about 1 ms
 _PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
 
 
@@ -83,7 +84,7 @@ class Layer:
             return
         keys = self._ordered.get(namespace)
         if keys is None:
-            keys = self._ordered[namespace] = sorted(table)
+            keys = self._ordered[namespace] = _sorted(table)
         last = len(keys) if end is None else bisect.bisect_left(keys, end)
         for at in range(bisect.bisect_left(keys, start), last):
             yield keys[at], table[keys[at]]
@@ -104,6 +105,14 @@ class Layer:
             for key, value in edits.items():
                 if value is None:
                     del table[key]
+
+
+def _sorted(table: Table) -> list[bytes]:
+    if len(table) <= _SORTED_AT_ONCE:
+        return sorted(table)
+    from penstock.state.native.sorting import sorted_keys  # here, because numba is slow to import
+
+    return sorted_keys(table)
 
 
 class _ClosedLayer(Layer):

@@ -39,8 +39,8 @@ from penstock.state.overlay import Layer, Pair
 
 _BUFFER_BYTES = 4 << 20
 _SYNC_BYTES = 16 << 20  # written at once before the next sync: a burst would hold up the log's own
-_TAKEN_AT_ONCE = 1000  # keys, about 0.2 ms of Python, then the GIL is let go
-_PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
+TAKEN_AT_ONCE = 1000  # keys, about 0.2 ms of Python, then the GIL is let go
+PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -72,15 +72,15 @@ def take(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Batch:
             value_lens.append(np.fromiter(map(len, some_values), np.int64, len(some_values)))
             values.append(b"".join(some_values))
         del pairs, some_keys, some_values
-        time.sleep(_PAUSE_SECONDS)
-    return Batch(_joined(keys), _concatenated(key_lens), _joined(values), _concatenated(value_lens))
+        time.sleep(PAUSE_SECONDS)
+    return Batch(joined(keys), _concatenated(key_lens), joined(values), _concatenated(value_lens))
 
 
 def _portions(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Iterator[list[Pair]]:
     for number, table in enumerate(tables):
         newer = tables[:number]
         items = iter(table.items())
-        while portion := list(itertools.islice(items, _TAKEN_AT_ONCE)):
+        while portion := list(itertools.islice(items, TAKEN_AT_ONCE)):
             for other in newer:
                 portion = [pair for pair in portion if pair[0] not in other]
             if bottom:
@@ -89,7 +89,7 @@ def _portions(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> I
                 yield portion
 
 
-def _joined(parts: list[bytes]) -> Bytes:
+def joined(parts: list[bytes]) -> Bytes:
     """Piece by piece: one join of all would hold the GIL for as long as it takes."""
     whole = np.empty(max(sum(map(len, parts)), 1), np.uint8)
     at = 0
