@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from penstock.errors import Corruption, StorageFailed
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
 from penstock.log.totals import log_totals
 from penstock.observe.metrics import METRICS
@@ -74,6 +77,59 @@ def test_totals_follow_logs_and_cursors(tmp_path: Path) -> None:
         assert value("cursor_backlog_entries_max") >= 13
     after = log_totals()
     assert (after.logs, after.cursors, after.entries) == (before.logs, before.cursors, before.entries)
+
+
+def test_offloads_and_reads_of_them_are_counted(tmp_path: Path) -> None:
+    url = (tmp_path / "objects").as_uri()
+    before = log_totals()
+    settings = LogSettings(
+        ledger_entries_max=10, maintenance_interval_seconds=0, offload_url=url, offload_deletion_lag_seconds=0
+    )
+    names = (
+        "log_offload_ledgers_total", "log_offload_bytes_total", "log_offload_duration_seconds_count",
+        "log_offload_put_duration_seconds_count", "log_offload_errors_total", "log_offload_read_bytes_total",
+        "log_offload_read_duration_seconds_count", "log_offload_index_read_duration_seconds_count",
+        "log_offload_read_errors_total", "log_offload_deletes_total",
+    )  # fmt: skip
+    with Log.open(tmp_path / "log", settings) as log:
+        for _ in range(3):
+            log.append_many([b"x" * 100] * 10).result(10)
+        frames = 64 + 10 * (64 + 100 + 4)
+        seen = grown(names, log.offload)
+        assert seen["log_offload_ledgers_total"] == seen["log_offload_duration_seconds_count"] == 2
+        assert seen["log_offload_put_duration_seconds_count"] == 4
+        assert 2 * frames < seen["log_offload_bytes_total"] < 3 * frames
+        assert seen["log_offload_read_bytes_total"] == 2 * frames, "each was read back before its local file went"
+        totals = log_totals()
+        assert totals.offloaded_ledgers - before.offloaded_ledgers == 2
+        assert totals.offloaded_bytes - before.offloaded_bytes == 2 * frames
+        assert value("log_offloaded_ledgers") == totals.offloaded_ledgers
+        log.reader().cache.drop(log.uuid)
+        seen = grown(names, lambda: list(log.read(Position(1, 0), Position(2, 9))))
+        assert seen["log_offload_read_duration_seconds_count"] == seen["log_offload_index_read_duration_seconds_count"]
+        assert seen["log_offload_read_bytes_total"] == 2 * frames
+        assert seen["log_offload_errors_total"] == seen["log_offload_read_errors_total"] == 0
+        for part in (tmp_path / "objects").rglob("*.part"):
+            part.write_bytes(b"")
+        log.reader().cache.drop(log.uuid)
+
+        def fail() -> None:
+            with pytest.raises(Corruption):
+                list(log.read(Position(1, 0), Position(2, 9)))
+            log.append_many([b"x"] * 3).result(10)
+            log.roll()
+            (tmp_path / "objects").rename(tmp_path / "away")
+            (tmp_path / "objects").write_text("in the way")
+            with pytest.raises(StorageFailed):
+                log.offload()
+            (tmp_path / "objects").unlink()
+            log.truncate()
+
+        seen = grown(names, fail)
+        assert seen["log_offload_read_errors_total"] == 3
+        assert seen["log_offload_errors_total"] == 1
+        assert seen["log_offload_deletes_total"] >= 3
+        assert log_totals().discarded_ledgers == before.discarded_ledgers
 
 
 def test_a_cursor_of_another_process_counts_there(tmp_path: Path) -> None:

@@ -538,6 +538,32 @@ def test_damage_without_another_copy_is_a_typed_error_that_names_the_object(
     assert world.states() == {1: "moved", 2: "moved", 3: "moved", 4: ""}, "nothing was changed"
 
 
+def test_every_flip_of_an_object_is_detected_or_harmless(world: World) -> None:
+    """Entries are read back the same, or the damage is named; and what is read is never anything else."""
+    move(world)
+    world.log.close()
+    rng = random.Random(6)
+    paths = [Path("/objects") / name for name in world.objects()]
+    detected = 0
+    for number in range(400):
+        files = world.files.kill()
+        node = files._names[paths[number % len(paths)]]
+        if number % 10:
+            node.content[rng.randrange(len(node.content))] ^= 1 << rng.randrange(8)
+        else:
+            del node.content[rng.randrange(len(node.content)) :]
+        reader = LogReader.open(DIRECTORY, files, world.metadata)
+        try:
+            found = [bytes(entry.data) for entry in reader.read(reader.first, reader.end())]
+            assert found == list(map(payload, range(ENTRIES)))
+        except Corruption as error:
+            detected += 1
+            assert paths[number % len(paths)].name in str(error)
+        finally:
+            reader.close()
+    assert detected == 400, "every byte of every object is under a checksum that a whole read looks at"
+
+
 def test_a_store_that_does_not_answer_is_transient(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     move(world)
     asked = 0

@@ -210,18 +210,25 @@ class Offloader:
             if self._is_over_lag(info):
                 try:
                     self._steps.let_go(info)
-                    self._left.add(info.id)
                 except Superseded:
                     continue
                 except Corruption as error:
                     errors.append(error)
-        for number in sorted(self._left):
-            try:
-                self._store.delete(number)
-                self._left.discard(number)
-            except (PenstockError, OSError):
-                self._steps.failed_deletes += 1
+                    continue
+                self._left.add(info.id)
+            if info.id in self._left:
+                self._remove_local(info.id)
+        for number in sorted(self._left):  # of ledgers that were trimmed since
+            self._remove_local(number)
         return errors
+
+    def _remove_local(self, ledger_id: int) -> None:
+        """Step 6."""
+        try:
+            self._store.delete(ledger_id)
+            self._left.discard(ledger_id)
+        except (PenstockError, OSError):
+            self._steps.failed_deletes += 1
 
     def _discard(self) -> None:
         failure = self._steps.discard()

@@ -27,7 +27,8 @@ _RETRY_SECONDS_MAX = 20
 _REQUEST_SECONDS_MAX = 30
 _CONNECT_SECONDS_MAX = 5
 _ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
-_RANGE_AFTER_END = "416"  # every store's answer to a range that starts at or after the object's end
+# What a range that starts at or after the object's end is answered with; the second is obstore's own check of the answer.
+_RANGE_AFTER_END = ("416", "Wanted range starting at")
 
 
 class RemoteObjects:
@@ -60,7 +61,7 @@ class RemoteObjects:
             try:
                 return bytes(self._obstore.get_range(self._store, name, start=offset, length=size))
             except self._obstore.exceptions.GenericError as error:
-                if _RANGE_AFTER_END in _first_line(error):
+                if any(words in _first_line(error) for words in _RANGE_AFTER_END):
                     return b""
                 raise
 
