@@ -54,7 +54,7 @@ format: $(STAMP) ## Put the source into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline or BENCH=log
+bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline, BENCH=log or BENCH=state
 	$(BIN)/python -m bench.run $(BENCH)
 
 # The peers live in an environment of their own: nothing of theirs is ever imported by Penstock.
@@ -62,8 +62,9 @@ $(PEERS)/.synced: pyproject.toml uv.lock | $(filter-out uv,$(UV))
 	UV_PROJECT_ENVIRONMENT=$(PEERS) $(UV) sync --quiet --frozen --only-group bench --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
 
-soak: $(STAMP) ## A million crash states of the log, real power cuts and failing calls, and the end-to-end kill tests ROUNDS times
+soak: $(STAMP) ## A million crash states of the log and of its state, real power cuts and failing calls, and the end-to-end kill tests ROUNDS times
 	$(BIN)/python -m tests.crash.explorer --states $(STATES) --jobs $$(nproc)
+	$(BIN)/python -m tests.crash.state_explorer --states $(STATES) --jobs $$(nproc)
 	PENSTOCK_CURSOR_MODELS=1000 $(BIN)/pytest tests/log/test_cursor_model.py -o timeout=3600 $(PYTEST_ARGS)
 	PENSTOCK_CUTS=500 PENSTOCK_FAILED_CALLS=60 $(BIN)/pytest tests/crash/test_machine.py -o timeout=3600 $(PYTEST_ARGS)
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; $(BIN)/pytest tests/e2e $(PYTEST_ARGS) || exit 1; done

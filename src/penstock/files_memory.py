@@ -324,9 +324,15 @@ class MemoryFiles:
             return path in self._names or path in self._directories
 
     def list(self, directory: Path) -> list[str]:
-        directory = _plain(directory)
-        with self.mutex:
-            return sorted(p.name for p in {*self._names, *self._directories} if p.parent == directory and p.name)
+        prefix = f"{_plain(directory)}/".replace("//", "/").removeprefix("./")
+        size = len(prefix)
+        with self.mutex:  # as text, which a path keeps: its parts would be made again for each of them
+            found = {
+                name[size:]
+                for name in map(str, (*self._names, *self._directories))
+                if name.startswith(prefix) and "/" not in name[size:]
+            }
+            return sorted(found - {"", "."})
 
     def make_directory(self, path: Path) -> None:
         path = _plain(path)

@@ -65,7 +65,7 @@ def explore(
         logging.ERROR
     )  # work that fails and is tried again is what this is about
     started = time.process_time()
-    with stepping(), small_limits(), _no_garbage_collection():
+    with stepping(), small_limits(), no_garbage_collection():
         while True:
             if outcome.programs % 8 == 0:
                 gc.collect()
@@ -85,7 +85,7 @@ def explore(
 
 
 @contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """It is done between programs instead."""
     gc.collect()
     gc.freeze()  # what was there before is not looked at again

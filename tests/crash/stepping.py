@@ -17,7 +17,7 @@ from typing import Any
 import greenlet
 
 import penstock.log
-import penstock.state  # noqa: F401 (its modules are patched too)
+import penstock.state.log_state  # noqa: F401 (imported late otherwise; its modules are patched too)
 from penstock.log import Pending, stall, workers
 
 _ROOMS = ("penstock.log.", "penstock.state.", "penstock.metadata.")

@@ -21,13 +21,14 @@ from penstock.log.offload_format import object_names
 from penstock.log.synced import EndFile
 from penstock.metadata import MemoryMetadata
 from penstock.objects import open_objects
-from penstock.state import BucketState, StateDescriptor, TypedStore, codecs
+from penstock.state import BucketState, StateDescriptor, StateSettings, TypedStore, codecs
 from tests.crash.facts import CURSORS_MIN, Facts, must
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 NAMES = ("a", "b")
 assert len(NAMES) == CURSORS_MIN
+REPLAYED = StateSettings(checkpoint_bytes=None, checkpoint_at_roll=False)  # checkpoints have an explorer of their own
 PASSING = "passing"  # a cursor that comes and goes
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
 _CAN_TRIM = hasattr(Log, "trim")
@@ -139,7 +140,7 @@ class World:
         must(not found or log.end == found[-1][1] == reader.end(), f"{log.end} and {reader.end()} are not the end")
         state = store = None
         if with_state and not self.trims:
-            state = BucketState.open(log)
+            state = BucketState.open(log, REPLAYED)
             store = state.store(COUNTER)
             must(store.get("n") == (found[-1][0] if found else None), "state is not that of the last entry")
         numbers = {number for number, _, _ in found}

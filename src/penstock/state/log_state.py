@@ -56,7 +56,7 @@ class LogState(BucketState):
 
     def rolled(self) -> None:
         """`Attached`: a ledger was sealed."""
-        if self._ready and len(self.registry):
+        if self._ready and self._settings.checkpoint_at_roll and len(self.registry):
             self._checkpointer.wake()
 
     def checkpoint(self) -> CheckpointInfo | None:

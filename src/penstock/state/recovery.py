@@ -102,9 +102,10 @@ def _attempt(place: Place, to: Position, tell: Teller, verify: bool) -> Recovere
         at=to,
         verify=verify,
     )
-    place.reader.refresh()
     try:
-        if not place.read_only:
+        if place.read_only:
+            place.reader.refresh()  # the owner's own reader knows what it trims
+        else:
             _drop_strange(place.reader, engine)
         base = engine.position
         way = "replay" if base is None else "older checkpoint" if engine.damaged else "checkpoint"

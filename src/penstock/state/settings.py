@@ -16,6 +16,7 @@ class StateSettings:
     # Keys and values changed since the last checkpoint that ask for a new one: bounds memory, the tail that an open replays,
     # and how much of the disk the newest checkpoint takes beside the merged rest. None: only at a ledger roll and by hand.
     checkpoint_bytes: int | None = 32 << 20
+    checkpoint_at_roll: bool = True  # whenever a ledger is sealed: the log may then be trimmed up to it
     merge_runs_max: int = (
         4  # runs above the oldest one before they are merged: each is one more place to look for a key
     )
