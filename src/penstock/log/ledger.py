@@ -218,6 +218,19 @@ class Footer(NamedTuple):
     times: U64Array
     frames_end: int
 
+    def stretch(self, entry: int, size: int, stop: int) -> tuple[int, int]:
+        """From `entry` on, as many whole frames as fit into `size` bytes, at least one, none of entry `stop` or after it.
+
+        Gives their bytes, and the entry after them.
+        """
+        start = int(self.offsets[entry])
+        following = int(np.searchsorted(self.offsets, np.uint64(start + size), side="right")) - 1
+        if self.frames_end - start <= size:
+            following = len(self.offsets)
+        following = min(max(following, entry + 1), stop)
+        end = int(self.offsets[following]) if following < len(self.offsets) else self.frames_end
+        return end - start, following
+
 
 def encode_footer(ledger_id: int, frames_end: int, index: FrameIndex) -> bytes:
     offsets = np.asarray(index.offsets, "<u8").tobytes()

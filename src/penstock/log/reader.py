@@ -162,12 +162,14 @@ class LogReader:
         total = 0
         for view, first, last in self._spans(start, end):
             for run, low, high in self._runs(view, first, last):
+                if max_bytes is None:
+                    yield from run.entries(low, high)
+                    continue
                 for entry in run.entries(low, high):
                     yield entry
-                    if max_bytes is not None:
-                        total += len(entry.data)
-                        if total >= max_bytes:
-                            return
+                    total += len(entry.data)
+                    if total >= max_bytes:
+                        return
 
     def runs(self, start: Position, end: Position) -> Iterator[tuple[Run, int, int]]:
         """As `read`, without an object for each entry: (run, first entry, last entry) for those who want arrays."""

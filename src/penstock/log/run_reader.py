@@ -23,7 +23,7 @@ from penstock.log.views import LedgerView
 from penstock.observe.metrics import METRICS
 
 _CHUNK_BYTES_MIN = 128 << 10
-_CHUNK_BYTES_MAX = 1 << 20  # stays in the processor's cache between the read and its check
+_CHUNK_BYTES_MAX = 2 << 20  # stays in the processor's cache between the read and its check
 READ_ATTEMPTS_MAX = 3
 
 
@@ -176,7 +176,10 @@ class RunReader:
             stop = view.frames_end
         else:
             offset, stop = self._locator.locate(file, view, entry, last)
-        size = min(self._chunk, stop - offset)
+        if view.info.sealed:  # cut where a frame ends: nothing is read twice
+            size = self._locator.footer(file, view.info).stretch(entry, self._chunk, last + 1)[0]
+        else:
+            size = min(self._chunk, stop - offset)
         while True:
             with self._cache.limiter.take(size):
                 raw = file.read_at(offset, size)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from penstock.log.frame import (
     BadFrame,
     Entry,
     FrameInfo,
+    StateChange,
     decode_changes,
     decode_header,
     verify_body,
@@ -38,6 +41,8 @@ _REASONS = (
 
 
 _scratch = threading.local()
+_POSITION = functools.partial(tuple.__new__, Position)
+_ENTRY = functools.partial(tuple.__new__, Entry)
 
 
 class Run:
@@ -62,14 +67,23 @@ class Run:
     def entries(self, first: int, last: int) -> Iterator[Entry]:
         """The entries of the run between the two, both included."""
         view = memoryview(self.raw).toreadonly()
-        ledger_id, base = self.ledger_id, self.first
-        entry_id = max(first, base)
-        for offset, data_len, changes_len, wall_ms in self.table[entry_id - base : last + 1 - base].tolist():
-            at = offset + HEADER_BYTES
-            end = at + data_len
-            changes = decode_changes(bytes(view[end : end + changes_len]), wall_ms) if changes_len else ()
-            yield Entry(Position(ledger_id, entry_id), view[at:end], changes, wall_ms)
-            entry_id += 1
+        first = max(first, self.first)
+        table = self.table[first - self.first : last + 1 - self.first]
+        starts = (table[:, 0] + HEADER_BYTES).tolist()
+        ends = (table[:, 0] + (table[:, 1] + HEADER_BYTES)).tolist()
+        times = table[:, 3].tolist()
+        changes: Iterable[tuple[StateChange, ...]] = itertools.repeat(())
+        if table[:, 2].any():
+            changes = (
+                decode_changes(bytes(view[end : end + size]), wall_ms) if size else ()
+                for end, size, wall_ms in zip(ends, table[:, 2].tolist(), times, strict=True)
+            )
+        # Made by the interpreter's own loops, past the constructors: a pass over large entries waits for the memory alone.
+        positions = map(
+            _POSITION, zip(itertools.repeat(self.ledger_id), range(first, first + len(starts)), strict=False)
+        )
+        data = map(view.__getitem__, map(slice, starts, ends))
+        return map(_ENTRY, zip(positions, data, changes, times, strict=False))
 
     def infos(self, first: int, last: int) -> Iterator[FrameInfo]:
         """As `entries`, without the data."""
