@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,12 +236,12 @@ class Puts:
     """Calls `before` with the number of each put from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None]) -> None:
-        self.count = 0
+        self.names: list[str] = []
         put = DirectoryObjects.put
 
         def counted(store: DirectoryObjects, name: str, data: bytes) -> None:
-            self.count += 1
-            before(self.count)
+            self.names.append(name)
+            before(len(self.names))
             put(store, name, data)
 
         monkeypatch.setattr(DirectoryObjects, "put", counted)
@@ -274,7 +275,7 @@ def test_closing_stops_it_before_the_next_put(world: World, monkeypatch: pytest.
     with pytest.raises(PenstockError, match="closes"):
         world.log.offload()
     closer.join(10)
-    assert puts.count == 2
+    assert len(puts.names) == 2
     world.log = world.open()
     assert world.listed().discarded
     world.log.trim()  # deletes what was discarded
@@ -300,9 +301,10 @@ def test_another_owner_comes_during_an_offload(monkeypatch: pytest.MonkeyPatch) 
                 new.append(Log.open(DIRECTORY, world.settings, Unlocked(world.files), world.clock, world.metadata))  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
-            Puts(patch, take_over)
+            puts = Puts(patch, take_over)
             with pytest.raises(Fenced):
                 world.log.offload()
+            assert len(puts.names) == at, "it went on after it was deposed"
         (owner,) = new
         assert "uploading" not in world.states().values(), "the new owner gives up what the old one began"
         with contextlib.suppress(PenstockError):
@@ -398,8 +400,9 @@ def test_a_trim_during_an_offload(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert world.listed().discarded, "an attempt under way is left until it has stopped"
 
         with monkeypatch.context() as patch:
-            Puts(patch, trim)
+            puts = Puts(patch, trim)
             assert world.log.offload()[-1:] == [3]
+        assert {name.split("/")[1].split("-")[0] for name in puts.names[at:]} == {f"{3:016d}"}, "it went on for nothing"
         assert list(world.states()) == [3]
         assert not world.listed().discarded
         world.check(first=6)
@@ -583,6 +586,39 @@ def test_a_store_that_does_not_answer_is_transient(world: World, monkeypatch: py
         world.log.append(payload(ENTRIES)).result(5)
         assert next(world.log.read(world.log.end, world.log.end)).position == world.log.end
     world.check(entries=ENTRIES + 1)
+
+
+def test_each_copy_is_asked_several_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.log.offload()
+    harm(world, 2, local=True, offset=100)
+    get, left = DirectoryObjects.get, world.settings.read_attempts_max - 1
+
+    def sometimes(*arguments: Any) -> bytes:
+        nonlocal left
+        if left:
+            left -= 1
+            raise Unavailable("the store does not answer")
+        return get(*arguments)
+
+    monkeypatch.setattr(DirectoryObjects, "get", sometimes)
+    drop_cache(world)
+    assert [bytes(e.data) for e in world.log.read(Position(2, 0), Position(2, 2))] == list(map(payload, range(3, 6)))
+    assert left == 0
+
+
+def test_an_index_that_the_list_does_not_mean_is_refused(world: World) -> None:
+    """Whole by its own checksum, and of this very attempt, but not the one that was put."""
+    move(world)
+    offload = world.info(2).offload
+    assert offload is not None
+    store = open_objects(URL, world.files)
+    name = offload_format.index_name(world.log.uuid, 2, offload.attempt)
+    index = offload_format.OffloadIndex.decode(store.get(name, 0, 10_000), "")
+    store.put(name, index._replace(checksums=[1, *index.checksums[1:]]).encode())
+    world.reopen()
+    drop_cache(world)
+    with pytest.raises(Corruption, match="not the index that the ledger list means"):
+        list(world.log.read(Position(2, 0), Position(2, 2)))
 
 
 def test_both_copies_fail_and_the_error_names_both(world: World) -> None:

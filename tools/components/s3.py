@@ -20,13 +20,13 @@ from pathlib import Path
 if __name__ == "__main__":  # run as a script: make `tools` importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from tools.components import MissingComponent, free_port
+from tools.components import MissingComponent, free_ports
 
 ACCESS_KEY = "penstock"
 SECRET_KEY = "penstock-test-secret"  # a server on the loopback address that lives as long as a test
 BUCKET = "penstock-test"  # made with the first put
 _READY_SECONDS_MAX = 60.0
-_PARTS = ("master", "volume", "filer", "s3")
+_PARTS = ("s3", "filer", "volume", "master")
 
 
 def find_weed() -> Path:
@@ -43,7 +43,8 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
-        self.port = free_port()
+        self._ports = free_ports(2 * len(_PARTS))
+        self.port = self._ports[0]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -68,9 +69,8 @@ class S3Server:
             "-s3.port.iceberg=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=16",
             f"-filer.localSocket={self.directory / 'filer.sock'}",
         ]  # fmt: skip
-        for part in _PARTS:
-            port = self.port if part == "s3" else free_port()
-            arguments += [f"-{part}.port={port}", f"-{part}.port.grpc={free_port()}"]
+        for part, port, grpc in zip(_PARTS, self._ports[::2], self._ports[1::2], strict=True):
+            arguments += [f"-{part}.port={port}", f"-{part}.port.grpc={grpc}"]
         environment = {**os.environ, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
         with (self.directory / "s3.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -107,7 +107,7 @@ class S3Server:
             try:
                 obstore.put(store, "ready", b"ready", use_multipart=False)
                 return
-            except BaseError as error:
+            except (BaseError, OSError) as error:
                 if process.poll() is None and time.monotonic() < deadline:
                     time.sleep(0.05)
                     continue

@@ -12,7 +12,7 @@ from penstock.log.cache import PROCESS_CACHE
 from penstock.observe.metrics import METRICS, LogTotals
 
 if TYPE_CHECKING:
-    from penstock.log.managed import LogStatistics
+    from penstock.log.statistics import LogStatistics
 
 
 class WatchedLog(Protocol):
