@@ -82,3 +82,25 @@ def test_the_backlog_of_a_truncated_log_can_be_cleared() -> None:
     after = log.append(b"after").result(5)
     assert [entry.position for entry in cursor.read(10)] == [after]
     log.close()
+
+
+def test_a_header_that_was_written_in_part_brings_nothing_into_force() -> None:
+    """The disk was full in the middle of a generation's header: the next owner took the old generation's record for damage."""
+    files = MemoryFiles()
+    records = RecordLog.open(DIRECTORY, "r", files)
+    records.append(b"first").result(5)
+
+    def before(number: int, name: str, path: Path) -> None:
+        if name == "write_at" and path.name.endswith(".rlog"):
+            files.on_operation = None
+            files.fail_at(number, Fault.SHORT_WRITE)
+
+    files.on_operation = before
+    with pytest.raises(StorageFailed):
+        records.rewrite([(b"all", ())])
+    killed = files.kill()
+    with contextlib.suppress(StorageFailed):
+        records.close()
+    again = RecordLog.open(DIRECTORY, "r", killed)
+    assert [record.data for record in again.records()] == [b"first"]
+    again.close()

@@ -62,6 +62,14 @@ def read_file_header(file: File, magic: bytes, uuid: UUID, file_id: int) -> File
     return header
 
 
+def has_header(file: File) -> bool:
+    """False where none was ever written, or not all of it: its checksum comes last. (One that is damaged is a header.)"""
+    raw = file.read_at(0, FILE_HEADER_BYTES)
+    if len(raw) < FILE_HEADER_BYTES:
+        return False
+    return raw[-4:] != bytes(4) or google_crc32c.value(raw[:-4]) == 0
+
+
 def corruption(path: Path | str, offset: int, what: str) -> Corruption:
     """The one sentence for bytes that were durable and are not what was written."""
     return Corruption(

@@ -17,9 +17,16 @@ import google_crc32c
 
 from penstock.errors import Corruption, Fenced, NotSupported, PenstockError
 from penstock.files import File, Files, read_file, replace_file
-from penstock.log.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, FileHeader, corruption, read_file_header
+from penstock.log.file_header import (
+    FILE_HEADER_BYTES,
+    RECORD_LOG_MAGIC,
+    FileHeader,
+    corruption,
+    has_header,
+    read_file_header,
+)
 from penstock.log.frame_reader import holds_frames
-from penstock.log.synced import EndFile, SyncedEnd, blank
+from penstock.log.synced import EndFile, SyncedEnd
 
 _FORMAT = 2
 
@@ -162,7 +169,7 @@ class Generations:
                 raise corruption(self.path(number), 0, f"{self._name}.current names it, but it is missing") from None
             raise
         try:
-            if identity.format != 1 and not named and blank(file.read_at(0, FILE_HEADER_BYTES)):
+            if identity.format != 1 and not named and not has_header(file):
                 file.close()
                 return None
             header = read_file_header(file, RECORD_LOG_MAGIC, identity.uuid, number)
