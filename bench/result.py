@@ -10,7 +10,7 @@ from typing import Literal
 class Result:
     """`ratio` is value over peer_value. None where there is no peer, or no goal yet.
 
-    `goal` is a least ratio; with `goal_kind` "least" or "most" it is a bound of the value itself.
+    `goal` is a least ratio, or with `goal_kind` "ratio-most" the highest one; with "least" or "most" it bounds the value itself.
     """
 
     name: str
@@ -19,7 +19,7 @@ class Result:
     peer: str | None = None
     peer_value: float | None = None
     goal: float | None = None
-    goal_kind: Literal["ratio", "least", "most"] = "ratio"
+    goal_kind: Literal["ratio", "ratio-most", "least", "most"] = "ratio"
 
     @property
     def ratio(self) -> float | None:
@@ -33,11 +33,15 @@ class Result:
             return self.value >= self.goal
         if self.goal_kind == "most":
             return self.value <= self.goal
-        return self.ratio is not None and self.ratio >= self.goal
+        if self.ratio is None:
+            return False
+        return self.ratio <= self.goal if self.goal_kind == "ratio-most" else self.ratio >= self.goal
 
     def goal_text(self) -> str:
         if self.goal is None:
             return ""
+        if self.goal_kind == "ratio-most":
+            return f"at most {self.goal:g}×"
         return f"{self.goal:g}×" if self.goal_kind == "ratio" else f"at {self.goal_kind} {self.goal:,g}"
 
     def to_json(self) -> dict[str, object]:

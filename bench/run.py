@@ -21,7 +21,7 @@ from bench import calibration
 from bench.result import Result
 from tools.components import MissingComponent
 
-GROUPS = ("pipeline", "log")
+GROUPS = ("pipeline", "log", "state")
 RESULTS = Path(__file__).with_name("results.json")
 
 

@@ -17,9 +17,9 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption, NotSupported, StorageFailed
@@ -86,6 +86,8 @@ def options_with(cache: Cache) -> Options:
 
 class RocksBase:
     """What a checkpoint holds."""
+
+    getters: ClassVar[Mapping[int, Any]] = {}
 
     def __init__(self, database: Database) -> None:
         self.database = database

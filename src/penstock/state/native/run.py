@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import EllipsisType
 from typing import NamedTuple
 
 import google_crc32c
@@ -39,7 +40,7 @@ from penstock.state.overlay import Pair, merged
 
 Find = Callable[[bytes, int], bytes | None]  # key and its hash → value, None (a tombstone) or MISSING
 
-Get = Callable[[bytes], bytes | None]
+Get = Callable[[bytes], bytes | EllipsisType | None]  # `...`: ask in Python
 
 MISSING = bytes(bytearray(b"missing"))  # by identity: not the constant that another module has
 _SECTION_BYTES = 40
@@ -243,41 +244,29 @@ class Runs:
 
     def __init__(self, runs: tuple[Run, ...]) -> None:
         self.runs = runs
+        self.getters: dict[int, Get] = {}  # compiled
         self._newest_first = runs[::-1]
-        self._getters: dict[int, Get] = {}
+        self._finders: dict[int, tuple[int, tuple[Find, ...]]] = {}
         self._size = sum(run.footer.content_bytes for run in runs)
+        self._left = _COMPILE_AFTER
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        getter = self._getters.get(namespace)
-        if getter is None:
-            getter = self._getters[namespace] = self._getter(namespace)
-        return getter(key)
+        """In Python, with the checks of pages that compiled lookups ask for."""
+        found = self._finders.get(namespace)
+        if found is None:
+            finders = tuple(f for run in self._newest_first if (f := run.finder(namespace)) is not None)
+            found = self._finders[namespace] = (salt_of(namespace), finders)
+        self._left -= 1
+        if namespace not in self.getters and (_KERNELS in sys.modules or self._left < 0):
+            from penstock.state.native.lookup import getter  # here, because numba is slow to import
 
-    def _getter(self, namespace: int) -> Get:
-        if _KERNELS in sys.modules:
-            return self._compiled(namespace)
-        finders = tuple(f for run in self._newest_first if (f := run.finder(namespace)) is not None)
-        salt = salt_of(namespace)
-        left = _COMPILE_AFTER
-
-        def get(key: bytes) -> bytes | None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._getters[namespace] = self._compiled(namespace)
-            key_hash = (google_crc32c.value(key) ^ salt) * HASH_FACTOR & U32_MASK
-            for find in finders:
-                value = find(key, key_hash)
-                if value is not MISSING:
-                    return value
-            return None
-
-        return get
-
-    def _compiled(self, namespace: int) -> Get:
-        from penstock.state.native.lookup import getter
-
-        return getter(namespace, self._newest_first)
+            self.getters[namespace] = getter(namespace, self._newest_first)
+        key_hash = (google_crc32c.value(key) ^ found[0]) * HASH_FACTOR & U32_MASK
+        for find in found[1]:
+            value = find(key, key_hash)
+            if value is not MISSING:
+                return value
+        return None
 
     def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         return merged([r.between(namespace, start, end) for r in self._newest_first if namespace in r.sections])
