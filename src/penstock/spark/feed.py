@@ -1,17 +1,23 @@
-"""The planner's view of the log: frame by frame, without the data, with the state that rides along."""
+"""The planner's view of the log: frame by frame, without the data, with what the state changes in each say.
+
+A feed starts with the schemas in force before its first frame: of the state at that position, where it can be had, or else of
+a later checkpoint, less what the frames up to that one made. (The history of schemas only grows.) So the log may be
+trimmed up to the slowest changefeed, whichever checkpoints are kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.capture.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN
+from penstock.capture.stores import SCHEMA_HISTORY, SOURCE_OPEN
 from penstock.log import LogReader, StateChange
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaAt
 from penstock.spark.plan import Frame, preceding
-from penstock.state import StateReader
+from penstock.state import StateLost, StateReader
+from penstock.state.registry import REGISTRY_NAMESPACE
 
 FRAMES_MAX = 1024  # at a time: what is planned ahead stays small, however long the log is
 
@@ -21,46 +27,60 @@ class LogFeed:
 
     def __init__(self, reader: LogReader, start: Position | None = None) -> None:
         self._reader = reader
-        self._state = StateReader.open(reader, self._on_frame, "earliest" if start is None else preceding(start))
-        self._open = self._state.store(SOURCE_OPEN)
-        self._history = self._state.store(SCHEMA_HISTORY)
-        self._frames: list[Frame] = []
+        try:
+            state = StateReader.open(reader, at="earliest" if start is None else preceding(start))
+            self.position = state.position
+        except StateLost:
+            if start is None:
+                raise
+            state = StateReader.open(reader, at="earliest")  # it lies after the start
+            self.position = preceding(start)
+        self._registry = state.registry
+        history = dict(state.store(SCHEMA_HISTORY).raw.iterate())
+        state.close()
+        if state.position > self.position:
+            for info in reader.scan(reader.next(self.position), state.position):
+                for change in info.changes:
+                    if self._is_of(change, SCHEMA_HISTORY.namespace):
+                        history.pop(change.key, None)
+        tables = (SCHEMA_HISTORY.decode_value(value) for value in history.values())  # in the order of their numbers
+        self._in_force = {(table.schema, table.table): table for table in tables}
 
     @classmethod
     def open(cls, directory: Path, start: Position | None = None) -> LogFeed:
         return cls(LogReader.open(directory), start)
 
-    @property
-    def position(self) -> Position:
-        """Everything up to here was given, or came before the start."""
-        return self._state.position
-
     def in_force(self) -> list[SchemaAt]:
-        """The schemas that hold before the first frame, asked before any was given: the last one of each table.
+        """The schemas that hold before the first frame: the last one of each table.
 
         Which entries carried them is not known any more; they come in the order in which they were made.
         """
-        tables = {(table.schema, table.table): table for _, table in self._history.items()}
-        ordered = sorted(tables.values(), key=lambda table: table.version)
+        ordered = sorted(self._in_force.values(), key=lambda table: table.version)
         return [SchemaAt(Position(0, number), table) for number, table in enumerate(ordered)]
 
     def more(self) -> Sequence[Frame]:
         """The next frames; none at the durable end."""
-        following = self._reader.next(self._state.position)
+        following = self._reader.next(self.position)
         view = next((v for v in self._reader.ledgers() if v.info.id == following.ledger_id), None)
         if view is None or view.entries <= following.entry_id:
             return ()
-        last = min(view.entries - 1, following.entry_id + FRAMES_MAX - 1)
-        self._state.advance(Position(following.ledger_id, last))
-        frames, self._frames = self._frames, []
+        last = Position(following.ledger_id, min(view.entries - 1, following.entry_id + FRAMES_MAX - 1))
+        frames = []
+        for position, data_bytes, changes, _ in self._reader.scan(following, last):
+            for change in changes:
+                if change.namespace == REGISTRY_NAMESPACE:
+                    self._registry.load(change.value)
+            # Capture says with each frame which transaction is open after it, if any.
+            opened = any(c.value is not None and self._is_of(c, SOURCE_OPEN.namespace) for c in changes)
+            schemas = tuple(schema for change in changes if (schema := self._schema_of(change)) is not None)
+            frames.append(Frame(position, data_bytes, not opened, schemas))
+        self.position = last
         return frames
 
-    def _on_frame(self, position: Position, data_bytes: int, changes: tuple[StateChange, ...]) -> None:
-        whole = not self._open.contains(SOURCE)
-        schemas = tuple(schema for change in changes if (schema := self._schema_of(change)) is not None)
-        self._frames.append(Frame(position, data_bytes, whole, schemas))
+    def _is_of(self, change: StateChange, store: tuple[str, int, str, str]) -> bool:
+        return change.namespace in self._registry and self._registry.namespace_of(change.namespace) == store
 
     def _schema_of(self, change: StateChange) -> TableSchema | None:
-        if change.value is None or change.namespace != self._history.raw.find_number():
+        if change.value is None or not self._is_of(change, SCHEMA_HISTORY.namespace):
             return None
         return SCHEMA_HISTORY.decode_value(change.value)

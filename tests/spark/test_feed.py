@@ -1,0 +1,65 @@
+"""The planner's feed: the same frames and schemas from any start, on a whole log and on one that was trimmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.capture.demo.source import DemoSource
+from penstock.capture.loop import Capture
+from penstock.log import Log, LogReader, LogSettings, Position
+from penstock.schema.view import SchemaView
+from penstock.spark.feed import LogFeed
+from penstock.spark.plan import Frame
+from penstock.state import StateReader
+from tests.capture.test_loop import demo
+
+TRIMMING = LogSettings(ledger_entries_max=3, retention_seconds=0.0, maintenance_interval_seconds=0)
+
+
+def frames_of(feed: LogFeed) -> list[Frame]:
+    found: list[Frame] = []
+    while frames := feed.more():
+        found += frames
+    return found
+
+
+def test_a_feed_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with Log.open(directory, TRIMMING) as log:
+        log.pin("test", Position(1, 0))
+        Capture(log, DemoSource(demo()), entry_bytes=4096).run(until_now=True)
+    reader = LogReader.open(directory)
+    whole = frames_of(LogFeed(reader))
+    positions = [frame.position for frame in whole]
+    assert positions[-1] == reader.end()
+    assert positions[-1].ledger_id > 10
+    assert sum(len(frame.schemas) for frame in whole) > 3
+    truth = SchemaView((frame.position, table) for frame in whole for table in frame.schemas)
+    names = {(table.schema, table.table) for frame in whole for table in frame.schemas}
+
+    def check(start: int) -> None:
+        feed = LogFeed(reader, positions[start])
+        seen = SchemaView(feed.in_force())
+        rest = frames_of(feed)
+        assert rest == whole[start:]
+        for frame in rest:
+            for table in frame.schemas:
+                seen.add(frame.position, table)
+        for position in positions[start:]:
+            for schema, table in names:
+                assert seen.find(schema, table, position) == truth.find(schema, table, position)
+
+    for start in range(0, len(positions), 7):
+        check(start)
+    with Log.open(directory, TRIMMING) as log:
+        cursor = log.open_cursor("slow")
+        cursor.mark_delete(positions[15]).result(5)
+        cursor.close()
+        log.unpin("test")
+        log.trim()
+    reader.refresh()
+    assert positions[0] < reader.first <= positions[16]
+    for start in range(16, len(positions), 3):
+        check(start)
+    # The slow reader is behind every checkpoint that is kept.
+    assert StateReader.open(reader, at="earliest").position > positions[16]
