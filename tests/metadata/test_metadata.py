@@ -56,6 +56,19 @@ def test_children(store: MetadataStore) -> None:
     assert store.children("c") == ["c%", "c/1", "c/2"]
 
 
+def test_entries_are_the_children_with_their_values(store: MetadataStore) -> None:
+    for key in ("b/1", "c/2", "c/1", "c%", "c0", "c/\U0001f600"):
+        store.create(key, key.encode())
+    store.put("c/1", b"again", 1)
+    assert store.entries("c/") == [
+        ("c/1", (b"again", 2)),
+        ("c/2", (b"c/2", 1)),
+        ("c/\U0001f600", ("c/\U0001f600".encode(), 1)),
+    ]
+    assert [key for key, _ in store.entries("")] == store.children("")
+    assert store.entries("d") == []
+
+
 def test_a_transaction_is_all_or_nothing(store: MetadataStore) -> None:
     store.create("a", b"1")
     store.create("b", b"1")

@@ -72,8 +72,7 @@ def find(metadata: MetadataStore, log: str, name: str) -> Registered | None:
 def registered(metadata: MetadataStore, log: str) -> list[Registered]:
     """Every cursor of the log, those whose deletion is not finished too; by name."""
     prefix = cursor_key(log, "")
-    found = (find(metadata, log, key.removeprefix(prefix)) for key in metadata.children(prefix))
-    return [cursor for cursor in found if cursor is not None]
+    return [Registered.decode(key.removeprefix(prefix), found) for key, found in metadata.entries(prefix)]
 
 
 def register(metadata: MetadataStore, log: str, cursor: Registered, list_version: int) -> Registered:

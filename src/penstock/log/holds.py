@@ -59,10 +59,8 @@ def read_holds(metadata: MetadataStore, log_name: str) -> Holds:
     found: list[Hold] = []
     for kind in ("cursor", "pin"):
         prefix = f"{kind}/{log_name}/"
-        for key in metadata.children(prefix):
-            value = metadata.get(key)
-            if value is not None:
-                found.append(Hold(kind, key.removeprefix(prefix), _after(kind, value.value)))
+        for key, value in metadata.entries(prefix):
+            found.append(Hold(kind, key.removeprefix(prefix), _after(kind, value.value)))
     return Holds(tuple(found), Check(holds_key(log_name), counter.version if counter else 0))
 
 

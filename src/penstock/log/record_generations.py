@@ -276,5 +276,16 @@ def generation_of(name: str, entry: str) -> int | None:
 
 def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:
     """Every file of the record log, in the order in which they may be removed while its owner's lock is held."""
-    found = [entry for entry in files.list(directory) if generation_of(name, entry) is not None]
-    return [directory / entry for entry in (*found, f"{name}.end", f"{name}.current", f"{name}.lock")]
+    generations, slot = Generations(files, directory, name), None
+    end = directory / f"{name}.end"
+    if files.exists(end):
+        end_file = EndFile.open(files, end)
+        try:
+            slot = end_file.read()
+        finally:
+            end_file.close()
+    numbers = generations.existing(slot.file_id if slot is not None else 0)
+    return [
+        *(generations.path(number) for number in numbers),
+        *(directory / f"{name}.{kind}" for kind in ("end", "current", "lock")),
+    ]

@@ -45,7 +45,10 @@ class MemoryMetadata:
         self.transaction([Delete(key, expected)])
 
     def children(self, prefix: str) -> list[str]:
-        return sorted(key for key in self._entries if key.startswith(prefix))
+        return [key for key, _ in self.entries(prefix)]
+
+    def entries(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return sorted((key, value) for key, value in self._entries.items() if key.startswith(prefix))
 
     def transaction(self, operations: Sequence[Operation]) -> None:
         with self._lock:

@@ -25,6 +25,7 @@ _FORMAT = 2
 _APPLICATION_ID = 0x50535431  # "PST1": a file of somebody else is refused
 _BUSY_SECONDS = 10.0
 _CHECKED = struct.Struct("<IQ")
+_LAST = "\U0010ffff"  # after every key that starts as one does, in the order of the index
 
 
 class SqliteMetadata:
@@ -128,9 +129,17 @@ class SqliteMetadata:
     def children(self, prefix: str) -> list[str]:
         with self._use() as connection:
             rows = connection.execute(
-                "SELECT key FROM entries WHERE substr(key, 1, ?) = ? ORDER BY key", (len(prefix), prefix)
+                "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + _LAST)
             ).fetchall()
         return [row[0] for row in rows]
+
+    def entries(self, prefix: str) -> list[tuple[str, Versioned]]:
+        with self._use() as connection:
+            rows = connection.execute(
+                "SELECT key, value, version, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key",
+                (prefix, prefix + _LAST),
+            ).fetchall()
+        return [(row[0], self._checked(*row)) for row in rows]
 
     def transaction(self, operations: Sequence[Operation]) -> None:
         with self._use() as connection:

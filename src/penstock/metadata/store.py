@@ -80,6 +80,10 @@ class MetadataStore(Protocol):
         """Sorted keys that start with `prefix`."""
         ...
 
+    def entries(self, prefix: str) -> list[tuple[str, Versioned]]:
+        """As `children`, with what they hold, all as of one moment."""
+        ...
+
     def transaction(self, operations: Sequence[Operation]) -> None:
         """All of them or, with `VersionConflict`, none."""
         ...
