@@ -212,6 +212,41 @@ def test_it_runs_by_itself_and_stops_at_close() -> None:
     assert not [thread.name for thread in threading.enumerate() if "offload" in thread.name]
 
 
+def test_a_round_that_fails_is_told_and_made_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    down = True
+    put, puts = DirectoryObjects.put, 0
+
+    def sometimes(store: DirectoryObjects, name: str, data: bytes) -> None:
+        nonlocal puts
+        puts += 1
+        if down:
+            raise Unavailable("the store does not answer")
+        put(store, name, data)
+
+    def until(reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not reached() and time.monotonic() < deadline:
+            world.log.trim_soon()
+            time.sleep(0.005)
+        assert reached()
+
+    monkeypatch.setattr(DirectoryObjects, "put", sometimes)
+    world = World(dataclasses.replace(SETTINGS, offload_threshold_bytes=0, maintenance_interval_seconds=60))
+    until(lambda: "does not answer" in world.log.statistics().offload_error)
+    tried = puts
+    for _ in range(20):
+        world.log.trim_soon()
+        time.sleep(0.005)
+    assert puts == tried, "a store that is down is not asked all the time"
+    assert world.log.append(payload(ENTRIES)).result(5) == Position(4, 1), "nothing else waits for it"
+    down = False
+    world.clock.advance(31)
+    until(lambda: world.log.statistics().offloaded_ledgers == 3)
+    until(lambda: not world.log.statistics().offload_error)
+    world.check(entries=ENTRIES + 1)
+    world.log.close()
+
+
 def test_without_a_threshold_nothing_is_copied_by_itself() -> None:
     world = World(dataclasses.replace(SETTINGS, offload_threshold_bytes=None))
     world.log.maintain()

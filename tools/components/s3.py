@@ -76,7 +76,11 @@ class S3Server:
             self._process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=self.directory
             )
-        self._wait_until_ready()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -111,7 +115,6 @@ class S3Server:
                 if process.poll() is None and time.monotonic() < deadline:
                     time.sleep(0.05)
                     continue
-                self.stop()
                 log = (self.directory / "s3.log").read_text(errors="replace")
                 raise RuntimeError(f"the S3 server did not start: {error}\n{log[-3000:]}") from error
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotSupported, StorageFailed, Unavailable
+from penstock.errors import NotSupported, PenstockError, StorageFailed, Unavailable
 from penstock.files import Buffer
 from penstock.objects.store import checked_name, missing_object
 
@@ -52,8 +52,13 @@ class RemoteObjects:
     def put(self, name: str, data: Buffer) -> None:
         checked_name(name, self.url)
         with self._told(name):
-            # One request: the store shows the object whole or not at all, and no multipart upload is left dangling.
-            self._obstore.put(self._store, name, data, use_multipart=False)
+            try:
+                # One request: the store shows the object whole or not at all, and no multipart upload is left dangling.
+                self._obstore.put(self._store, name, data, use_multipart=False)
+            except FileNotFoundError:
+                raise StorageFailed(
+                    f"{self.url}: there is no such bucket or container", hint="make it first; Penstock never does"
+                ) from None
 
     def get(self, name: str, offset: int, size: int) -> bytes:
         checked_name(name, self.url)
@@ -86,6 +91,8 @@ class RemoteObjects:
         where = f"{self.url}/{name}" if name else self.url
         try:
             yield
+        except PenstockError:
+            raise
         except FileNotFoundError:
             raise missing_object(self.url, name) from None
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
