@@ -75,7 +75,7 @@ class Registration:
         try:
             namespace = Namespace(record.get("table", ""), record.get("bucket", 0), record["operator"], record["name"])
             # The first format did not say which schemas there are: there was one.
-            schemas = record.get("schemas") or {"1": {"value": record["value"]}}
+            schemas = record.get("schemas") or ({} if record["key"] == BYTES else {"1": {"value": record["value"]}})
             return cls(
                 int(record["id"]),
                 namespace,
