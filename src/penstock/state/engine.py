@@ -145,7 +145,7 @@ class StateEngine(ABC):
 
     @abstractmethod
     def checkpoints(self) -> list[CheckpointInfo]:
-        """Those kept, newest first. The holder pins the log at the oldest."""
+        """Those kept, newest first. The holder pins the log at the oldest. Two may be of one position: see the engine."""
 
     @abstractmethod
     def drop_after(self, position: Position) -> Position | None:

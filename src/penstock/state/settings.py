@@ -21,6 +21,8 @@ class StateSettings:
         4  # runs above the oldest one before they are merged: each is one more place to look for a key
     )
     merge_ratio: float = 0.2  # runs above the oldest one that weigh this part of it are merged into it: bounds the disk
+    # What checkpoints may hold beside the oldest run, as a part of it; where more changed between them, older ones go early.
+    spare_ratio_max: float = 0.28
     merge_in_background: bool = True  # False: within `write`, for tests that count operations
     start_empty: bool = False  # on a trimmed log without a checkpoint: it never had state. True where that is certain
     cache_bytes: int = 256 << 20  # of blocks read by the `rocksdb` engine; `native` leaves caching to the kernel
@@ -35,5 +37,6 @@ class StateSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise BadInput(f"{name} is {value}", hint=f"at least {least}")
-        if self.merge_ratio <= 0:
-            raise BadInput(f"merge_ratio is {self.merge_ratio}", hint="above 0")
+        for name in ("merge_ratio", "spare_ratio_max"):
+            if getattr(self, name) <= 0:
+                raise BadInput(f"{name} is {getattr(self, name)}", hint="above 0")

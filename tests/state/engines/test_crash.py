@@ -17,6 +17,7 @@ from penstock.errors import StorageFailed
 from penstock.files import Files
 from penstock.files_memory import Fault, MemoryFile, MemoryFiles
 from penstock.log import Position
+from penstock.state.native import merging
 from penstock.state.native.checkpoints import Checkpoint, Checkpoints
 from penstock.state.settings import StateSettings
 from tests.state.engines.memory import Content, after, at, batch, content, opened
@@ -106,7 +107,9 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_crash_leaves_a_whole_checkpoint(seed: int) -> None:
+def test_every_crash_leaves_a_whole_checkpoint(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 2:  # room is scarce: the newest is written twice and older ones go, `NativeEngine._even_out`
+        monkeypatch.setattr(merging, "_SPARE_BYTES_MIN", 0)
     world = World(seed, states_each=3)
     world.run(20)
     assert world.examined > 400, f"seed {seed}"

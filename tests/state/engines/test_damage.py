@@ -17,7 +17,7 @@ from penstock.state.native import manifest as manifests
 from penstock.state.settings import StateSettings
 from tests.state.engines.memory import DIRECTORY, Content, after, at, batch, content, opened
 
-_KEPT_APART = StateSettings(merge_in_background=False, merge_ratio=1e9, merge_runs_max=99)
+_KEPT_APART = StateSettings(merge_in_background=False, merge_ratio=1e9, merge_runs_max=99, spare_ratio_max=1e9)
 
 
 @pytest.fixture(scope="module")

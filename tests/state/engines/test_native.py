@@ -73,7 +73,10 @@ def test_the_golden_files_are_read() -> None:
 def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
     chosen = random.Random(seed)
     files = MemoryFiles()
-    engine = opened(files, settings=StateSettings(merge_in_background=False, merge_ratio=1e9, merge_runs_max=99))
+    engine = opened(
+        files,
+        settings=StateSettings(merge_in_background=False, merge_ratio=1e9, merge_runs_max=99, spare_ratio_max=1e9),
+    )
     keys = [chosen.randbytes(chosen.choice((0, 1, 4, 16, 40))) for _ in range(3000)]
     for number in range(4):
         engine.apply(
@@ -172,6 +175,27 @@ def test_a_checkpoint_writes_only_what_changed_and_merges_bound_the_disk(native:
     engine.compact()
     assert sum(path.stat().st_size for path in native.directory.iterdir()) < 1.4 * live
     assert engine.checkpoints()[0].keys <= len(keys) + 1000
+
+
+def test_the_disk_is_bounded_though_everything_changes_between_checkpoints(native: Opener) -> None:
+    engine = native()
+    chosen = random.Random(4)
+    keys = [b"key %06d" % number for number in range(20_000)]
+    for number in range(5):
+        values = {key: chosen.randbytes(100) for key in keys}
+        engine.apply_edits({1: values})
+        engine.write(engine.freeze(), at(number))
+        assert [info.position for info in engine.checkpoints()] == [at(number)] * (2 if number else 1)
+        assert sum(path.stat().st_size for path in native.directory.iterdir()) < 1.5 * 110 * len(keys)
+        engine.close()
+        engine = native()
+        assert (engine.position, len(engine.checkpoints())) == (at(number), 2 if number else 1)
+        assert [engine.get(1, key) for key in keys[::100]] == [values[key] for key in keys[::100]]
+    newest = max(native.directory.glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    engine.close()
+    engine = native()
+    assert (engine.position, len(engine.damaged)) == (at(4), 1)
 
 
 def test_deleted_keys_leave_the_disk(native: Opener) -> None:

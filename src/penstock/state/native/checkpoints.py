@@ -84,13 +84,18 @@ class Checkpoints:
         found.sort(key=lambda m: (m.position, m.generation), reverse=True)
         for manifest in found:
             self._run_id = max(self._run_id, *(run.id for run in manifest.runs), 0)
-            if at is not None and manifest.position > at:
-                continue
-            if len(self.kept) == count or any(manifest.position == good.position for good in self.kept):
-                continue
-            runs = self._open_runs(manifest, verify=verify)
-            if runs is not None:
-                self.kept.append(Checkpoint(manifest, runs))
+        wanted = [manifest for manifest in found if at is None or manifest.position <= at]
+        newest = list({manifest.position: manifest for manifest in reversed(wanted)}.values())[::-1]
+        # Each position once; then, where that is too few, what else there is of them.
+        good: list[Checkpoint] = []
+        tried: set[int] = set()
+        for manifest in [*newest, *wanted]:
+            if len(good) < count and manifest.generation not in tried:
+                tried.add(manifest.generation)
+                runs = self._open_runs(manifest, verify=verify)
+                if runs is not None:
+                    good.append(Checkpoint(manifest, runs))
+        self.kept = sorted(good, key=lambda c: (c.position, c.manifest.generation), reverse=True)
 
     def _open_runs(self, manifest: Manifest, *, verify: bool) -> tuple[Run, ...] | None:
         runs = []

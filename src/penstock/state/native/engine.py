@@ -189,7 +189,8 @@ class NativeEngine(LayeredEngine):
     def _merge_later(self) -> None:
         with self._disk:
             busy = self._merger is not None and self._merger.is_alive()
-            if self._closed or busy or not self._due(self._checkpoints.kept):
+            kept = self._checkpoints.kept
+            if self._closed or busy or not (self._due(kept) or merging.lopsided(kept, self._settings)):
                 return
             self._merger = threading.Thread(target=self._merge_in_background, name="penstock-state-merge", daemon=True)
             self._merger.start()
@@ -201,9 +202,21 @@ class NativeEngine(LayeredEngine):
             self._merge_error = error
 
     def _merge_all_due(self) -> None:
-        while self._merge(self._due):
+        while self._merge(self._due) or self._even_out():
             pass
         self._retired.drain()
+
+    def _even_out(self) -> bool:
+        """Where much changed between the checkpoints they share little, and the disk would hold the state twice: the newest is
+        written again, as often as some are kept; the older ones go, and everything can be merged. Whether it did.
+        """
+        with self._disk:
+            kept = self._checkpoints.kept
+            if self._closed or not merging.lopsided(kept, self._settings):
+                return False
+            again = [self._checkpoints.write(kept[0].manifest) for _ in range(self._settings.checkpoints_kept - 1)]
+            self._checkpoints.keep([*reversed(again), kept[0]])
+            return True
 
     def _due(self, kept: Sequence[Checkpoint]) -> tuple[Run, ...]:
         return merging.due(kept, self._settings)

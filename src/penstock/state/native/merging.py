@@ -9,6 +9,8 @@ from penstock.state.native.checkpoints import Checkpoint
 from penstock.state.native.run import Run
 from penstock.state.settings import StateSettings
 
+_WORTH = 0.08  # of the oldest run: less is not worth writing it again, even where room is scarce
+_SPARE_BYTES_MIN = 1 << 20  # nobody misses less
 _TIER = 2  # a run joins a merge while it is at most so many times as large as all newer ones in it
 
 
@@ -27,14 +29,16 @@ def shared(kept: Sequence[Checkpoint]) -> tuple[Run, ...]:
 def due(kept: Sequence[Checkpoint], settings: StateSettings) -> tuple[Run, ...]:
     """Neighbouring runs to merge now, oldest first; empty: none.
 
-    All of them, once those above the oldest weigh enough (what they replace is dead weight in it); else, once there are too
-    many to look through, the newest of similar size: each change is written again only as often as it meets a new size.
+    All of them, once those above the oldest weigh enough (what they replace is dead weight in it), or take enough of the room
+    that there is for all; else, once there are too many to look through, the newest of similar size: each change is written
+    again only as often as it meets a new size.
     """
     runs = shared(kept)
     if len(runs) < 2:
         return ()
     sizes = [run.name.bytes for run in runs]
-    if sum(sizes[1:]) >= settings.merge_ratio * sizes[0]:
+    above = sum(sizes[1:])
+    if above >= settings.merge_ratio * sizes[0] or (above >= _WORTH * sizes[0] and _crowded(kept, settings)):
         return runs
     if len(runs) - 1 <= settings.merge_runs_max:
         return ()
@@ -43,6 +47,21 @@ def due(kept: Sequence[Checkpoint], settings: StateSettings) -> tuple[Run, ...]:
         first -= 1
         weight += sizes[first]
     return runs[first:]
+
+
+def lopsided(kept: Sequence[Checkpoint], settings: StateSettings) -> bool:
+    """Whether so much changed between the checkpoints that older ones cost more than they are worth: see `NativeEngine`."""
+    return len(shared(kept)) < len(kept[0].runs) if _crowded(kept, settings) else False
+
+
+def _crowded(kept: Sequence[Checkpoint], settings: StateSettings) -> bool:
+    """Whether the runs above the oldest one take more room than there is for them."""
+    if not kept or not kept[0].runs:
+        return False
+    names = {run.name for checkpoint in kept for run in checkpoint.runs}
+    oldest = kept[0].runs[0].name.bytes
+    spare = sum(name.bytes for name in names) - oldest
+    return spare >= max(settings.spare_ratio_max * oldest, _SPARE_BYTES_MIN)
 
 
 def everything(kept: Sequence[Checkpoint]) -> tuple[Run, ...]:
