@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import shutil
 import threading
@@ -197,6 +198,33 @@ def test_expiry_is_asked_for_and_spares_who_is_active(tmp_path: Path) -> None:
     assert log.expire_cursors(1800) == ["idle"]
     assert [info.name for info in log.cursors()] == ["acks", "open", "reads"]
     log.close()
+
+
+def test_the_maintenance_expires_cursors_where_it_was_told_to(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = dataclasses.replace(SETTINGS, cursor_inactive_seconds_max=1800.0, maintenance_interval_seconds=0)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    log.append(b"0").result(5)
+    log.open_cursor("open")
+    for name in ("idle", "busy"):
+        log.open_cursor(name).close()
+    clock.advance(1200)
+    busy = log.open_cursor("busy")
+    busy.ack(at("1:0")).result(5)
+    busy.close()
+    generations = sorted(path.name for path in (tmp_path / "log" / "cursors").glob("*.rlog"))
+    log.maintain()
+    assert [info.name for info in log.cursors()] == ["busy", "idle", "open"]
+    assert sorted(path.name for path in (tmp_path / "log" / "cursors").glob("*.rlog")) == generations, "only looked at"
+    clock.advance(1200)
+    log.maintain()
+    assert [info.name for info in log.cursors()] == ["busy", "open"]
+    log.close()
+    never = Log.open(tmp_path / "log", SETTINGS, clock=clock)
+    clock.advance(10**7)
+    never.maintain()
+    assert [info.name for info in never.cursors()] == ["busy", "open"]
+    never.close()
 
 
 def test_trim_leaves_what_a_cursor_needs_and_follows_it(log: Log) -> None:

@@ -72,6 +72,9 @@ def test_totals_follow_logs_and_cursors(tmp_path: Path) -> None:
         assert (now.ledgers - before.ledgers, now.entries - before.entries) == (2, 15)
         assert now.stored_bytes - before.stored_bytes == log.statistics().bytes
         assert now.backlog_entries - before.backlog_entries == 13
+        whole, open_ledger = (view.frames_end for view in log.reader().ledgers())
+        assert now.backlog_bytes - before.backlog_bytes == whole * 8 // 10 + open_ledger
+        assert value("cursor_backlog_bytes_max") >= whole * 8 // 10 + open_ledger
         assert now.cursor_holes - before.cursor_holes == 2
         assert now.cursor_bytes > before.cursor_bytes
         assert value("cursor_backlog_entries_max") >= 13

@@ -85,6 +85,56 @@ def test_find_by_time_with_the_index_and_with_a_clock_that_jumps() -> None:
     log.close()
 
 
+class CountingFiles(RealFiles):
+    """Counts reads of ledgers' frames, and may make them slow."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.bytes = 0
+        self.seconds = 0.0
+
+    def open(self, path: Path, *, writable: bool = False) -> File:
+        file = super().open(path, writable=writable)
+        read_at = file.read_at
+
+        def counted(offset: int, size: int) -> bytes:
+            if path.suffix == ".log" and offset >= 64:
+                self.reads += 1
+                time.sleep(self.seconds)
+            raw = read_at(offset, size)
+            self.bytes += len(raw)
+            return raw
+
+        file.read_at = counted  # type: ignore[method-assign]
+        return file
+
+
+def test_find_by_time_in_the_open_ledger_walks_over_little(tmp_path: Path) -> None:
+    """Also where the clock goes back: an entry counts as late as the latest before it."""
+    clock, rng = ManualClock(1_000_000), random.Random(6)
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0), clock=clock)
+    files = CountingFiles()
+    reader = LogReader.open(tmp_path / "log", files)
+    for size in (100, 700, 64, 1, 5000):
+        for _ in range(size):
+            clock.jump(rng.choice((0.0, 0.001, 0.05, 1.0, -0.7)))
+            log.append(bytes(400))
+            if rng.random() < 0.2:
+                log.append(b"").result(5)
+        log.append(b"").result(5)
+        times = [entry.wall_ms for entry in reader.read(reader.first, reader.end())]  # of their groups
+        for wall_ms in (times[0] - 1, times[0], times[-1], max(times), *rng.choices(times, k=20)):
+            before = files.bytes
+            found = reader.find_by_time(wall_ms)
+            expected = next((n for n, time in enumerate(times) if time > wall_ms), len(times)) - 1
+            assert (found.entry_id if found is not None else -1) == expected
+        assert files.bytes - before < 300_000, "the last search read more than 64 headers, and where they are"
+    log.roll()
+    assert reader.find_by_time(10**15) == log.end
+    reader.close()
+    log.close()
+
+
 def test_find_by_time_reads_few_headers_of_a_large_sealed_ledger(tmp_path: Path) -> None:
     clock = ManualClock(0)
     log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0), clock=clock)
@@ -100,27 +150,6 @@ def test_find_by_time_reads_few_headers_of_a_large_sealed_ledger(tmp_path: Path)
         assert found is not None
         assert found.entry_id == (second + 1) * 11 - 1
     log.close()
-
-
-class CountingFiles(RealFiles):
-    """Counts reads of ledgers' frames, and may make them slow."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-        self.seconds = 0.0
-
-    def open(self, path: Path, *, writable: bool = False) -> File:
-        file = super().open(path, writable=writable)
-        read_at = file.read_at
-
-        def counted(offset: int, size: int) -> bytes:
-            if path.suffix == ".log" and offset >= 64:
-                self.reads += 1
-                time.sleep(self.seconds)
-            return read_at(offset, size)
-
-        file.read_at = counted  # type: ignore[method-assign]
-        return file
 
 
 def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> None:

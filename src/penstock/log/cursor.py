@@ -169,6 +169,13 @@ class Cursor:
                 total += sizes.some(self._reader, view, unacked)
         return total
 
+    def backlog_about(self) -> tuple[int, int]:
+        """The backlog in entries, exact, and in bytes of frames, about: of a ledger acked in part, its part of the bytes."""
+        views = self._reader.ledgers()
+        counts = self._acks.counts(views)
+        sizes = (view.frames_end * count // view.entries for view, count in zip(views, counts, strict=True) if count)
+        return sum(counts), sum(sizes)
+
     def earliest_ms(self) -> int | None:
         """When the oldest entry of the backlog was written; None where there is no backlog."""
         position = self.nth_position(1)

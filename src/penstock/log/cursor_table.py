@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed, Fenced, Unavailable
+from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cursor import Cursor
 from penstock.log.cursor_open import Start, delete_durable
+from penstock.log.cursor_records import replay
 from penstock.log.cursor_registry import Registered, find, registered
+from penstock.log.examine import read_records
 from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.reader import LogReader
@@ -52,6 +54,7 @@ class CursorTable:
         self._lock = threading.Lock()
         self._cursors: dict[str, Pending[Cursor]] = {}
         self._in_memory: set[Cursor] = set()
+        self._active_ms: dict[str, int] = {}  # when others' cursors were last used, as far as `expire` saw it
         self._closed = False
 
     def open(self, name: str, start: Start = "earliest", *, durable: bool = True) -> Cursor:
@@ -119,14 +122,16 @@ class CursorTable:
         gone = []
         with self._lock:
             here = set(self._cursors)
-        for known in registered(self._reader.metadata, self._reader.name):
-            if known.name in here or known.active_ms > limit_ms:
+        known = {cursor.name: cursor for cursor in registered(self._reader.metadata, self._reader.name)}
+        self._active_ms = {name: ms for name, ms in self._active_ms.items() if name in known}
+        for name, cursor in known.items():
+            if name in here or max(cursor.active_ms, self._active_ms.get(name, 0)) > limit_ms:
                 continue
-            if not known.deleting and not self._inactive(known, limit_ms):
+            if not cursor.deleting and not self._inactive(cursor, limit_ms):
                 continue
             with contextlib.suppress(Unavailable, BadInput):  # somebody opened or deleted it at this moment
-                self.delete(known.name)
-                gone.append(known.name)
+                self.delete(name)
+                gone.append(name)
         return gone
 
     def close(self) -> None:
@@ -170,14 +175,16 @@ class CursorTable:
         opening.complete(cursor)
 
     def _inactive(self, known: Registered, limit_ms: int) -> bool:
+        """What its own records say: the registration may be old. Read without owning it, which would change it."""
         try:
-            cursor = Cursor.open(self._reader, self._where(known), known.name, files=self._files, clock=self._clock)
-        except Unavailable:
-            return False  # somebody has it
-        try:
-            return 0 < cursor.last_active_ms <= limit_ms
-        finally:
-            cursor.close()
+            records = read_records(self._files, self._where(known), known.name)
+            state = replay(records, self._reader.uuid, self._reader.ledgers())
+        except (PenstockError, OSError):
+            return False  # whoever opens it is told what is wrong
+        if state is None:
+            return False
+        self._active_ms[known.name] = state.active_ms
+        return 0 < state.active_ms <= limit_ms
 
     def _keep(self, cursor: Cursor) -> None:
         with self._lock:

@@ -393,9 +393,12 @@ class Log:
         self._maintenance.wake()
 
     def maintain(self) -> None:
-        """What the maintenance thread does at its intervals: age of the open ledger, trim, deletes that failed, offload."""
+        """What the maintenance thread does at its intervals: age of the open ledger, cursors that nobody uses, trim,
+        deletes that failed, offload."""
         self._appender.run(self._appender.roll_if_old).result()
         self.check_owner()
+        if self._settings.cursor_inactive_seconds_max is not None:
+            self.expire_cursors(self._settings.cursor_inactive_seconds_max)
         self._trimmer.trim()
         self._offloader.wake()
 

@@ -20,6 +20,7 @@ from penstock.log.frame import Entry, FrameInfo, Header, decode_changes
 from penstock.log.ledger import LedgerInfo, LedgerList
 from penstock.log.ledger_store import LedgerStore
 from penstock.log.locate import Locator
+from penstock.log.open_times import OpenTimes
 from penstock.log.position import Position
 from penstock.log.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.runs import Run
@@ -74,6 +75,7 @@ class LogReader:
         self._list = self._load()
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
+        self._open_times = OpenTimes()
         self._locator = Locator(self._end_file)
         self._slot: SyncedEnd | None = None
 
@@ -234,16 +236,19 @@ class LogReader:
     def find_by_time(self, wall_ms: int) -> Position | None:
         """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
 
-        Whole ledgers are decided by the list, a sealed one by the time index of its footer: at most 64 headers are read.
+        Whole ledgers are decided by the list, a sealed one by the time index of its footer, the open one by an index in
+        memory: at most 64 headers are read, and what was appended since the last search.
         """
         found: Position | None = None
-        for view in self.ledgers():
+        views = self.ledgers()
+        self._open_times.keep_only(view.info.id for view in views if not view.info.sealed)
+        for view in views:
             if not view.entries:
                 continue
             if view.info.sealed and view.info.last_ms <= wall_ms:
                 found = Position(view.info.id, view.entries - 1)
                 continue
-            entry = self._time_index_before(view, wall_ms) if view.info.sealed else 0
+            entry = (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
             for info in self.scan(Position(view.info.id, entry), Position(view.info.id, view.entries - 1)):
                 if info.wall_ms > wall_ms:
                     return found
@@ -258,6 +263,12 @@ class LogReader:
             runs.close()
         at = int((times[:, 0] <= wall_ms).sum()) - 1
         return int(times[at, 1]) if at >= 0 else 0
+
+    def _open_times_before(self, view: LedgerView, wall_ms: int) -> int:
+        number, known = view.info.id, self._open_times.known(view.info.id)
+        if known < view.entries:
+            self._open_times.add(number, self.runs(Position(number, known), Position(number, view.entries - 1)))
+        return min(self._open_times.before(number, wall_ms), view.entries - 1)
 
     def close(self) -> None:
         self._end_file.close()

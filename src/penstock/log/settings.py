@@ -31,6 +31,7 @@ class LogSettings:
     maintenance_interval_seconds: float = (
         60.0  # age, retention, failed deletes and offload are looked at; 0: only on demand
     )
+    cursor_inactive_seconds_max: float | None = None  # a cursor that nobody used for so long is deleted; None: never
 
     # Reads
     read_attempts_max: int = 3  # before a read that the disk refuses fails

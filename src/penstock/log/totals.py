@@ -27,7 +27,7 @@ class WatchedCursor(Protocol):
     @property
     def record_bytes(self) -> int: ...
 
-    def backlog(self) -> int: ...
+    def backlog_about(self) -> tuple[int, int]: ...
 
     def hole_count(self) -> int: ...
 
@@ -65,10 +65,12 @@ def log_totals() -> LogTotals:
     for log in logs:
         with contextlib.suppress(PenstockError, OSError):
             statistics.append(log.statistics())
-    backlogs, record_bytes, holes = [0], 0, 0
+    backlogs, backlog_bytes, record_bytes, holes = [0], [0], 0, 0
     for cursor in cursors:
         with contextlib.suppress(PenstockError, OSError):
-            backlogs.append(cursor.backlog())
+            entries, size = cursor.backlog_about()
+            backlogs.append(entries)
+            backlog_bytes.append(size)
             record_bytes += cursor.record_bytes
             holes += cursor.hole_count()
     return LogTotals(
@@ -81,6 +83,8 @@ def log_totals() -> LogTotals:
         cursors=len(cursors),
         backlog_entries=sum(backlogs),
         backlog_entries_max=max(backlogs),
+        backlog_bytes=sum(backlog_bytes),
+        backlog_bytes_max=max(backlog_bytes),
         cursor_bytes=record_bytes,
         cursor_holes=holes,
         cache_bytes=PROCESS_CACHE.bytes,

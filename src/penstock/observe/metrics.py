@@ -35,6 +35,8 @@ class LogTotals(NamedTuple):
     cursors: int = 0
     backlog_entries: int = 0
     backlog_entries_max: int = 0
+    backlog_bytes: int = 0
+    backlog_bytes_max: int = 0
     cursor_bytes: int = 0
     cursor_holes: int = 0
     cache_bytes: int = 0
@@ -59,6 +61,11 @@ _TOTALS = {
     "cursors": ("cursor_open", "Durable cursors that this process owns"),
     "backlog_entries": ("cursor_backlog_entries_sum", "Entries that they have not acked, summed"),
     "backlog_entries_max": ("cursor_backlog_entries_max", "Entries that the slowest of them has not acked"),
+    "backlog_bytes": ("cursor_backlog_bytes_sum", "Bytes of frames that they have not acked, summed, about"),
+    "backlog_bytes_max": (
+        "cursor_backlog_bytes_max",
+        "Bytes of frames that the one with the most has not acked, about",
+    ),
     "cursor_bytes": ("cursor_record_bytes", "Bytes of their record logs"),
     "cursor_holes": ("cursor_holes", "Runs of acked entries after their mark-delete positions"),
     "cache_bytes": ("log_cache_bytes", "Bytes in the cache of reads"),
