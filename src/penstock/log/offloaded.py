@@ -28,13 +28,12 @@ _INDEXES_MAX = 16  # about 4 MB each at worst, as footers have
 
 
 class OffloadedLedger:
-    """Not thread-safe: one pass of one reader. Raises `Corruption`, `FileNotFoundError`, `Unavailable`."""
+    """Raises `Corruption`, `FileNotFoundError`, `Unavailable`. Meant for one pass of one reader; others do no harm."""
 
     def __init__(self, objects: ObjectStore, index: OffloadIndex) -> None:
         self._objects = objects
         self._index = index
-        self._base = 0
-        self._raw = b""
+        self._held = (0, b"")  # bytes that were fetched and checked, and where they start
         self._fetch = _FETCH_BYTES_MIN
         self.path = f"{objects.url}/{index.log}/{index.ledger_id:016d}-{index.attempt}"
 
@@ -55,24 +54,23 @@ class OffloadedLedger:
         if offset >= frames_end:
             return after
         end = min(end, frames_end)
-        known = self._base + len(self._raw)
-        if self._base <= offset and end <= known:
-            return self._raw[offset - self._base : end - self._base] + after
-        parts = []
-        if self._base <= offset < known:  # it goes on: the rest is fetched, and more than that
-            parts.append(self._raw[offset - self._base :])
-            offset = known
+        base, raw = self._held
+        known = base + len(raw)
+        if base <= offset and end <= known:
+            return raw[offset - base : end - base] + after
+        first = b""
+        if base <= offset <= known and raw:  # it goes on: the rest is fetched, and more than that
+            first, offset = raw[offset - base :], known
             self._fetch = min(2 * self._fetch, _FETCH_BYTES_MAX)
-        elif offset == known:
-            self._fetch = min(2 * self._fetch, _FETCH_BYTES_MAX)
+            wanted = max(end - offset, self._fetch)
         else:
             self._fetch = _FETCH_BYTES_MIN
-        self._load(offset, max(end - offset, self._fetch if known else 0))
-        parts.append(self._raw[offset - self._base : end - self._base])
-        return b"".join((*parts, after))
+            wanted = end - offset
+        base, raw = self._held = self._load(offset, wanted)
+        return b"".join((first, raw[offset - base : end - base], after))
 
     def close(self) -> None:
-        self._raw = b""
+        self._held = (0, b"")
 
     def blocks(self, first: int, last: int) -> bytes:
         """The bytes of these blocks, both included, of one part; each is checked."""
@@ -94,8 +92,8 @@ class OffloadedLedger:
                     raise damaged(where, at + low, "the block does not match its checksum")
         return raw
 
-    def _load(self, offset: int, size: int) -> None:
-        """Has the blocks from `offset` on in memory, at least `size` bytes where there are so many."""
+    def _load(self, offset: int, size: int) -> tuple[int, bytes]:
+        """The blocks from `offset` on, at least `size` bytes where there are so many; and where they start."""
         index = self._index
         end = min(offset + size, index.frames_end)
         first, stop = offset // index.block_bytes, -(-end // index.block_bytes)
@@ -106,7 +104,7 @@ class OffloadedLedger:
             last = min(stop, (at // in_part + 1) * in_part) - 1
             found.append(self.blocks(at, last))
             at = last + 1
-        self._base, self._raw = first * index.block_bytes, found[0] if len(found) == 1 else b"".join(found)
+        return first * index.block_bytes, found[0] if len(found) == 1 else b"".join(found)
 
 
 class OffloadIndexes:
