@@ -192,7 +192,7 @@ def test_a_newer_version_is_refused_by_name(machine: tuple[MemoryFiles, dict[Pos
     with pytest.raises(NotSupported, match=r"version 2 of a penstock state checkpoint is not known.*upgrade"):
         opened(copy)
     for parse, size, magic in (
-        (run_format.parse_header, 64, b"PSR1"), (lambda raw: run_format.parse_footer(raw, 0), 128, b"PSRE"),
+        (run_format.parse_header, 64, b"PSC1"), (lambda raw: run_format.parse_footer(raw, 0), 128, b"PSCE"),
     ):  # fmt: skip
         raw = magic + b"\x02" + bytes(size - 9)
         raw += run_format.google_crc32c.value(raw).to_bytes(4, "little")

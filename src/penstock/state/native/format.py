@@ -30,8 +30,8 @@ _HEADER = struct.Struct("<4sBBHQQqQQ12x")
 _FOOTER = struct.Struct("<4sBBHQQQQQQQQQQQQQ8xI")
 _NAMESPACE = struct.Struct("<QQQQQ")
 _U32 = struct.Struct("<I")
-_HEADER_MAGIC = b"PSR1"
-_FOOTER_MAGIC = b"PSRE"
+_HEADER_MAGIC = b"PSC1"
+_FOOTER_MAGIC = b"PSCE"
 
 
 class BadRun(Exception):
