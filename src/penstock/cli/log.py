@@ -42,9 +42,9 @@ def create(
     """Make a new, empty log. Its list of ledgers goes into metadata.sqlite beside it."""
     from penstock.control.log_tools import create_log
 
-    with _told(as_json=json):
+    with told(as_json=json):
         uuid = create_log(path)
-        _say(json, {"created": str(path), "uuid": str(uuid)}, f"✓ {path}: a new, empty log ({uuid})")
+        say(json, {"created": str(path), "uuid": str(uuid)}, f"✓ {path}: a new, empty log ({uuid})")
 
 
 @app.command("append")
@@ -62,9 +62,9 @@ def append(
     """
     from penstock.control.log_tools import append_entries
 
-    with _told(as_json=json):
+    with told(as_json=json):
         for first, last in append_entries(path, _given(entries, whole=whole)):
-            _say(json, {"first": str(first), "last": str(last)}, f"{first}" if first == last else f"{first} … {last}")
+            say(json, {"first": str(first), "last": str(last)}, f"{first}" if first == last else f"{first} … {last}")
 
 
 def _given(entries: list[str] | None, *, whole: bool) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ def read(
     """Print entries. Checksums are verified; an entry that does not match its own ends it with exit code 1."""
     from penstock.control.log_tools import read_log
 
-    with _told(as_json=json):
+    with told(as_json=json):
         for entry in read_log(path, start, end, limit):
             _show_entry(entry, as_json=json, raw=raw)
 
@@ -109,7 +109,7 @@ def tail(
     """Print the last entries, and each new one as it becomes durable."""
     from penstock.control.log_tools import tail_log
 
-    with _told(as_json=json):
+    with told(as_json=json):
         for entry in tail_log(path, last, follow=follow, seconds=seconds):
             _show_entry(entry, as_json=json, raw=raw)
 
@@ -119,7 +119,7 @@ def ls(path: PathArgument, json: JsonOption = False) -> None:
     """Show the log and its ledgers: how many entries and bytes, since when, sealed or open."""
     from penstock.control.log_tools import summarize
 
-    with _told(as_json=json):
+    with told(as_json=json):
         log = summarize(path)
         if json:
             ledgers = [
@@ -157,7 +157,7 @@ def ls(path: PathArgument, json: JsonOption = False) -> None:
             f"{log.first} … {log.end}  owner epoch {log.epoch}{note}",
             soft_wrap=True,
         )
-        table = _table("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST", "WHERE")
+        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
             times = (_time(info.first_ms), _time(info.last_ms)) if info.sealed else ("", "")
@@ -189,7 +189,7 @@ def inspect(
 
     faults = 0
     file = None
-    with _told(as_json=json):
+    with told(as_json=json):
         for where, line in islice(inspect_frames(path, ledger, cursor, bad), limit):
             faults += bool(line.fault)
             header = line.header
@@ -230,7 +230,7 @@ def verify(path: PathArgument, json: JsonOption = False) -> None:
     """
     from penstock.control.log_verify import verify_log
 
-    with _told(as_json=json):
+    with told(as_json=json):
         check = verify_log(path)
     if json:
         faults = [{"file": str(fault.path), "offset": fault.offset, "what": fault.what} for fault in check.faults]
@@ -269,7 +269,7 @@ def cursors(path: PathArgument, json: JsonOption = False) -> None:
     """List the durable cursors: where each stands, what it has still to read, how many holes it keeps."""
     from penstock.control.log_tools import list_cursors
 
-    with _told(as_json=json):
+    with told(as_json=json):
         lines = list_cursors(path)
     if json:
         print_json(
@@ -289,7 +289,7 @@ def cursors(path: PathArgument, json: JsonOption = False) -> None:
             ]
         )
     else:
-        table = _table("CURSOR", "MARK-DELETE", "BACKLOG", "BYTES", "HOLES", "LAST ACTIVE", "NOTE")
+        table = table_of("CURSOR", "MARK-DELETE", "BACKLOG", "BYTES", "HOLES", "LAST ACTIVE", "NOTE")
         for line in lines:
             note = "is being deleted" if line.deleting else line.fault
             known = line.backlog_entries is not None
@@ -320,11 +320,11 @@ def trim(
     """
     from penstock.control.log_tools import trim_log
 
-    with _told(as_json=json):
+    with told(as_json=json):
         gone = trim_log(path, keep_seconds, keep_bytes, dry_run=dry_run)
         what = "would go" if dry_run else "removed"
         text = f"{len(gone)} ledgers {what}{': ' if gone else ''}{', '.join(map(str, gone))}"
-        _say(json, {"ledgers": gone, "dry_run": dry_run}, text)
+        say(json, {"ledgers": gone, "dry_run": dry_run}, text)
 
 
 @app.command("offload")
@@ -355,7 +355,7 @@ def offload(
     from penstock.control.log_tools import offload_log
 
     screen = OffloadScreen(as_json=json)
-    with _told(as_json=json), screen:
+    with told(as_json=json), screen:
         done = offload_log(
             path, to, keep_bytes=keep_bytes, lag_seconds=lag_seconds, dry_run=dry_run, progress=screen.update
         )
@@ -364,7 +364,7 @@ def offload(
         f"{len(done.copied)} ledgers {would}copied to {to}{_numbers(done.copied)}\n"
         f"{len(done.moved)} local files {'would go' if dry_run else 'removed'}{_numbers(done.moved)}"
     )
-    _say(json, {"copied": done.copied, "moved": done.moved, "dry_run": dry_run}, text)
+    say(json, {"copied": done.copied, "moved": done.moved, "dry_run": dry_run}, text)
 
 
 def _numbers(ledgers: list[int]) -> str:
@@ -393,7 +393,7 @@ def _where(info: LedgerInfo) -> str:
 
 
 @contextmanager
-def _told(*, as_json: bool) -> Iterator[None]:
+def told(*, as_json: bool) -> Iterator[None]:
     """Errors as everywhere; and a reader that went away (`| head`) or Ctrl-C is no error."""
     with errors_told(as_json=as_json):
         try:
@@ -404,7 +404,7 @@ def _told(*, as_json: bool) -> Iterator[None]:
             raise typer.Exit(0) from None
 
 
-def _say(as_json: bool, document: dict[str, Any], text: str) -> None:
+def say(as_json: bool, document: dict[str, Any], text: str) -> None:
     if as_json:
         print_json(document)
     else:
@@ -428,10 +428,10 @@ def _show_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
         typer.echo(f"{entry.position!s:>12}  {_time(entry.wall_ms)}  {len(entry.data):>8} B{changes}  {shown}{more}")
 
 
-def _table(*headings: str) -> Table:
+def table_of(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in ("ENTRIES", "BYTES", "BACKLOG", "HOLES") else "left")
+        table.add_column(heading, justify="right" if heading in ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS") else "left")
     return table
 
 

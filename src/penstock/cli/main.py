@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import binlog, check, demo, init, log, run, status, verify
+from penstock.cli import binlog, check, demo, init, log, run, state, status, verify
 
 app = typer.Typer(
     name="penstock",
@@ -43,6 +43,7 @@ app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=INSIDES)
 app.add_typer(log.app, name="log", rich_help_panel=INSIDES)
+app.add_typer(state.app, name="state", rich_help_panel=INSIDES)
 
 
 def main() -> None:
