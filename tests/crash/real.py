@@ -8,6 +8,7 @@ The writer says on standard output what was durable, one line a fact: `entry NUM
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import signal
@@ -30,9 +31,26 @@ def payload(number: int, owner: int = 0) -> bytes:
     return b"%d:%d:" % (number, owner) + bytes([number % 251]) * (number * 37 % 3000)
 
 
-def write(directory: Path, say: Callable[[str], None], entries: int | None = None, owner: int = 0) -> None:
+def offloading(directory: Path) -> LogSettings:
+    """As `SETTINGS`, with small ledgers that move at once to a store on the same disk."""
+    return dataclasses.replace(
+        SETTINGS,
+        ledger_bytes_max=12_000,
+        offload_url=(directory / "objects").as_uri(),
+        offload_threshold_bytes=0,
+        offload_deletion_lag_seconds=0,
+    )
+
+
+def write(
+    directory: Path,
+    say: Callable[[str], None],
+    entries: int | None = None,
+    owner: int = 0,
+    settings: LogSettings = SETTINGS,
+) -> None:
     """Appends, 8 at a time on their way, and acks two of three."""
-    log = Log.open(directory / "log", SETTINGS)
+    log = Log.open(directory / "log", settings)
     reader = LogReader.open(directory / "log")
     cursor = Cursor.open(reader, directory / "cursors", "c")
     number = sum(view.entries for view in reader.ledgers())
@@ -93,7 +111,7 @@ class Told:
 class Writer:
     """A forked writer: it starts in milliseconds, and dies as any process does."""
 
-    def __init__(self, directory: Path, owner: int = 0) -> None:
+    def __init__(self, directory: Path, owner: int = 0, settings: LogSettings = SETTINGS) -> None:
         self.said = b""
         self._pipe, theirs = os.pipe()
         self.pid = os.fork()
@@ -103,7 +121,7 @@ class Writer:
                 os.close(self._pipe)
                 null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, 2)
-                write(directory, lambda text: void(os.write(theirs, text.encode())), owner=owner)
+                write(directory, lambda text: void(os.write(theirs, text.encode())), owner=owner, settings=settings)
             except BaseException as error:
                 with contextlib.suppress(OSError):
                     os.write(theirs, f"error {type(error).__name__}\n".encode())

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.control.log_verify import verify_log
 from penstock.errors import PenstockError, Unavailable
 from penstock.log import Log
 from tests.conftest import missing
-from tests.crash.real import SETTINGS, CannotMount, Mounted, Told, Writer, ext4, payload, tmpfs
+from tests.crash.real import SETTINGS, CannotMount, Mounted, Told, Writer, ext4, offloading, payload, tmpfs
 from tools.components import REPOSITORY, MissingComponent
 from tools.components.strace import find_strace
 
@@ -58,6 +59,23 @@ def test_the_power_is_cut(disk: Mounted) -> None:
         disk.mount()
         told.check(disk.place)
     assert len(told.entries) > CUTS
+
+
+def test_the_power_is_cut_while_ledgers_move(disk: Mounted) -> None:
+    """Local files go while their copies, on the same disk, must have come through."""
+    rng = random.Random(7)
+    told = Told()
+    for _ in range(CUTS // 4):
+        writer = Writer(disk.place, settings=offloading(disk.place))
+        writer.hear(rng.randrange(1, 120))
+        disk.cut_power()
+        told.hear(writer.end())
+        disk.unmount()
+        disk.mount()
+        told.check(disk.place)
+        check = verify_log(disk.place / "log")
+        assert check.sound, check.faults
+    assert check.offloaded > CUTS // 4, "hardly anything moved"
 
 
 def test_the_writer_is_killed(tmp_path: Path) -> None:
