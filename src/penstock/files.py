@@ -102,6 +102,17 @@ class Files(Protocol):
         ...
 
 
+@contextlib.contextmanager
+def typed_errors(what: str) -> Iterator[None]:
+    """What the file system says where no handle is there to say it (names, directories), as `StorageFailed`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(
+            f"{what}: {error}", hint="free space or repair the disk, then start again: what was acknowledged is safe"
+        ) from error
+
+
 def read_file(files: Files, path: Path) -> bytes:
     """The whole file. Raises `FileNotFoundError`."""
     file = files.open(path)

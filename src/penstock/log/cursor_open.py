@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption
-from penstock.files import Files
+from penstock.files import Files, typed_errors
 from penstock.log.acked import Acked
 from penstock.log.cursor_acks import AckBeyondEnd
 from penstock.log.cursor_pointer import Pointer, register_beside_trim
@@ -133,8 +133,10 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
     known = find(reader.metadata, reader.name, name)
     if known is None:
         return False
+    lock = directory / f"{name}.lock"
     with (
-        files.lock(directory / f"{name}.lock") if files.exists(directory / f"{name}.lock") else contextlib.nullcontext()
+        typed_errors(f"cursor {name} of log {reader.name}"),
+        files.lock(lock) if files.exists(lock) else contextlib.nullcontext(),
     ):
         if not known.deleting:
             known = move(reader.metadata, reader.name, replace(known, deleting=True))

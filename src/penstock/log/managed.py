@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Fenced, NotSupported
-from penstock.files import REAL_FILES, Buffer, Files
+from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log import holds
 from penstock.log.appender import Appender
 from penstock.log.attached import AttachedParts
@@ -145,7 +145,7 @@ class Log:
     def _open(
         cls, directory: Path, settings: LogSettings, files: Files, clock: Clock, metadata: MetadataStore | None
     ) -> Log:
-        with contextlib.ExitStack() as resources:
+        with typed_errors(f"log {directory}"), contextlib.ExitStack() as resources:
             files.make_directory(directory)
             resources.enter_context(files.lock(directory / "lock"))
             if metadata is None:

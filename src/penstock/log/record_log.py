@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavailable
-from penstock.files import REAL_FILES, Buffer, File, Files
+from penstock.files import REAL_FILES, Buffer, File, Files, typed_errors
 from penstock.log.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, FileHeader, corruption, read_file_header
 from penstock.log.frame import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
 from penstock.log.frame_reader import BadFrameAt, find_end, read_frames
@@ -125,7 +125,7 @@ class RecordLog:
             raise BadInput(
                 f"{name!r} cannot be the name of a record log", hint="letters, digits, dot, dash, underscore"
             )
-        with contextlib.ExitStack() as resources:
+        with typed_errors(f"record log {directory / name}"), contextlib.ExitStack() as resources:
             files.make_directory(directory)
             resources.enter_context(files.lock(directory / f"{name}.lock"))
             log = cls(directory, name, files, clock, resources)
