@@ -167,6 +167,8 @@ def explore_in_processes(seed: int, states: int, jobs: int) -> list[Outcome]:
             pool.submit(explore, seed + number * _SEED_STEP, states=step) for number in range(-(-states // step))
         ]
         for done in as_completed(waiting):
+            if done.exception() is not None:  # told at once, not after all the others
+                pool.shutdown(wait=False, cancel_futures=True)
             outcomes.append(done.result())
             total = sum(outcome.states for outcome in outcomes)
             print(f"{total} of {states} states, {sum(o.seconds for o in outcomes):.0f} s of CPU", flush=True)
