@@ -172,6 +172,7 @@ class LocalLedgerStore:
         self._files = files
         self._uuid = uuid
         self._preallocate_bytes = preallocate_bytes
+        self.recovered: dict[int, FrameIndex] = {}  # of ledgers that were sealed without a footer by this very object
 
     def create(self, ledger_id: int, epoch: int, created_ms: int) -> OpenLedger:
         path = ledger_path(self._directory, ledger_id)
@@ -204,6 +205,7 @@ class LocalLedgerStore:
             file.close()
         # No footer: an owner that was stopped between its look at the fence and its write would write over it. What it
         # writes after the end of the frames counts for nobody.
+        self.recovered[info.id] = index
         return info.seal(index, end, footer=False)
 
     def copies(self, info: LedgerInfo) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from penstock.log.file_header import FILE_HEADER_BYTES
 from penstock.log.frame import HEADER_BYTES, BadFrame, decode_header
 from penstock.log.frame_reader import rebuild_index, scan_frames
+from penstock.log.frame_writer import FrameIndex
 from penstock.log.ledger import Footer, LedgerInfo, read_footer
 from penstock.log.ledger_store import LedgerFile
 from penstock.log.offloaded import OffloadedLedger
@@ -25,8 +26,10 @@ _HINT_EVERY = 64
 class Locator:
     """Thread-safe. Keeps a few footers, and about one place in 64 entries of what was read of open ledgers."""
 
-    def __init__(self, end_file: EndFile) -> None:
+    def __init__(self, end_file: EndFile, recovered: dict[int, FrameIndex] | None = None) -> None:
+        """`recovered`: indexes of ledgers without a footer that their new owner has just read whole."""
         self._end_file = end_file
+        self._recovered = recovered or {}
         self._lock = threading.Lock()
         self._footers: OrderedDict[int, Footer] = OrderedDict()
         self._places: dict[int, tuple[list[int], list[int]]] = {}  # open ledgers: entries and their offsets, ascending
@@ -60,7 +63,7 @@ class Locator:
                 self._footers.move_to_end(info.id)
                 return footer
         has_footer = info.footer or (isinstance(file, OffloadedLedger) and file.entries == info.entries)
-        footer = read_footer(file, info) if has_footer else _rebuilt(file, info)
+        footer = read_footer(file, info) if has_footer else self._rebuilt(file, info)
         with self._lock:
             self._footers[info.id] = footer
             self._places.pop(info.id, None)
@@ -96,9 +99,10 @@ class Locator:
                 break
         return 0, FILE_HEADER_BYTES
 
-
-def _rebuilt(file: LedgerFile, info: LedgerInfo) -> Footer:
-    """The footer of a ledger that failed under its owner and has none."""
-    index = rebuild_index(file, info.id, info.entries, info.frames_end)
-    times = np.asarray(index.finished_times(), np.uint64).reshape(-1, 2)
-    return Footer(np.asarray(index.offsets, np.uint64), times, info.frames_end)
+    def _rebuilt(self, file: LedgerFile, info: LedgerInfo) -> Footer:
+        """The footer of a ledger that failed under its owner and has none."""
+        index = self._recovered.get(info.id)
+        if index is None or len(index.offsets) != info.entries:  # the log may have been cut since
+            index = rebuild_index(file, info.id, info.entries, info.frames_end)
+        times = np.asarray(index.finished_times(), np.uint64).reshape(-1, 2)
+        return Footer(np.asarray(index.offsets, np.uint64), times, info.frames_end)

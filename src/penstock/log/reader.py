@@ -76,7 +76,7 @@ class LogReader:
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._open_times = OpenTimes()
-        self._locator = Locator(self._end_file)
+        self._locator = Locator(self._end_file, getattr(self._store, "recovered", None))
         self._slot: SyncedEnd | None = None
 
     @classmethod
