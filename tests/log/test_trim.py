@@ -98,6 +98,23 @@ def test_infinite_retention_keeps_everything() -> None:
     world = World(dataclasses.replace(ZERO, retention_seconds=None))
     assert world.log.trim() == []
     assert world.files_of_ledgers() == [1, 2, 3, 4]
+    world.reopen()
+    world.clock.advance(10**9)
+    assert world.log.trim() == []
+    assert world.files_of_ledgers()[:4] == [1, 2, 3, 4]
+    world.log.close()
+
+
+def test_zero_retention_keeps_only_what_is_needed_across_a_restart() -> None:
+    world = World()
+    cursor = world.log.open_cursor("c")
+    cursor.mark_delete(Position(2, 1)).result(5)
+    world.reopen()
+    assert world.log.trim() == [1]
+    world.log.open_cursor("c").clear_backlog().result(5)
+    world.reopen()
+    assert world.log.trim() == [2, 3, 4]
+    assert world.ledgers() == world.files_of_ledgers()
     world.log.close()
 
 
