@@ -12,8 +12,8 @@ import pytest
 
 from penstock.cli.main import app
 
-COMMANDS = ("init", "check", "run", "status", "verify", "demo", "binlog", "log")
-GROUPS = ("binlog", "log")
+COMMANDS = ("init", "check", "run", "state", "status", "verify", "demo", "binlog", "log")
+GROUPS = ("binlog", "log", "state")
 
 
 def penstock(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

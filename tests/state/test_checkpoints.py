@@ -112,7 +112,7 @@ def flip(path: Path, at: int) -> None:
 def checkpointed(directory: Path, settings: LogSettings = KEEPING) -> dict[int, Any]:
     """Two checkpoints with runs of their own, and a tail."""
     with Log.open(directory / "log", settings) as log:
-        state = BucketState.open(log, StateSettings(merge_runs_max=8, merge_ratio=100.0))
+        state = BucketState.open(log, StateSettings(checkpoint_at_roll=False, merge_runs_max=8, merge_ratio=100.0))
         for n in range(30):
             put(state, n, "x" * 50)
             if n in (10, 20):
@@ -363,3 +363,26 @@ def test_damage_of_the_log_is_never_healed_over(tmp_path: Path) -> None:
     flip(ledger, 64 + 20)
     with Log.open(tmp_path / "log", KEEPING) as log, pytest.raises(Corruption):
         content(BucketState.open(log))
+
+
+def test_a_new_log_in_the_place_of_a_deleted_one_has_no_state(tmp_path: Path) -> None:
+    checkpointed(tmp_path)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "log" / "state").iterdir()}
+    Log.delete(tmp_path / "log")
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        assert content(state) == {}
+        for n in range(40):
+            put(state, n, "new")
+    for name, raw in kept.items():  # the checkpoints of the old one come back, and their positions fit
+        (tmp_path / "log" / "state" / name).write_bytes(raw)
+    with Log.open(tmp_path / "log", KEEPING) as log, pytest.raises(Corruption, match="belong to log"):
+        BucketState.open(log)
+    expected = checkpointed(tmp_path / "other")
+    name = tmp_path / "other" / "log" / "state" / "log"
+    name.write_bytes(b"damaged")  # says nothing
+    with Log.open(tmp_path / "other" / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        assert content(state) == expected
+        state.checkpoint()
+    assert str(log.uuid).encode() in name.read_bytes()

@@ -72,7 +72,11 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
         for number in store.list():
             store.delete(number)
         _forget(metadata, key)
-    # The list is gone: what is left says nothing to anybody.
+    # The list is gone: what is left says nothing to anybody. Checkpoints of state name the log that they belong to, and
+    # those of an engine with a file layer of its own stay: a new log here refuses them by name.
+    for name in files.list(directory / "state"):
+        with contextlib.suppress(OSError):
+            files.remove(directory / "state" / name)
     files.remove(directory / END_NAME)
     files.sync_directory(directory)
 

@@ -1,8 +1,9 @@
 """Writes the checkpoints of a state beside its writers, and pins the log at the oldest one that is kept.
 
-The order: (1) freeze, under the state's lock, with the last commit; (2) wait until that one is durable; (3) write; (4) the
-pin of the log moves to the oldest checkpoint kept, and the pin of its start goes once there are checkpoints enough.
-So no checkpoint holds what the log might lose, and none that counts needs what a trim removed.
+The order: (1) freeze, under the state's lock, with the last commit; (2) wait until that one is durable; (3) write, the first
+time after the directory was given the name of its log; (4) the pin of the log moves to the oldest checkpoint kept, and the
+pin of its start goes once there are checkpoints enough. So no checkpoint holds what the log might lose, and none that
+counts needs what a trim removed.
 
 The thread is started when there is first something to do. A checkpoint that fails leaves those before it in force; the next
 roll tries again.
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 from penstock.errors import Closed, Fenced, PenstockError
 from penstock.log import Log, Pending, Position
 from penstock.observe.metrics import METRICS
+from penstock.state import identity
 from penstock.state.engine import CheckpointInfo, Frozen, StateEngine
-from penstock.state.recovery import PIN, START_PIN
+from penstock.state.recovery import DIRECTORY, PIN, START_PIN
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._wanted = False
         self._closing = False
+        self._identified = False
         self.error: BaseException | None = None  # of the last attempt; None where it succeeded
         self.count = 0
 
@@ -69,6 +72,9 @@ class Checkpointer:
             with self.writing:
                 if moment.engine is not self._current():
                     return None
+                if not self._identified:
+                    identity.ensure(self._log.files, self._log.directory / DIRECTORY, self._log.uuid)
+                    self._identified = True
                 info = moment.engine.write(moment.frozen, position)
                 self.move_pins(moment.engine)
             self.count += 1

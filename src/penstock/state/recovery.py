@@ -20,6 +20,7 @@ from penstock.files import Files
 from penstock.log import LogReader, Position
 from penstock.log.holds import pins
 from penstock.observe.metrics import METRICS
+from penstock.state import identity
 from penstock.state.engine import StateEngine
 from penstock.state.engines import open_engine
 from penstock.state.registry import REGISTRY_NAMESPACE, Registry
@@ -92,6 +93,7 @@ def recover(place: Place, to: Position, progress: OnProgress | None = None, *, v
 
 
 def _attempt(place: Place, to: Position, tell: Teller, verify: bool) -> Recovered:
+    identity.check(place.files, place.directory, place.reader.uuid)
     engine = open_engine(
         place.settings.engine,
         place.directory,

@@ -1,0 +1,48 @@
+"""Which log a directory of checkpoints belongs to: a log that was deleted and made anew must not meet the state of the old one.
+
+One small file, written before the first checkpoint: JSON, one line, then its CRC32C as 8 hex digits and a newline. One that
+cannot be read says nothing, and is written again with the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID
+
+import google_crc32c
+
+from penstock.errors import Corruption
+from penstock.files import Files, read_file, replace_file
+
+NAME = "log"
+
+
+def check(files: Files, directory: Path, log: UUID) -> None:
+    """Raises `Corruption` where the checkpoints are those of another log."""
+    found = _read(files, directory)
+    if found is not None and found != log:
+        raise Corruption(
+            f"the checkpoints in {directory} belong to log {found}, not to {log}",
+            hint="nothing was changed; restore the directory of this log, or move that one away",
+        )
+
+
+def ensure(files: Files, directory: Path, log: UUID) -> None:
+    """Durable when it returns."""
+    if _read(files, directory) == log:
+        return
+    files.make_directory(directory)
+    text = json.dumps({"format": 1, "log": str(log)}).encode()
+    replace_file(files, directory / NAME, [text, f"\n{google_crc32c.value(text):08x}\n".encode()])
+
+
+def _read(files: Files, directory: Path) -> UUID | None:
+    try:
+        raw = read_file(files, directory / NAME)
+    except OSError:
+        return None
+    text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
+    if not text or f"{google_crc32c.value(text):08x}".encode() != crc:
+        return None
+    return UUID(json.loads(text)["log"])
