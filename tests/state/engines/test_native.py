@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.errors import Corruption, NotSupported
 from penstock.files_memory import MemoryFiles
 from penstock.log import Position, StateChange
+from penstock.log.frame import encode_changes
 from penstock.state.engine import StateEngine
 from penstock.state.engines import open_engine
 from penstock.state.native.engine import NativeEngine
@@ -115,6 +117,27 @@ def _python(finders: list[object], namespace: int, key: bytes) -> bytes | None:
             if value is not MISSING:
                 return value  # type: ignore[no-any-return]
     return None
+
+
+def test_many_encoded_changes_are_applied_as_few_are() -> None:
+    chosen = random.Random(1)
+    changes = [
+        StateChange(
+            chosen.choice((1, 1, 1, 2, 1 << 40)), b"%d" % chosen.randrange(500), chosen.choice((None, b"", chosen.randbytes(90)))
+        )
+        for _ in range(4000)
+    ]  # fmt: skip
+    one, other = open_engine("native", None), open_engine("native", None)
+    one.apply(changes)
+    raw = encode_changes(changes, 7)
+    assert len(raw) > 64 << 10
+    assert other.apply_encoded(raw) == len(changes)
+    assert content(one) == content(other)
+    assert one.changed_bytes == other.changed_bytes
+    for wrong, error in ((raw[:-1], Corruption), (raw + raw[:8] + b"\x07" + raw[9:], NotSupported)):
+        with pytest.raises(error):
+            other.apply_encoded(wrong)
+    assert content(one) == content(other), "all of them or none"
 
 
 def test_keys_that_a_sort_could_mistake(native: Opener) -> None:
