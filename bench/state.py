@@ -147,7 +147,9 @@ def beside(
     name: str, unit: str, mine: list[float], theirs: list[float], goal: float | None, *, peer: str = ROCKS
 ) -> Result:
     value, other = statistics.median(mine), statistics.median(theirs)
-    return Result(f"{name}, median", value, unit, peer, other, goal=goal, goal_kind="ratio-most")
+    return Result(
+        f"{name}, median" if len(mine) > 1 else name, value, unit, peer, other, goal=goal, goal_kind="ratio-most"
+    )
 
 
 def rocks(path: Path) -> Any:
@@ -221,8 +223,8 @@ class closing:  # noqa: N801 (as contextlib's, which asks for more than it needs
 
 
 def durable_commits(directory: Path) -> Iterator[Result]:
-    """One batch at a time, each durable before the next; the raw writer syncs as many bytes as the frame has."""
-    work = batches(9)[: max(int(200 * SCALE), 20)]
+    """One batch at a time, each durable before the next; the raw writer syncs as many bytes as the frame has, in turn."""
+    work = batches(9)[: max(int(300 * SCALE), 20)]
     mine: list[float] = []
     theirs: list[float] = []
     with Log.open(directory / "durable", LOG) as log, closing(BucketState.open(log, BY_HAND)) as state:
@@ -231,9 +233,10 @@ def durable_commits(directory: Path) -> Iterator[Result]:
         frame = 64 + 4 + BATCH * (32 + KEY_BYTES + VALUE_BYTES)
         data = os.urandom(frame)
         file = os.open(directory / "raw", os.O_CREAT | os.O_WRONLY, 0o644)
-        os.posix_fallocate(file, 0, 2 * frame * len(work))
         os.fsync(file)
-        for number, batch in enumerate(work):  # in turn: a neighbour's writes disturb both
+        for number, batch in enumerate(work):
+            if not number * frame % LOG.preallocate_bytes // frame:  # reserved ahead in the log's own steps
+                os.posix_fallocate(file, number * frame, LOG.preallocate_bytes)
             started = time.perf_counter()
             change = state.begin()
             store.put_many(change, batch)
@@ -244,8 +247,10 @@ def durable_commits(directory: Path) -> Iterator[Result]:
             os.fdatasync(file)
             theirs.append(1000 * (time.perf_counter() - started))
         os.close(file)
+    (directory / "raw").unlink()
     Log.delete(directory / "durable")
     yield beside("durable commit of 1000 puts", "ms", mine, theirs, 1.4, peer=RAW)
+    yield beside("durable commit of 1000 puts, the best of each", "ms", [min(mine)], [min(theirs)], None, peer=RAW)
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------

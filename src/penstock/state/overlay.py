@@ -53,8 +53,12 @@ class Retired:
         self._tables.append(tables)
 
     def drain(self) -> None:
-        while self._tables:
-            for table in self._tables.popleft().values():
+        while True:
+            try:
+                tables = self._tables.popleft()
+            except IndexError:  # empty: another thread may drain too
+                return
+            for table in tables.values():
                 pop = table.popitem
                 for left in range(len(table), 0, -_FREED_AT_ONCE):
                     deque(itertools.islice(iter(pop, None), min(left, _FREED_AT_ONCE)), maxlen=0)
