@@ -15,7 +15,7 @@ from penstock.errors import BadInput, Closed, PenstockError, Unavailable
 from penstock.files_memory import Fault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, Position, Terminated, wait_all
 from penstock.log.ledger import LedgerList
-from penstock.metadata import MemoryMetadata
+from penstock.metadata import MemoryMetadata, Versioned
 
 DIRECTORY = Path("/s/log")
 SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, maintenance_interval_seconds=0)
@@ -157,14 +157,14 @@ def test_close_waits_for_the_maintenance_that_is_at_work() -> None:
     before = set(threading.enumerate())
     log = open_log(files, metadata, LogSettings(retention_seconds=0, maintenance_interval_seconds=30))
     at_work = threading.Event()
-    children = metadata.children
+    entries = metadata.entries
 
-    def slow(prefix: str) -> list[str]:
+    def slow(prefix: str) -> list[tuple[str, Versioned]]:
         at_work.set()
         time.sleep(0.3)
-        return children(prefix)
+        return entries(prefix)
 
-    metadata.children = slow  # type: ignore[method-assign]
+    metadata.entries = slow  # type: ignore[method-assign]
     log.trim_soon()
     assert at_work.wait(5)
     log.close()
