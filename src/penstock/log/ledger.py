@@ -224,7 +224,7 @@ class Footer(NamedTuple):
         Gives their bytes, and the entry after them.
         """
         start = int(self.offsets[entry])
-        following = int(np.searchsorted(self.offsets, np.uint64(start + size), side="right")) - 1
+        following = int(self.offsets.searchsorted(np.uint64(start + size), "right")) - 1
         if self.frames_end - start <= size:
             following = len(self.offsets)
         following = min(max(following, entry + 1), stop)

@@ -7,6 +7,7 @@ and never skipped. Entries that were trimmed are `Trimmed`, which names the firs
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,17 +162,8 @@ class LogReader:
         the durable end, `Trimmed` where `start` is not kept any more, `ReadFailed` where the disk refuses, and
         `Corruption` where an entry does not match its checksum.
         """
-        total = 0
-        for view, first, last in self._spans(start, end):
-            for run, low, high in self._runs(view, first, last):
-                if max_bytes is None:
-                    yield from run.entries(low, high)
-                    continue
-                for entry in run.entries(low, high):
-                    yield entry
-                    total += len(entry.data)
-                    if total >= max_bytes:
-                        return
+        entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in self.runs(start, end))
+        return entries if max_bytes is None else _up_to(entries, max_bytes)
 
     def runs(self, start: Position, end: Position) -> Iterator[tuple[Run, int, int]]:
         """As `read`, without an object for each entry: (run, first entry, last entry) for those who want arrays."""
@@ -366,6 +358,15 @@ class LogReader:
         if gone := old - kept:
             self._locator.keep_only(kept)
             self.cache.drop(self._list.uuid, gone)
+
+
+def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
+    total = 0
+    for entry in entries:
+        yield entry
+        total += len(entry.data)
+        if total >= max_bytes:
+            return
 
 
 __all__ = ["END_NAME", "LedgerView", "LogReader", "Trimmed", "default_metadata_path", "log_key"]
