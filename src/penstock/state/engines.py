@@ -9,9 +9,9 @@ from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
 from penstock.log.position import Position
 from penstock.state.engine import StateEngine
+from penstock.state.layered import MemoryEngine
 from penstock.state.native import NativeEngine
 from penstock.state.native.manifest import generation_of
-from penstock.state.overlay import MemoryEngine
 from penstock.state.settings import StateSettings
 
 ENGINES = ("native", "rocksdb")

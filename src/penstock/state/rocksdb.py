@@ -15,141 +15,27 @@ import contextlib
 import json
 import os
 import re
-import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption, NotSupported, StorageFailed
 from penstock.files import Files, RealFiles, read_file
 from penstock.log.position import Position
 from penstock.state.engine import CheckpointInfo, Finding, Frozen
-from penstock.state.overlay import NO_BASE, FrozenLayers, Layer, LayeredEngine, Stack, closed
+from penstock.state.layered import FrozenLayers, LayeredEngine
+from penstock.state.overlay import NO_BASE, Layer, Stack, closed
+from penstock.state.rocksdb_base import NAMESPACE, POSITION, Database, RocksBase, load, options_with
 from penstock.state.settings import StateSettings
 
 if TYPE_CHECKING:
-    from rocksdict import Cache, Options, Rdict
+    from rocksdict import Cache
 
 DIRECTORY = "rocksdb"
-_POSITION = b"p"
 _VERSION = 1
-_NAMESPACE = struct.Struct(">Q")
 _CHECKPOINT = re.compile(r"checkpoint-([0-9a-f]{16})")
-_BLOOM_BITS = 10
-
-
-def load() -> Any:
-    """The library. Raises `NotSupported` with what to install."""
-    try:
-        import rocksdict
-    except ImportError as error:
-        raise NotSupported(
-            "the state engine 'rocksdb' needs the package rocksdict", hint="pip install 'penstock[rocksdb]'"
-        ) from error
-    return rocksdict
-
-
-class Database:
-    """A RocksDB. A checkpoint is closed when nobody has it any more: snapshots outlive the engine."""
-
-    def __init__(self, path: Path, cache: Cache, *, read_only: bool) -> None:
-        """Raises what rocksdict raises: plain exceptions."""
-        library = load()
-        self.path = path
-        access = library.AccessType.read_only() if read_only else library.AccessType.read_write()
-        self.db: Rdict = library.Rdict(str(path), options_with(cache), access_type=access)
-
-    def record(self) -> dict[str, Any] | None:
-        raw = self.db.get(_POSITION)
-        return None if raw is None else json.loads(raw)
-
-    def sst_bytes(self) -> int:
-        return int(self.db.property_int_value("rocksdb.total-sst-files-size") or 0)
-
-    def keys(self) -> int:
-        return max(int(self.db.property_int_value("rocksdb.estimate-num-keys") or 0) - 1, 0)
-
-
-def options_with(cache: Cache) -> Options:
-    library = load()
-    blocks = library.BlockBasedOptions()
-    blocks.set_bloom_filter(_BLOOM_BITS, False)
-    blocks.set_block_cache(cache)
-    options: Options = library.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_block_based_table_factory(blocks)
-    options.set_keep_log_file_num(1)
-    return options
-
-
-class RocksBase:
-    """What a checkpoint holds."""
-
-    getters: ClassVar[Mapping[int, Any]] = {}
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self._size = max(int(database.db.property_int_value("rocksdb.estimate-live-data-size") or 0), 1)
-
-    def get(self, namespace: int, key: bytes) -> bytes | None:
-        try:
-            return self.database.db.get(_NAMESPACE.pack(namespace) + key)
-        except Exception as error:
-            raise self._bad(error) from error
-
-    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        prefix = _NAMESPACE.pack(namespace)
-        try:
-            found = self.database.db.iter()
-            found.seek(prefix + start)
-            while found.valid():
-                key = found.key()
-                if len(key) < _NAMESPACE.size:
-                    found.next()
-                    continue
-                if key[: _NAMESPACE.size] != prefix or (end is not None and key[_NAMESPACE.size :] >= end):
-                    return
-                yield key[_NAMESPACE.size :], found.value()
-                found.next()
-            found.status()
-        except Exception as error:
-            raise self._bad(error) from error
-
-    def namespaces(self) -> Iterable[int]:
-        found = self.database.db.iter()
-        found.seek_to_first()
-        numbers = []
-        while found.valid():
-            key = found.key()
-            if len(key) < _NAMESPACE.size:
-                found.next()
-                continue
-            (number,) = _NAMESPACE.unpack_from(key)
-            numbers.append(number)
-            if number == (1 << 64) - 1:
-                break
-            found.seek(_NAMESPACE.pack(number + 1))
-        found.status()
-        return numbers
-
-    def size(self) -> int:
-        return self._size
-
-    def read_all(self) -> None:
-        """Every block, with its checksum. Raises `Corruption`."""
-        try:
-            found = self.database.db.iter()
-            found.seek_to_first()
-            while found.valid():
-                found.next()
-            found.status()
-        except Exception as error:
-            raise self._bad(error) from error
-
-    def _bad(self, error: Exception) -> Corruption:
-        return Corruption(f"{self.database.path}: {error}", hint="the state is read again from another checkpoint")
 
 
 class RocksEngine(LayeredEngine):
@@ -266,7 +152,7 @@ class RocksEngine(LayeredEngine):
         written = 0
         for layer in reversed(layers):
             for namespace, table in layer.tables.items():
-                prefix = _NAMESPACE.pack(namespace)
+                prefix = NAMESPACE.pack(namespace)
                 for key, value in table.items():
                     if value is None:
                         batch.delete(prefix + key)
@@ -275,7 +161,7 @@ class RocksEngine(LayeredEngine):
                         written += len(value)
                     written += len(key)
         record = {"version": _VERSION, "position": str(position), "wall_ms": wall_ms, "bytes_written": written}
-        batch.put(_POSITION, json.dumps(record).encode())
+        batch.put(POSITION, json.dumps(record).encode())
         options = library.WriteOptions()
         options.disable_wal = True
         live.db.write(batch, options)

@@ -15,12 +15,13 @@ from penstock.errors import BadInput, Corruption, NotSupported
 from penstock.files import Files
 from penstock.log.position import Position
 from penstock.state.engine import CheckpointInfo, Finding, Frozen
+from penstock.state.layered import FrozenLayers, LayeredEngine
 from penstock.state.native import merging
 from penstock.state.native.checkpoints import Checkpoint, Checkpoints
 from penstock.state.native.format import Header
 from penstock.state.native.manifest import Manifest
 from penstock.state.native.run import Run, RunName, Runs
-from penstock.state.overlay import FrozenLayers, Layer, LayeredEngine, Stack, closed
+from penstock.state.overlay import Layer, Stack, closed
 from penstock.state.settings import StateSettings
 
 Choose = Callable[[Sequence[Checkpoint]], tuple[Run, ...]]

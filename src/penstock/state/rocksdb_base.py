@@ -1,0 +1,130 @@
+"""What the `rocksdb` engine reads: a RocksDB, through rocksdict, and the checkpoint that it shows (docs/formats/checkpoint.md)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.errors import Corruption, NotSupported
+
+if TYPE_CHECKING:
+    from rocksdict import Cache, Options, Rdict
+
+POSITION = b"p"
+NAMESPACE = struct.Struct(">Q")
+_BLOOM_BITS = 10
+
+
+def load() -> Any:
+    """The library. Raises `NotSupported` with what to install."""
+    try:
+        import rocksdict
+    except ImportError as error:
+        raise NotSupported(
+            "the state engine 'rocksdb' needs the package rocksdict", hint="pip install 'penstock[rocksdb]'"
+        ) from error
+    return rocksdict
+
+
+class Database:
+    """A RocksDB. A checkpoint is closed when nobody has it any more: snapshots outlive the engine."""
+
+    def __init__(self, path: Path, cache: Cache, *, read_only: bool) -> None:
+        """Raises what rocksdict raises: plain exceptions."""
+        library = load()
+        self.path = path
+        access = library.AccessType.read_only() if read_only else library.AccessType.read_write()
+        self.db: Rdict = library.Rdict(str(path), options_with(cache), access_type=access)
+
+    def record(self) -> dict[str, Any] | None:
+        raw = self.db.get(POSITION)
+        return None if raw is None else json.loads(raw)
+
+    def sst_bytes(self) -> int:
+        return int(self.db.property_int_value("rocksdb.total-sst-files-size") or 0)
+
+    def keys(self) -> int:
+        return max(int(self.db.property_int_value("rocksdb.estimate-num-keys") or 0) - 1, 0)
+
+
+def options_with(cache: Cache) -> Options:
+    library = load()
+    blocks = library.BlockBasedOptions()
+    blocks.set_bloom_filter(_BLOOM_BITS, False)
+    blocks.set_block_cache(cache)
+    options: Options = library.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_keep_log_file_num(1)
+    return options
+
+
+class RocksBase:
+    """What a checkpoint holds."""
+
+    getters: ClassVar[Mapping[int, Any]] = {}
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._size = max(int(database.db.property_int_value("rocksdb.estimate-live-data-size") or 0), 1)
+
+    def get(self, namespace: int, key: bytes) -> bytes | None:
+        try:
+            return self.database.db.get(NAMESPACE.pack(namespace) + key)
+        except Exception as error:
+            raise self._bad(error) from error
+
+    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        prefix = NAMESPACE.pack(namespace)
+        try:
+            found = self.database.db.iter()
+            found.seek(prefix + start)
+            while found.valid():
+                key = found.key()
+                if len(key) < NAMESPACE.size:
+                    found.next()
+                    continue
+                if key[: NAMESPACE.size] != prefix or (end is not None and key[NAMESPACE.size :] >= end):
+                    return
+                yield key[NAMESPACE.size :], found.value()
+                found.next()
+            found.status()
+        except Exception as error:
+            raise self._bad(error) from error
+
+    def namespaces(self) -> Iterable[int]:
+        found = self.database.db.iter()
+        found.seek_to_first()
+        numbers = []
+        while found.valid():
+            key = found.key()
+            if len(key) < NAMESPACE.size:
+                found.next()
+                continue
+            (number,) = NAMESPACE.unpack_from(key)
+            numbers.append(number)
+            if number == (1 << 64) - 1:
+                break
+            found.seek(NAMESPACE.pack(number + 1))
+        found.status()
+        return numbers
+
+    def size(self) -> int:
+        return self._size
+
+    def read_all(self) -> None:
+        """Every block, with its checksum. Raises `Corruption`."""
+        try:
+            found = self.database.db.iter()
+            found.seek_to_first()
+            while found.valid():
+                found.next()
+            found.status()
+        except Exception as error:
+            raise self._bad(error) from error
+
+    def _bad(self, error: Exception) -> Corruption:
+        return Corruption(f"{self.database.path}: {error}", hint="the state is read again from another checkpoint")
