@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import google_crc32c
 import numpy as np
 import pytest
 
 from penstock.log import crc_kernels
 from penstock.log.crc_kernels import crc_of
+from tools.components import REPOSITORY
 
 _BLOCKS = (
     crc_kernels._SHORT * 3,
@@ -26,6 +32,24 @@ def test_it_is_crc32c(start: int) -> None:
             sizes |= {size for size in range(first + second - 1, first + second + 2) if size < len(raw) - 8}
     for size in sorted(sizes):
         assert crc_of(raw, start, start + size) == google_crc32c.value(raw[start : start + size].tobytes()), size
+
+
+@pytest.mark.parametrize("lacks", ["vpclmulqdq", "sse4.2"])
+def test_it_is_the_same_on_an_older_processor(lacks: str, tmp_path: Path) -> None:
+    program = f"""
+import llvmlite.binding as llvm
+features = llvm.get_host_cpu_features()
+features[{lacks!r}] = False
+llvm.get_host_cpu_features = lambda: features
+from tests.log.test_crc_kernels import crc_kernels, test_it_is_crc32c
+assert not crc_kernels._FOLDING and crc_kernels._HARDWARE == ({lacks!r} != "sse4.2")
+test_it_is_crc32c(1)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=REPOSITORY, env=environment, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-1000:]
 
 
 def test_zeros_and_a_flipped_bit_anywhere_change_it() -> None:

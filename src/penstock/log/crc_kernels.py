@@ -14,13 +14,15 @@ from typing import Any, TypeVar, cast
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., object])
 
 _compiled: Any = intrinsic  # its own type asks for the typing context at each call
-_FEATURES = llvm.get_host_cpu_features()
+# Code is made for this very processor, unless numba was told to make it for another.
+_SETTINGS: Any = config
+_FEATURES = llvm.get_host_cpu_features() if not (_SETTINGS.CPU_NAME or _SETTINGS.CPU_FEATURES) else {}
 _HARDWARE = platform.machine() in {"x86_64", "AMD64"} and bool(_FEATURES.get("sse4.2", False))
 _FOLDING = _HARDWARE and all(_FEATURES.get(name, False) for name in ("avx2", "pclmul", "vpclmulqdq"))
 _POLYNOMIAL = 0x82F63B78  # reflected
@@ -212,24 +214,35 @@ if _HARDWARE:
             third = _crc_word(third, _load(raw, i + 2 * size))
         return _over(zeros, _over(zeros, crc) ^ second) ^ third
 
-    @kernel
-    def _block(steps: Any, stream_zeros: Any, folded_zeros: Any, crc: Any, raw: Any, at: Any) -> Any:  # noqa: PLR0917
-        first, second, third, folded = _both(raw, at, steps, crc)
-        streams = _over(stream_zeros, _over(stream_zeros, first) ^ second) ^ third
-        return _over(folded_zeros, streams) ^ folded
+    if _FOLDING:
+
+        @kernel
+        def _block(steps: Any, stream_zeros: Any, folded_zeros: Any, crc: Any, raw: Any, at: Any) -> Any:  # noqa: PLR0917
+            first, second, third, folded = _both(raw, at, steps, crc)
+            streams = _over(stream_zeros, _over(stream_zeros, first) ^ second) ^ third
+            return _over(folded_zeros, streams) ^ folded
+
+        @kernel
+        def _blocks(crc: Any, raw: Any, at: Any, end: Any) -> Any:
+            """As many blocks as there are: the register, and where they end."""
+            while at + _LARGE * _BLOCK_BYTES <= end:
+                crc = _block(_LARGE, _LARGE_STREAM, _LARGE_FOLDED, crc, raw, at)
+                at += _LARGE * _BLOCK_BYTES
+            while at + _SMALL * _BLOCK_BYTES <= end:
+                crc = _block(_SMALL, _SMALL_STREAM, _SMALL_FOLDED, crc, raw, at)
+                at += _SMALL * _BLOCK_BYTES
+            return crc, at
+
+    else:
+
+        @kernel
+        def _blocks(crc: Any, raw: Any, at: Any, end: Any) -> Any:
+            return crc, at
 
     @kernel
     def _extend(crc: Any, raw: Any, start: Any, end: Any) -> Any:
         """The raw register, neither inverted before nor after."""
-        wide = np.uint64(crc)
-        at = start
-        if _FOLDING:
-            while at + _LARGE * _BLOCK_BYTES <= end:
-                wide = _block(_LARGE, _LARGE_STREAM, _LARGE_FOLDED, wide, raw, at)
-                at += _LARGE * _BLOCK_BYTES
-            while at + _SMALL * _BLOCK_BYTES <= end:
-                wide = _block(_SMALL, _SMALL_STREAM, _SMALL_FOLDED, wide, raw, at)
-                at += _SMALL * _BLOCK_BYTES
+        wide, at = _blocks(np.uint64(crc), raw, start, end)
         while at + 3 * _LONG <= end:
             wide = _three(_LONG_ZEROS, _LONG, wide, raw, at)
             at += 3 * _LONG
