@@ -146,7 +146,7 @@ class BucketState(StateView):
 
     def _registered(self, raw: RawStore, number: int, change: StateChange) -> None:
         """In memory at once: two new stores in one change must not get the same number. Lock held."""
-        raw.number = number
+        raw.bind(number)
         self._unlogged.append(change)
 
     def _know(self, typed: TypedStore[Any, Any]) -> None:

@@ -77,14 +77,16 @@ def encode(change: Change, registered: Sequence[StateChange], wall_ms: int) -> b
 
 
 def _encode_table(parts: list[bytes], number: int, table: Table, wall_ms: int) -> None:
-    values = table.values()
-    if None not in values:
-        key_sizes, value_sizes = set(map(len, table)), set(map(len, values))  # type: ignore[arg-type]
-        if len(key_sizes) == 1 == len(value_sizes):  # the usual batch: one header for all of them
-            key_len, value_len = _checked(key_sizes.pop()), _checked(value_sizes.pop())
-            header = CHANGE.pack(number, OP_PUT, 0, 0, 0, wall_ms, key_len, value_len)
-            parts.extend(chain.from_iterable(zip(repeat(header), table, values)))  # type: ignore[arg-type]
-            return
+    values: Any = table.values()
+    try:
+        key_sizes, value_sizes = set(map(len, table)), set(map(len, values))
+    except TypeError:  # a tombstone has no length
+        key_sizes = value_sizes = set()
+    if len(key_sizes) == 1 == len(value_sizes):  # the usual batch: one header for all of them
+        key_len, value_len = _checked(key_sizes.pop()), _checked(value_sizes.pop())
+        header = CHANGE.pack(number, OP_PUT, 0, 0, 0, wall_ms, key_len, value_len)
+        parts.extend(chain.from_iterable(zip(repeat(header), table, values)))
+        return
     headers: dict[tuple[int, int], bytes] = {}
     for key, value in table.items():
         sizes = (len(key), -1 if value is None else len(value))

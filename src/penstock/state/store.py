@@ -24,7 +24,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-_TIMED_EVERY = 1 << 10  # of so many reads one is timed: the others pay one addition
+_TIMED_MASK = (1 << 10) - 1  # of so many reads one is timed: the others pay one addition
 
 
 class Holder(Protocol):
@@ -98,29 +98,37 @@ class StateIterator(Iterator[T], Generic[T]):
 class RawStore:
     """Bytes → bytes, sorted by key. One object a store: its identity is the store's."""
 
-    __slots__ = ("_holder", "namespace", "number", "reads")
+    __slots__ = ("_get", "_holder", "namespace", "number", "reads")
 
     def __init__(self, holder: Holder, namespace: Namespace, number: int | None) -> None:
         self._holder = holder
         self.namespace = namespace
-        self.number = number  # None: nobody registered it yet
         self.reads = 0
+        self.bind(number)
+
+    def bind(self, number: int | None) -> None:
+        """The store has this number in the holder's engine; None: nobody registered it yet."""
+        self.number = number
+        self._get: Callable[[Any, bytes], bytes | None] = (
+            self._get_unregistered if number is None else self._holder.engine.get
+        )
 
     def get(self, key: bytes) -> bytes | None:
-        number = self.number
-        if number is None and (number := self.find_number()) is None:
-            return None
         self.reads = reads = self.reads + 1
         try:
-            if reads % _TIMED_EVERY:
-                return self._holder.engine.get(number, key)
+            if reads & _TIMED_MASK:
+                return self._get(self.number, key)
             started = time.perf_counter()
-            value = self._holder.engine.get(number, key)
+            value = self._get(self.number, key)
         except Corruption as error:
             self._holder.heal(error)
-            return self._holder.engine.get(number, key)
+            return self._get(self.number, key)
         METRICS.state_read_seconds.observe(time.perf_counter() - started)
         return value
+
+    def _get_unregistered(self, _: None, key: bytes) -> bytes | None:
+        number = self.find_number()
+        return None if number is None else self._get(number, key)
 
     def contains(self, key: bytes) -> bool:
         return self.get(key) is not None
@@ -167,16 +175,17 @@ class RawStore:
 
     def _pairs(self, first: bytes, last: bytes | None) -> tuple[StateSnapshot, Iterator[tuple[bytes, bytes]]]:
         snapshot = self._holder.engine.create_snapshot()
-        number = self.number if self.number is not None else self.find_number()
+        number = self.find_number()
         if number is None or (last is not None and first >= last):
             return snapshot, iter(())
         return snapshot, snapshot.iterate(number, first, last)
 
     def find_number(self) -> int | None:
         """Its number in the registry; None while nobody registered it."""
-        found = self._holder.registry.find(self.namespace)
-        if found is not None:
-            self.number = found.number
+        if self.number is None:
+            found = self._holder.registry.find(self.namespace)
+            if found is not None:
+                self.bind(found.number)
         return self.number
 
 

@@ -77,4 +77,4 @@ class StateView:
         self.engine, self.registry = engine, registry
         for raw in self._raw.values():
             found = registry.find(raw.namespace)
-            raw.number = found.number if found else None
+            raw.bind(found.number if found else None)
