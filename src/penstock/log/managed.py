@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Fenced, NotSupported
+from penstock.errors import BadInput, Fenced
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log import holds
 from penstock.log.appender import Appender
@@ -29,7 +29,7 @@ from penstock.log.cursor_open import Start
 from penstock.log.cursor_table import CursorInfo, CursorTable
 from penstock.log.cut import Cutter
 from penstock.log.deletion import delete_log, remove_log
-from penstock.log.frame import BODY_BYTES_MAX, Changes, Entry, FrameInfo, total_bytes
+from penstock.log.frame import BODY_BYTES_MAX, Changes, Entry, total_bytes
 from penstock.log.ledger import LedgerList
 from penstock.log.maintenance import Maintenance
 from penstock.log.offload import Offloader, OffloadProgress
@@ -258,16 +258,6 @@ class Log:
         """The durable entries from `start` to `end`, both included. Raises `Fenced` where another owner came."""
         self.check_owner()
         return self.reader().read(start, end)
-
-    def infos(self) -> Iterator[FrameInfo]:
-        """Every durable entry without its data: what a replay of state needs."""
-        reader = self.reader()
-        if not reader.complete:
-            raise NotSupported(
-                "the first ledgers of this log were trimmed, so its state cannot be replayed from the start",
-                hint="a state checkpoint is needed; this version has none",
-            )
-        return reader.scan(reader.first, reader.end())
 
     def reader(self) -> LogReader:
         """A reader of this log that shares its metadata store; closed with the log."""
