@@ -25,6 +25,9 @@ def test_a_result_has_the_promised_fields() -> None:
     assert Result("x", 1.0, "MB/s", goal=2.0).met is False, "a goal without a measured peer is not met"
     assert Result("x", 5.0, "/s", goal=4.0, goal_kind="least").met is True
     assert Result("x", 5.0, "ms", "peer", 1.0, goal=4.0, goal_kind="most").met is False
+    small = Result("x", 1.0, "µs", "peer", 5.0, goal=0.3, goal_kind="ratio-most")
+    assert (small.met, small.goal_text()) == (True, "at most 0.3×")
+    assert Result("x", 2.0, "µs", "peer", 5.0, goal=0.3, goal_kind="ratio-most").met is False
 
 
 def test_the_file_keeps_other_groups_and_the_order(tmp_path: Path) -> None:

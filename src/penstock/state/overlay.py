@@ -209,8 +209,8 @@ class LayeredSnapshot(StateSnapshot):
         sources: list[Iterator[Pair]] = [
             layer.between(namespace, start, end) for layer in self._layers if namespace in layer.tables
         ]
-        found = merged([*sources, base.iterate(namespace, start, end)])
-        return self._while_open(found)
+        below = base.iterate(namespace, start, end)
+        return self._while_open(merged([*sources, below]) if sources else below)
 
     def _while_open(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for pair in found:

@@ -19,8 +19,10 @@ from penstock.log import Position, StateChange
 from penstock.log.frame import encode_changes
 from penstock.state.engine import StateEngine
 from penstock.state.engines import open_engine
+from penstock.state.native.checkpoints import Checkpoint
 from penstock.state.native.engine import NativeEngine
 from penstock.state.native.lookup import getter
+from penstock.state.native.manifest import Manifest
 from penstock.state.native.run import Runs
 from penstock.state.overlay import Layer
 from penstock.state.settings import StateSettings
@@ -80,10 +82,11 @@ def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
         settings=StateSettings(merge_in_background=False, merge_ratio=1e9, merge_runs_max=99, spare_ratio_max=1e9),
     )
     keys = [chosen.randbytes(chosen.choice((0, 1, 4, 16, 40))) for _ in range(3000)]
+    namespaces = (1, 2, 1 + (1 << 32))  # the first and the last have the same hashes
     for number in range(4):
         engine.apply(
             [
-                StateChange(chosen.choice((1, 2)), key, None if chosen.random() < 0.2 else chosen.randbytes(chosen.choice((0, 90, 4100))))
+                StateChange(chosen.choice(namespaces), key, None if chosen.random() < 0.2 else chosen.randbytes(chosen.choice((0, 90, 4100))))
                 for key in chosen.sample(keys, 900)
             ]
         )  # fmt: skip
@@ -94,7 +97,7 @@ def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
     assert isinstance(base, Runs)
     assert len(base.runs) == 4
     with engine.create_snapshot() as snapshot:
-        for namespace in (1, 2, 3):
+        for namespace in (*namespaces, 3):
             iterated = dict(snapshot.iterate(namespace))
             fresh = opened(files)
             assert isinstance(fresh, NativeEngine)
@@ -219,6 +222,44 @@ def test_the_disk_is_bounded_though_everything_changes_between_checkpoints(nativ
     engine.close()
     engine = native()
     assert (engine.position, len(engine.damaged)) == (at(4), 1)
+
+
+def test_a_merge_that_leaves_the_oldest_run_out_keeps_tombstones(native: Opener) -> None:
+    native.settings = StateSettings(merge_in_background=False, merge_ratio=1e9, spare_ratio_max=1e9, merge_runs_max=2)
+    engine = native()
+    engine.apply([StateChange(1, b"%d" % number, bytes(1000)) for number in range(10)])
+    engine.write(engine.freeze(), at(0))
+    for number in range(1, 9):
+        engine.apply([StateChange(1, b"%d" % number, None), StateChange(1, b"new %d" % number, b"x")])
+        engine.write(engine.freeze(), at(number))
+    runs = engine._stack.base.runs  # type: ignore[attr-defined]
+    assert runs[0].header.oldest_id == runs[0].name.id, "the oldest one was never merged"
+    assert any(run.footer.tombstones > 1 for run in runs), "others were"
+    assert set(content(engine)) == {(1, b"0"), (1, b"9"), *((1, b"new %d" % number) for number in range(1, 9))}
+
+
+def test_a_state_that_is_restored_while_a_checkpoint_is_written(
+    native: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = native()
+    assert isinstance(engine, NativeEngine)
+    engine.apply([StateChange(1, b"a", b"old")])
+    other = open_engine("native", None)
+    other.apply([StateChange(1, b"b", b"restored")])
+    write = engine._checkpoints.write
+
+    def restore(manifest: Manifest) -> Checkpoint:
+        with other.create_snapshot() as snapshot:
+            engine.restore_from_snapshot(snapshot)
+        return write(manifest)
+
+    monkeypatch.setattr(engine._checkpoints, "write", restore)
+    engine.write(engine.freeze(), at(0))
+    monkeypatch.undo()
+    assert content(engine) == {(1, b"b"): b"restored"}
+    assert native(read_only=True).get(1, b"a") == b"old", "the checkpoint is what it was frozen as"
+    engine.write(engine.freeze(), at(1))
+    assert content(native(read_only=True)) == {(1, b"b"): b"restored"}
 
 
 def test_deleted_keys_leave_the_disk(native: Opener) -> None:

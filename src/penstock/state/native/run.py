@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import EllipsisType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import google_crc32c
 import numpy as np
@@ -269,7 +269,10 @@ class Runs:
         return None
 
     def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        return merged([r.between(namespace, start, end) for r in self._newest_first if namespace in r.sections])
+        runs = [run for run in self._newest_first if namespace in run.sections]
+        if len(runs) == 1 and not runs[0].sections[namespace].tombstones:
+            return cast("Iterator[tuple[bytes, bytes]]", runs[0].between(namespace, start, end))
+        return merged([run.between(namespace, start, end) for run in runs])
 
     def namespaces(self) -> Iterable[int]:
         return {namespace for run in self.runs for namespace in run.sections}
