@@ -66,7 +66,7 @@ class S3Server:
         self.directory.mkdir(parents=True, exist_ok=True)
         arguments = [
             str(weed), "server", f"-dir={self.directory}", "-ip=127.0.0.1", "-filer", "-s3", "-s3.iam=false",
-            "-s3.port.iceberg=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=16",
+            "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=16",
             f"-filer.localSocket={self.directory / 'filer.sock'}",
         ]  # fmt: skip
         for part, port, grpc in zip(_PARTS, self._ports[::2], self._ports[1::2], strict=True):
@@ -89,6 +89,9 @@ class S3Server:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
+            for port in self._ports:  # it makes sockets there, whatever it is told
+                for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                    socket.unlink(missing_ok=True)
 
     def _wait_until_ready(self) -> None:
         import obstore
