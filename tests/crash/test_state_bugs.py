@@ -181,7 +181,7 @@ class _ReadsOnly:
 
 @bug
 def the_log_is_not_pinned_before_its_first_checkpoint(patch: Patch) -> None:
-    def unpinned(self: LogState) -> None:
+    def unpinned(self: LogState, _first: Position | None = None) -> None:
         self._pinned = True
 
     patch(LogState, "_pin_start", unpinned)

@@ -386,3 +386,66 @@ def test_a_new_log_in_the_place_of_a_deleted_one_has_no_state(tmp_path: Path) ->
         assert content(state) == expected
         state.checkpoint()
     assert str(log.uuid).encode() in name.read_bytes()
+
+
+def test_the_log_is_not_cut_behind_the_back_of_its_state(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        position = put(state, 1, 1)
+        put(state, 2, 2)
+        with pytest.raises(BadInput, match="truncate the state"):
+            log.cut(position)
+        state.checkpoint()
+        state.close()
+        with pytest.raises(HeldBeyond, match="pin state"):
+            log.cut(position)
+        log.cut(position, force=True)  # its checkpoint beyond the cut is dropped at the next open
+        log.append(b"more").result(5)
+        for n in range(10):
+            log.append(b"%d" % n).result(5)
+        assert content(BucketState.open(log)) == {1: 1}
+
+
+def test_the_life_of_a_state_on_rocksdb(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    settings = StateSettings(engine="rocksdb")
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, settings)
+        positions = []
+        for n in range(25):
+            positions.append(put(state, n, n))
+            if n in (10, 20):
+                state.checkpoint()
+        state.store(ORDERS).write({3: None}).result(5)
+        log.trim()
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, settings)
+        assert state.recovered_by == "checkpoint"  # type: ignore[attr-defined]
+        assert content(state) == {n: n for n in range(25) if n != 3}
+        outside = StateReader.open(LogReader.open(tmp_path / "log"), at=positions[22], settings=settings)
+        assert content(outside) == {n: n for n in range(23)}
+        outside.close()
+        state.truncate(positions[23])
+        assert content(state) == {n: n for n in range(24)}
+    with Log.open(tmp_path / "log", SMALL) as log, pytest.raises(BadInput, match="written by the engine 'rocksdb'"):
+        BucketState.open(log)
+
+
+def test_a_log_that_had_to_be_replayed_whole_is_kept_whole(tmp_path: Path) -> None:
+    """Every checkpoint was damaged: until there are new ones, no trim may take away what the next replay needs."""
+    expected = checkpointed(tmp_path)
+    for path in runs(tmp_path):
+        path.write_bytes(b"")
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log)
+        assert state.recovered_by == "replay"  # type: ignore[attr-defined]
+        assert log.pins()["state.start"] == Position(1, 0)
+        assert log.trim() == []
+        assert content(state) == expected
+        for n in range(2):
+            put(state, n, "new")
+            state.checkpoint()
+        assert "state.start" not in log.pins()
+        assert log.trim() != []
+    with Log.open(tmp_path / "log", SMALL) as log:
+        assert content(BucketState.open(log)) == expected | {0: "new", 1: "new"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import re
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def test_metrics_count_what_happens(tmp_path: Path) -> None:
         state.checkpoint()
         assert sample("open") == before["open"] + 1
         assert sample("bytes") > 50
+        kept = raw.iterate()
+        next(kept)
+        assert sample("iterations") == 1
+        assert sample("iteration_age_seconds") > 0
+        kept.close()
+        raw.iterate()  # forgotten
+        gc.collect()
+        assert sample("iterations") == 0
     assert sample("open") == before["open"]
     assert sample("reads_total") - before["reads_total"] == 2000  # counters do not go back with a close
     assert sample("writes_total") - before["writes_total"] == 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Collection
 from typing import Protocol
 
 from penstock.errors import BadInput
@@ -39,6 +40,10 @@ class AttachedParts:
         """Fine if it is not there."""
         with self._lock:
             self._parts = {kind: one for kind, one in self._parts.items() if one is not part}
+
+    def other_than(self, own: Collection[str]) -> str | None:
+        """The kind of a part that is attached and not among the caller's own; None where there is none."""
+        return next((kind for kind in self._parts if kind not in own), None)
 
     def rolled(self) -> None:
         for part in tuple(self._parts.values()):

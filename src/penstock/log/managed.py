@@ -429,6 +429,10 @@ class Log:
         new end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
         self.check_owner()
+        if (kind := self.attached.other_than(own)) is not None:
+            raise BadInput(
+                f"the {kind} of log {self.name} is open", hint=f"truncate the {kind}: it takes the log with it"
+            )
         cutter = self._cutter()
         if force:
             for hold in cutter.beyond(position, own):

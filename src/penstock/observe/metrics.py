@@ -83,6 +83,8 @@ class StateTotals(NamedTuple):
     reads: int = 0
     writes: int = 0
     wal_bytes: int = 0
+    iterations: int = 0
+    iteration_age_seconds: float = 0.0
 
 
 _STATE_TOTALS = {
@@ -91,6 +93,8 @@ _STATE_TOTALS = {
     "reads": ("state_reads", "Reads of single keys"),
     "writes": ("state_writes", "Keys put or deleted"),
     "wal_bytes": ("state_wal_bytes", "Bytes of state changes appended to logs"),
+    "iterations": ("state_iterations", "Iterations that are open: each keeps the state of its moment"),
+    "iteration_age_seconds": ("state_iteration_age_seconds", "Age of the oldest of them"),
 }
 _TOTAL_COUNTERS = ("cache_hits", "cache_misses", "failed_deletes", "reads", "writes", "wal_bytes")
 

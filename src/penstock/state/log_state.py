@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.errors import Corruption, PenstockError, StorageFailed
+from penstock.errors import BadInput, Corruption, PenstockError, StorageFailed
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
 from penstock.state.bucket import BucketState
@@ -37,21 +37,22 @@ class LogState(BucketState):
         self._place = Place(log.reader(), log.files, clock, settings, read_only=False)
         log.attached.add("state", self)
         try:
+            first = self._place.reader.first
             recovered = recover(self._place, log.end, progress)
+            super().__init__(recovered.engine, recovered.registry, clock)
+            self.recovered_by = recovered.way
+            # Commits that may not be durable yet, with their changes: what a rebuilt state has to apply again.
+            self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
+            self._last: Pending[Any] | None = None
+            self._changed = 0
+            self._checkpointer = Checkpointer(log, self._freeze, lambda: self.engine, settings.checkpoints_kept)
+            pinned = log.pins()
+            self._pinned = PIN in pinned or START_PIN in pinned
+            if len(self.registry) and (recovered.engine.position is None or not self._pinned):
+                self._keep_replay(first)
         except BaseException:
             log.attached.remove(self)
             raise
-        super().__init__(recovered.engine, recovered.registry, clock)
-        self.recovered_by = recovered.way
-        # Commits that may not be durable yet, with their changes: what a rebuilt state has to apply again.
-        self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
-        self._last: Pending[Any] | None = None
-        self._changed = 0
-        self._checkpointer = Checkpointer(log, self._freeze, lambda: self.engine, settings.checkpoints_kept)
-        pinned = log.pins()
-        self._pinned = PIN in pinned or START_PIN in pinned
-        if len(self.registry) and not self._pinned:
-            self._pin_start()  # an older version wrote this state
         self._ready = True
 
     def rolled(self) -> None:
@@ -130,9 +131,11 @@ class LogState(BucketState):
             with self._checkpointer.writing:
                 with contextlib.suppress(PenstockError, OSError):
                     damaged.flush()  # no merge of its own may go on beside the new one
-                end = self._log.end
+                first, end = self._place.reader.first, self._log.end
                 engine = recover(self._place, end, verify=True).engine
                 self._replace(engine, self._apply_unsettled(engine, end))
+            if engine.position is None:
+                self._keep_replay(first)
             damaged.close()
         finally:
             self._lock.release()
@@ -181,8 +184,16 @@ class LogState(BucketState):
             self._changed = 0
             return Moment(self.engine, self.engine.freeze(), self._last, self._log.end)
 
-    def _pin_start(self) -> None:
-        """Before the first change of state is logged: no trim may take it away from a replay."""
+    def _pin_start(self, first: Position | None = None) -> None:
+        """Before the first change of state is logged: no trim may take it away from a replay of the whole log."""
         if START_PIN not in self._log.pins():
-            self._log.pin(START_PIN, self._place.reader.first)
+            self._log.pin(START_PIN, first or self._place.reader.first)
         self._pinned = True
+
+    def _keep_replay(self, first: Position) -> None:
+        """There is no good checkpoint, and the log from `first` on was replayed: it stays, or what it said is written down."""
+        try:
+            self._pin_start(first)
+        except BadInput:  # trimmed at this very moment
+            self._pinned = True
+            self._checkpointer.wake()

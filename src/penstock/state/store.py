@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from penstock.errors import Corruption, Unavailable
 from penstock.log import Pending
@@ -49,6 +50,8 @@ class StateIterator(Iterator[T], Generic[T]):
         self._open = open_at
         self._heal = heal
         self._given = 0
+        self.since = time.monotonic()
+        ITERATIONS.add(self)
         self._snapshot: StateSnapshot | None
         self._snapshot, self._pairs = open_at()
 
@@ -74,6 +77,7 @@ class StateIterator(Iterator[T], Generic[T]):
         """Lets go of the state of that moment. Twice is fine."""
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
+            ITERATIONS.discard(self)
             snapshot.close()
 
     def __enter__(self) -> Self:
@@ -93,6 +97,10 @@ class StateIterator(Iterator[T], Generic[T]):
                 f"a checkpoint was damaged, and the state was rebuilt: {error.message}", hint="iterate again"
             ) from error
         self._snapshot, self._pairs = self._open()
+        ITERATIONS.add(self)
+
+
+ITERATIONS: WeakSet[StateIterator[Any]] = WeakSet()  # that are open in this process, for metrics
 
 
 class RawStore:

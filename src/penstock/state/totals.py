@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Protocol
 from weakref import WeakSet
 
 from penstock.errors import PenstockError
 from penstock.observe.metrics import METRICS, StateTotals
+from penstock.state.store import ITERATIONS
 
 
 class WatchedState(Protocol):
@@ -50,6 +52,7 @@ def forget_state(state: WatchedState) -> None:
 def state_totals() -> StateTotals:
     with _lock:
         states, closed = list(_states), _closed
+    now, begun = time.monotonic(), [iteration.since for iteration in ITERATIONS.copy()]
     size = 0
     for state in states:
         with contextlib.suppress(PenstockError, OSError):
@@ -60,6 +63,8 @@ def state_totals() -> StateTotals:
         reads=closed.reads + sum(state.reads for state in states),
         writes=closed.writes + sum(state.writes for state in states),
         wal_bytes=closed.wal_bytes + sum(state.wal_bytes for state in states),
+        iterations=len(ITERATIONS),
+        iteration_age_seconds=max((now - since for since in begun), default=0.0),
     )
 
 
