@@ -124,11 +124,13 @@ class ReadCache:
 
     def shared(self, log: UUID) -> bool:
         """Whether more than one in this process reads the log: what one reads, the other may want."""
+        if len(self._expected) < 2:
+            return False
         with self._lock:
             return sum(expected == log for expected, _ in self._expected.values()) > 1
 
-    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], Run], *, keep: bool = True) -> Run:
-        """The run that starts at the entry: from whoever is reading it right now, else by `read`."""
+    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], Run]) -> Run:
+        """The run that starts at the entry: from whoever is reading it right now, else by `read`, and kept."""
         key = (log, ledger_id, entry_id)
         with self._lock:
             other = self._reads.get(key)
@@ -144,8 +146,7 @@ class ReadCache:
                 del self._reads[key]
             mine.fail(error)
             raise
-        if keep:
-            self.put(log, run)
+        self.put(log, run)
         with self._lock:
             del self._reads[key]
         mine.complete(run)

@@ -87,9 +87,9 @@ class RunReader:
         if cached is not None:
             self._next = None
             return cached
-        # A long pass by the only reader would push everything else out, for nobody.
-        keep = self._chunk < _CHUNK_BYTES_MAX or self._cache.shared(log)
-        return self._cache.load(log, ledger_id, entry, lambda: self._load(entry, last), keep=keep)
+        if self._chunk == _CHUNK_BYTES_MAX and not self._cache.shared(log):
+            return self._load(entry, last)  # a long pass by the only reader would push everything else out, for nobody
+        return self._cache.load(log, ledger_id, entry, lambda: self._load(entry, last))
 
     def headers(self, first: int, last: int) -> Iterator[tuple[Header, bytes]]:
         """The headers and encoded changes of these entries, without the data, past the cache."""
