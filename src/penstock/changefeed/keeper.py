@@ -87,6 +87,7 @@ class Keeper:
         if newest is not None:
             newest.result(None)
         self._cursor.close()
+        self._state.close()
         self._record.close()
 
     # ---- facts

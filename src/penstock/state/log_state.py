@@ -159,6 +159,20 @@ class LogState(BucketState):
         self._log.wait_for_room()  # not under the lock: a callback of the writer's thread may read this state
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        self._settle()
+        pending = self._log.append(data, encoded, wait=False, after=self._last)
+        self._last = pending
+        if encoded:
+            self._unsettled.append((pending, encoded))
+        self._changed += len(encoded)
+        limit = self._settings.checkpoint_bytes
+        if limit is not None and self._changed >= limit:
+            self._changed = 0
+            self._checkpointer.wake()
+        return pending
+
+    def _settle(self) -> None:
+        """Forgets commits that are durable. Raises where one failed: memory is ahead of the log, for good. Lock held."""
         unsettled = self._unsettled
         while unsettled and unsettled[0][0].done():
             error = unsettled.popleft()[0].exception(0)
@@ -167,20 +181,11 @@ class LogState(BucketState):
                     f"an earlier commit failed, so this state is ahead of its log: {error}", hint="open both again"
                 )
                 raise self._broken from error
-        pending = self._log.append(data, encoded, wait=False, after=self._last)
-        self._last = pending
-        if encoded:
-            unsettled.append((pending, encoded))
-        self._changed += len(encoded)
-        limit = self._settings.checkpoint_bytes
-        if limit is not None and self._changed >= limit:
-            self._changed = 0
-            self._checkpointer.wake()
-        return pending
 
     def _freeze(self) -> Moment:
         with self._lock:
             self._check()
+            self._settle()
             self._changed = 0
             return Moment(self.engine, self.engine.freeze(), self._last, self._log.end)
 
