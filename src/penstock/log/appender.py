@@ -403,18 +403,20 @@ class Appender:
     def _without_orphans(self, group: list[Waiting]) -> list[Waiting]:
         """The appends but for those that stand on one that failed."""
         kept: list[Waiting] = []
-        orphans: list[tuple[Waiting, BaseException]] = []
+        orphans: dict[Waiting, BaseException] = {}  # they may stand on each other
         for item in group:
-            before = item.after
-            error = before.exception(0) if before is not None and before.done() else None
+            before: Any = item.after
+            error = orphans.get(before)
+            if error is None and before is not None and before.done():
+                error = before.exception(0)
             if error is None:
                 kept.append(item)
             else:
-                orphans.append((item, error))
+                orphans[item] = error
         with self._lock:
             self._check_not_stalled()
             self._in_flight = kept
-        for item, error in orphans:
+        for item, error in orphans.items():
             item.fail(error)
         return kept
 
