@@ -35,14 +35,20 @@ def penstock(*arguments: str | Path, timeout: float = 240.0) -> subprocess.Compl
 class Flow:
     """One configuration in a directory of its own, run as a child process that prints JSON."""
 
-    def __init__(self, directory: Path, source: dict[str, Any], sinks: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        source: dict[str, Any],
+        sinks: dict[str, dict[str, Any]],
+        log: dict[str, Any] | None = None,
+    ) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.config = directory / "penstock.yaml"
         self.state_dir = directory / "state"
         for name, sink in sinks.items():
             sink.setdefault("url", f"file://{directory}/{name}")
-        self._source, self._sinks = source, sinks
+        self._source, self._sinks, self._log = source, sinks, log or {}
         self.configure()
         self.process: subprocess.Popen[str] | None = None
         self.events: list[dict[str, Any]] = []
@@ -55,6 +61,7 @@ class Flow:
             "state_dir": str(self.state_dir),
             "source": {**self._source, **source},
             "sinks": self._sinks,
+            "log": self._log,
             "spark": {"master": "local[2,3]"},
         }
         self.config.write_text(yaml.safe_dump(value))

@@ -2,106 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock.control.sink_files import data_directories
 from tests.e2e.flow import Flow
+from tests.e2e.load import SEED, Load, create_tables
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.timeout(420)]
 TABLES = 20
-SEED = 20261116
 DATABASE = "kills"
-
-
-def _create(server: MariaDbServer) -> None:
-    with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {DATABASE}")
-        for i in range(TABLES):
-            cursor.execute(
-                f"CREATE TABLE {DATABASE}.t{i} (id bigint unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, "
-                "name varchar(64), price decimal(12,2), state enum('new','paid','gone') NOT NULL DEFAULT 'new', "
-                "flags set('a','b','c'), born datetime(3), seen timestamp(6) NULL, day date, span time(2), "
-                "small tinyint, big bigint unsigned, ratio double, part float, bits bit(12), doc json, raw varbinary(32), "
-                "body text)"
-            )
-
-
-class Load:
-    """Inserts, updates and deletes over all tables, in transactions of several sizes, until told to stop."""
-
-    def __init__(self, server: MariaDbServer) -> None:
-        self._server = server
-        self._stop = threading.Event()
-        self._random = random.Random(SEED)
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work)
-
-    def _work(self) -> None:
-        try:
-            connection = self._server.connect(DATABASE, autocommit=False)
-            with connection.cursor() as cursor:
-                step = 0
-                while not self._stop.is_set():
-                    step += 1
-                    self._transaction(cursor, step)
-                    connection.commit()
-                    if step % 100 == 0:
-                        cursor.execute(f"ALTER TABLE t{step // 100 % TABLES} ADD COLUMN extra{step} int NULL")
-                    self._stop.wait(0.03)
-            connection.close()
-        except BaseException as error:  # told to the test, which fails with it
-            self._error = error
-
-    def _transaction(self, cursor, step: int) -> None:  # type: ignore[no-untyped-def]
-        pick = self._random
-        for _ in range(pick.choice((1, 1, 2, 5))):
-            table = f"t{pick.randrange(TABLES)}"
-            rows = [
-                (
-                    f"näme-{step}-{i}",
-                    pick.randrange(-(10**6), 10**6) / 100,
-                    pick.choice(("new", "paid", "gone")),
-                    pick.choice((None, "", "a", "a,c")),
-                    "2026-11-16 01:02:03.456",
-                    None if pick.random() < 0.3 else "2026-11-16 05:06:07.891011",
-                    pick.choice((None, "0000-00-00", "2026-02-28")),
-                    pick.choice(("-12:34:56.78", "838:59:58", None)),
-                    pick.randrange(-128, 128),
-                    pick.randrange(2**64),
-                    pick.random() * 1e12,
-                    pick.randrange(1000) / 8,
-                    pick.randrange(4096),
-                    '{"k": [1, "zwei", null]}',
-                    bytes(pick.randrange(256) for _ in range(8)),
-                    "x" * pick.choice((0, 10, 10, 10, 500)),
-                )
-                for i in range(pick.choice((1, 3, 10)))
-            ]
-            cursor.executemany(
-                f"INSERT INTO {table} (name, price, state, flags, born, seen, day, span, small, big, ratio, part, bits, doc, raw, body) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                rows,
-            )
-            cursor.execute(f"UPDATE {table} SET price = price + 1, state = 'paid' WHERE id % 7 = {step % 7} LIMIT 20")
-            cursor.execute(f"DELETE FROM {table} WHERE id % 11 = {step % 11} LIMIT 3")
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            self._thread.join(30)
-            if self._error is not None:
-                raise AssertionError("the load on the server failed") from self._error
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +22,7 @@ def delivered(mariadb_server: MariaDbServer, tmp_path_factory: pytest.TempPathFa
     print(f"seed {SEED}")
     with mariadb_server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET GLOBAL sql_mode = ''")
-    _create(mariadb_server)
+    create_tables(mariadb_server, DATABASE, TABLES)
     flow = Flow(
         tmp_path_factory.mktemp("mariadb-kills"),
         {
@@ -128,7 +41,7 @@ def delivered(mariadb_server: MariaDbServer, tmp_path_factory: pytest.TempPathFa
     try:
         flow.start(once=False)
         flow.wait_for("a capture that follows the server", lambda s: s["source"]["position"] is not None)
-        with Load(mariadb_server).running():
+        with Load(mariadb_server, DATABASE, TABLES).running():
             flow.kill_each()
         flow.interrupt()
         flow.finish()

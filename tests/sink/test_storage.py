@@ -13,14 +13,13 @@ from pydantic import ValidationError
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Corruption, NotSupported, StorageFailed, Unavailable
 from penstock.files import REAL_FILES, File, RealFiles
+from penstock.quantities import parse_seconds, parse_size
 from penstock.sink.payload import parse_stage
 from penstock.sink.settings import (
     DeliverySettings,
     FlushSettings,
     SinkSettings,
     local_directory,
-    parse_seconds,
-    parse_size,
 )
 from penstock.sink.storage.checkpoint import CheckpointFile
 from penstock.sink.storage.layout import date_of, encode_name, file_number, layout_of

@@ -24,7 +24,7 @@ from penstock.capture.stores import SCHEMA_HISTORY
 from penstock.capture.transactions import ENTRY_BYTES, Frame, TransactionCutter
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Transient
-from penstock.log import Log
+from penstock.log import Log, LogSettings
 from penstock.state import BucketState
 
 FLUSH_SECONDS = 0.05  # a whole transaction waits no longer for company
@@ -180,5 +180,5 @@ class Capture:
         }
 
 
-def open_log(state_dir: Path) -> Log:
-    return Log.open(state_dir / "log")
+def open_log(state_dir: Path, settings: LogSettings | None = None) -> Log:
+    return Log.open(state_dir / "log", settings or LogSettings())

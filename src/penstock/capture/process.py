@@ -1,6 +1,6 @@
 """`python -m penstock.capture`: the capture process.
 
-Standard input: one line of JSON, `{"state_dir", "source": {...}, "until": null | "now"}`; then it stays open, and its end is
+Standard input: one line of JSON, `{"state_dir", "source": {...}, "log": {...}, "until": null | "now"}`; then it stays open, and its end is
 the wish to stop, as SIGTERM is: what is whole is flushed, the log closed, exit 0. Standard output: JSON lines, `ready`,
 `progress`, `retrying`, `caught-up` (with `until: now`, then exit 0), `error`. Exit codes: 2 settings, 3 the source or the
 log, 75 the source does not answer: try again later. It dies with its parent.
@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from penstock.capture.log_part import LogPart
 from penstock.capture.settings import BinlogFilesSource, DemoSource, MariadbSource, SourceSettings
 from penstock.capture.source import Source
 from penstock.errors import BadInput, PenstockError
@@ -38,6 +39,7 @@ class CaptureSettings(BaseModel):
 
     state_dir: Path
     source: SourceSettings
+    log: LogPart = LogPart()
     until: Literal["now"] | None = None
 
 
@@ -80,7 +82,7 @@ def _capture(settings: CaptureSettings, stop: threading.Event) -> int:
     from penstock.capture.loop import Capture, open_log  # late: bad settings are told at once
 
     source = make_source(settings)
-    log = open_log(settings.state_dir)
+    log = open_log(settings.state_dir, settings.log.settings())
     try:
         capture = Capture(log, source, tables=settings.source.tables, stop=stop, report=_say)
         reached = capture.run(until_now=settings.until == "now")

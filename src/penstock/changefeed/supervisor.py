@@ -330,7 +330,12 @@ class _Run:
         settings = self._settings
         state_dir = str(settings.state_dir)
         documents: dict[str, dict[str, Any]] = {
-            "capture": {"state_dir": state_dir, "source": settings.source, "until": "now" if settings.once else None},
+            "capture": {
+                "state_dir": state_dir,
+                "source": settings.source,
+                "log": settings.log,
+                "until": "now" if settings.once else None,
+            },
             "delivery": {"state_dir": state_dir, "changefeeds": settings.changefeeds},
             "driver": {"state_dir": state_dir, "changefeeds": settings.changefeeds, "spark": settings.spark},
         }

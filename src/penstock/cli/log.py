@@ -431,7 +431,9 @@ def _show_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
 def table_of(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS") else "left")
+        table.add_column(
+            heading, justify="right" if heading in ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS") else "left"
+        )
     return table
 
 

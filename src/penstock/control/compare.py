@@ -43,10 +43,17 @@ class Differences:
 
 
 class TableComparison:
-    """Follows one table's files beside the expected changes, which come in seq order."""
+    """Follows one table's files beside the expected changes, which come in seq order.
 
-    def __init__(self, name: str, files: Iterator[Path], read: Callable[[Path], pa.Table]) -> None:
+    Rows before `first` are those of entries that were trimmed: counted, kept, and compared with nothing.
+    """
+
+    def __init__(
+        self, name: str, files: Iterator[Path], read: Callable[[Path], pa.Table], first: Seq | None = None
+    ) -> None:
         self.name = name
+        self.before = 0
+        self._first = first.to_bytes() if first is not None else b""
         self.differences = Differences()
         self.kept: list[pa.Table] = []
         self._files = files
@@ -65,16 +72,21 @@ class TableComparison:
 
     def finish(self) -> Differences:
         """Counts what the files hold beyond everything that was expected."""
-        rest = self._waiting + [self._keep(self._read(path)) for path in self._files]
+        rest = self._waiting + [self._next(path) for path in self._files]
         self._waiting = []
         for table in rest:
             for key in _seqs(table):
                 self._surplus(bytes(key))
         return self.differences
 
-    def _keep(self, table: pa.Table) -> pa.Table:
+    def _next(self, path: Path) -> pa.Table:
+        table = self._read(path)
         self.kept.append(table)
-        return table
+        if not self._first:
+            return table
+        before = _seqs(table) < np.bytes_(self._first)
+        self.before += int(before.sum())
+        return table.filter(pa.array(~before))
 
     def _take_through(self, last: np.bytes_) -> pa.Table | None:
         """Rows in file order up to the first one after `last`."""
@@ -84,7 +96,7 @@ class TableComparison:
                 path = next(self._files, None)
                 if path is None:
                     break
-                self._waiting.append(self._keep(self._read(path)))
+                self._waiting.append(self._next(path))
             table = self._waiting.pop()
             beyond = np.flatnonzero(_seqs(table) > last)
             if len(beyond):

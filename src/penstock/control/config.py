@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
+from penstock.capture.log_part import LogPart
 from penstock.capture.settings import SourceSettings
 from penstock.errors import BadInput
 from penstock.sink.settings import SinkSettings
@@ -39,6 +40,7 @@ class Config(BaseModel):
     state_dir: Path = Path("./penstock-data")
     source: SourceSettings
     sinks: dict[str, SinkSettings] = Field(min_length=1)
+    log: LogPart = LogPart()
     spark: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("version")
@@ -113,11 +115,15 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
 
 def _anchored(config: Config, directory: Path) -> Config:
     """The same configuration with relative paths taken from the file's own directory."""
-    sinks = {
-        name: sink if "://" in sink.url else sink.model_copy(update={"url": (directory / sink.url).as_uri()})
-        for name, sink in config.sinks.items()
-    }
-    return config.model_copy(update={"state_dir": directory / config.state_dir, "sinks": sinks})
+
+    def url_of(place: str) -> str:
+        return place if "://" in place else (directory / place).resolve().as_uri()
+
+    sinks = {name: sink.model_copy(update={"url": url_of(sink.url)}) for name, sink in config.sinks.items()}
+    log = config.log
+    if log.offload is not None:
+        log = log.model_copy(update={"offload": log.offload.model_copy(update={"url": url_of(log.offload.url)})})
+    return config.model_copy(update={"state_dir": directory / config.state_dir, "sinks": sinks, "log": log})
 
 
 def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:

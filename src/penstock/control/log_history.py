@@ -5,22 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.log import LogReader, Position
+from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaView
 from penstock.spark.feed import LogFeed
 
 
 @dataclass(frozen=True, slots=True)
 class LogHistory:
-    """`complete_end` is the last entry after which no transaction is open; entry -1 where there is none."""
+    """`complete_end` is the last entry after which no transaction is open; entry -1 where there is none.
+
+    `in_force`: the tables as they were before the first entry that is still there; none where nothing was trimmed.
+    """
 
     schemas: SchemaView
+    in_force: tuple[TableSchema, ...]
     complete_end: Position
 
 
 def read_history(reader: LogReader) -> LogHistory:
     """Follows the log's frames, without their data, to its durable end."""
     feed = LogFeed(reader)
-    schemas = SchemaView(feed.in_force())
+    in_force = feed.in_force()
+    schemas = SchemaView(in_force)
     end = Position(reader.first.ledger_id, -1)
     while frames := feed.more():
         for frame in frames:
@@ -28,4 +34,4 @@ def read_history(reader: LogReader) -> LogHistory:
                 schemas.add(frame.position, table)
             if frame.whole:
                 end = frame.position
-    return LogHistory(schemas, end)
+    return LogHistory(schemas, tuple(one.table for one in in_force), end)

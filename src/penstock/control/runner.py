@@ -15,6 +15,7 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
         state_dir=config.state_dir,
         source=process_settings(config.source),
         changefeeds={name: changefeed_settings(config, name) for name in config.sinks},
+        log=config.log.model_dump(mode="json", by_alias=True),
         spark=dict(config.spark),
         once=once,
     )

@@ -34,6 +34,9 @@ source:
     url: {sink}
     format: parquet                   # parquet | canal-json
     flush: {{size: 64MiB, every: 60s}}
+# log:                                # what every sink has already: kept for ever unless told otherwise
+#   keep: {{for: 7d, size: 100GiB}}     # older, or beyond this size: trimmed
+#   offload: {{url: s3://bucket/log, keep_local: 10GiB, lag: 4h}}
 """
 
 

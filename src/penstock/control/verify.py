@@ -27,6 +27,7 @@ from penstock.encode import FORMATS
 from penstock.encode.format import FileFormat
 from penstock.errors import BadInput, PenstockError
 from penstock.log import LogReader
+from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
 from penstock.sink.settings import local_directory
@@ -47,6 +48,7 @@ class SinkReport:
     wrong: int = 0
     unknown: int = 0
     pending: int = 0
+    before_log: int = 0
     compared_with_source: int = 0
     source_equal: int = 0
     faults: list[str] = field(default_factory=list)
@@ -89,9 +91,14 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
     fmt = FORMATS[settings.format]
     report = SinkReport(name)
     filters = (config.source.tables, Tables(include=tuple(settings.only)))
-    comparisons = _Comparisons(local_directory(settings.url), fmt, report)
-    latest: dict[tuple[str, str], TableSchema] = {}
+    first = None if reader.complete else Seq(reader.first.ledger_id, max(0, reader.first.entry_id), 0, 0)
+    comparisons = _Comparisons(local_directory(settings.url), fmt, report, first)
     history = read_history(reader)
+    latest = {
+        (table.schema, table.table): table
+        for table in history.in_force
+        if all(wanted.matches(table.schema, table.table) for wanted in filters)
+    }
     through = delivered_through(config.state_dir, name, reader)
     end = history.complete_end
     for position_end, pending in ((min(through, end), False), (end, True)):
@@ -107,6 +114,10 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
             if isinstance(item, ChangeBatch):
                 comparisons.of(table).expect(_encoded(fmt, item), may_be_pending=pending)
     comparisons.finish()
+    if first is not None:
+        report.notes.append(
+            f"the log was trimmed: {report.before_log:,} changes before {reader.first} were compared with the source alone"
+        )
     if with_source:
         _compare_source(config, fmt, comparisons, latest, report)
     report.equal = not report.faults and not (report.lost or report.doubled or report.wrong or report.unknown)
@@ -116,8 +127,9 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
 class _Comparisons:
     """One comparison a table, made when its first change or file shows up."""
 
-    def __init__(self, root: Path, fmt: FileFormat, report: SinkReport) -> None:
+    def __init__(self, root: Path, fmt: FileFormat, report: SinkReport, first: Seq | None) -> None:
         self._format = fmt
+        self._first = first
         self._report = report
         self._files: dict[tuple[str, str], list[Path]] = {}
         self.tables: dict[tuple[str, str], TableComparison] = {}
@@ -132,7 +144,7 @@ class _Comparisons:
     def _get(self, key: tuple[str, str]) -> TableComparison:
         if key not in self.tables:
             files = self._files.get(key, [])
-            self.tables[key] = TableComparison(".".join(key), iter(files), self._read)
+            self.tables[key] = TableComparison(".".join(key), iter(files), self._read, self._first)
         return self.tables[key]
 
     def _read(self, path: Path) -> pa.Table:
@@ -155,6 +167,7 @@ class _Comparisons:
             report.wrong += found.wrong
             report.unknown += found.unknown
             report.pending += found.pending
+            report.before_log += comparison.before
             for example in found.examples:
                 report.fault(f"{comparison.name}: {example}")
 

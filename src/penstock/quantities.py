@@ -1,0 +1,38 @@
+"""Sizes and times as people write them in the configuration: `64MiB`, `24h`, or plain numbers of bytes and seconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+_SIZE_UNITS = {
+    "": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+_TIME_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def _quantity(value: Any, units: dict[str, Any], example: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2].lower() not in units:
+        raise ValueError(f"{value!r} is not a quantity such as {example}")
+    return float(match[1]) * float(units[match[2].lower()])
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `64MiB`, `10kB` or a number."""
+    return round(_quantity(value, _SIZE_UNITS, "64MiB"))
+
+
+def parse_seconds(value: Any) -> float:
+    """Seconds from `60s`, `5m`, `250ms`, `7d` or a number."""
+    return _quantity(value, _TIME_UNITS, "60s")
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
