@@ -72,6 +72,7 @@ class Checkpointer:
             with self.writing:
                 if moment.engine is not self._current():
                     return None
+                self._log.check_owner()
                 if not self._identified:
                     identity.ensure(self._log.files, self._log.directory / DIRECTORY, self._log.uuid)
                     self._identified = True
@@ -92,6 +93,7 @@ class Checkpointer:
         wanted = Position(oldest.ledger_id, oldest.entry_id + 1)
         if pinned.get(PIN) != wanted:
             self._log.pin(PIN, wanted)
+            self._log.trim_soon()
         if len(kept) >= self._kept and START_PIN in pinned:
             self._log.unpin(START_PIN)
 
