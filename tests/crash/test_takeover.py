@@ -127,6 +127,37 @@ def test_a_second_owner_comes_while_the_first_appends(operation: int, entries: i
     third.close()
 
 
+@pytest.mark.parametrize("operation", range(1, 26))
+def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> None:
+    files, metadata = MemoryFiles(), MemoryMetadata()
+    first = Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata)
+    first.append(b"first").result(5)
+    told = [b"first"]
+    opened: list[Log] = []
+
+    def take_over() -> None:
+        opened.append(Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata))
+        for data in (b"third 1", b"third 2"):
+            opened[0].append(data).result(5)
+            told.append(data)
+
+    process = Process(files)
+    process.sleep_before(operation, take_over)
+    with contextlib.suppress(PenstockError):
+        second = Log.open(DIRECTORY, SETTINGS, process, ManualClock(), metadata)
+        opened.append(second)
+    for number, log in enumerate((first, *opened)):
+        with contextlib.suppress(Fenced):
+            log.append(b"late %d" % number).result(5)
+            told.append(b"late %d" % number)
+    for log in (first, *opened):
+        with contextlib.suppress(PenstockError):
+            log.close()
+    found = read(Process(files), metadata)
+    assert set(told) <= set(found), "what was acknowledged is lost or hidden"
+    assert b"late 0" not in told, "the first owner was not fenced"
+
+
 @pytest.mark.parametrize("operation", range(1, 14))
 def test_a_second_owner_comes_while_the_first_writes_records(operation: int) -> None:
     files = MemoryFiles()
