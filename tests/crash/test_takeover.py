@@ -136,9 +136,10 @@ def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> N
     opened: list[Log] = []
 
     def take_over() -> None:
-        opened.append(Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata))
+        third = Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata)
+        opened.append(third)
         for data in (b"third 1", b"third 2"):
-            opened[0].append(data).result(5)
+            third.append(data).result(5)
             told.append(data)
 
     process = Process(files)
