@@ -174,6 +174,25 @@ def test_damage_that_a_read_meets_is_healed_under_way(tmp_path: Path) -> None:
         assert content(BucketState.open(log)) == expected | {77: "on its way", 78: "after"}
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_damage_that_a_merge_meets_is_healed_by_the_next_checkpoint(tmp_path: Path, background: bool) -> None:
+    expected = checkpointed(tmp_path)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, StateSettings(merge_ratio=0.01, merge_in_background=background))
+        for path in runs(tmp_path)[:1]:
+            flip(path, 100)
+        for n in range(100, 104):
+            put(state, n, "after")
+            assert state.checkpoint() is not None
+            with contextlib.suppress(Corruption):
+                state.engine.flush()
+        expected |= dict.fromkeys(range(100, 104), "after")
+        assert content(state) == expected
+        assert list(state.engine.verify()) == []
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log)) == expected
+
+
 def test_a_checkpoint_never_holds_what_is_not_durable(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log", KEEPING) as log:
         state = BucketState.open(log)

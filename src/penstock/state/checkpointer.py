@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.errors import Closed, Fenced, PenstockError
+from penstock.errors import Closed, Corruption, Fenced, PenstockError
 from penstock.log import Log, Pending, Position
 from penstock.observe.metrics import METRICS
 from penstock.state import identity
@@ -36,12 +36,22 @@ class Moment(NamedTuple):
 
 
 class Checkpointer:
-    """One state's. `freeze` takes the moment under the state's lock; `current` is the engine in force."""
+    """One state's. `freeze` takes the moment under the state's lock; `current` is the engine in force, and `heal` makes it
+    another one where its checkpoints prove to be damaged."""
 
-    def __init__(self, log: Log, freeze: Callable[[], Moment], current: Callable[[], StateEngine], kept: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        freeze: Callable[[], Moment],
+        current: Callable[[], StateEngine],
+        kept: int,
+        *,
+        heal: Callable[[Corruption], None],
+    ) -> None:
         self._log = log
         self._freeze = freeze
         self._current = current
+        self._heal = heal
         self._kept = kept
         self.turn = threading.Lock()  # one checkpoint at a time, from freeze to pin
         self.writing = threading.Lock()  # held for the files alone: whoever replaces the engine takes it
@@ -65,7 +75,18 @@ class Checkpointer:
             self._work.notify()
 
     def checkpoint(self) -> CheckpointInfo | None:
-        """Steps (1) to (4), now. None where the state was replaced meanwhile, by a truncation or because it was damaged."""
+        """Steps (1) to (4), now. None where the state was replaced meanwhile, by a truncation or because it was damaged.
+
+        A merge reads old runs whole, and may be the first to meet damage in them: without a cure every later checkpoint
+        would fail as well.
+        """
+        try:
+            return self._checkpoint()
+        except Corruption as error:
+            self._heal(error)
+            return self._checkpoint()
+
+    def _checkpoint(self) -> CheckpointInfo | None:
         with self.turn:
             moment = self._freeze()
             position = moment.end if moment.last is None else max(moment.end, moment.last.result())

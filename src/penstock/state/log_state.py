@@ -45,7 +45,9 @@ class LogState(BucketState):
             self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
             self._last: Pending[Any] | None = None
             self._changed = 0
-            self._checkpointer = Checkpointer(log, self._freeze, lambda: self.engine, settings.checkpoints_kept)
+            self._checkpointer = Checkpointer(
+                log, self._freeze, lambda: self.engine, settings.checkpoints_kept, heal=self.heal
+            )
             pinned = log.pins()
             self._pinned = PIN in pinned or START_PIN in pinned
             if len(self.registry) and (recovered.engine.position is None or not self._pinned):

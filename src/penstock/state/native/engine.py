@@ -132,7 +132,9 @@ class NativeEngine(LayeredEngine):
         merger = self._merger
         if merger is not None:
             merger.join()
-        error, self._merge_error = self._merge_error, None
+        error = self._merge_error
+        if not isinstance(error, Corruption):  # that one stays until the holder opens again
+            self._merge_error = None
         if error is not None:
             raise error
 
