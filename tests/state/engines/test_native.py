@@ -14,6 +14,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import Corruption, NotSupported
+from penstock.files import RealFiles
 from penstock.files_memory import MemoryFiles
 from penstock.log import Position, StateChange
 from penstock.log.frame import encode_changes
@@ -328,6 +329,32 @@ def test_nothing_grows_over_a_thousand_cycles() -> None:
         assert held[2] <= begun[2]
         assert _rss() < begun_rss + (16 << 20)
         assert len(list(path.iterdir())) < 8
+
+
+def test_a_reader_that_opens_while_the_owner_prunes(native: Opener) -> None:
+    """The owner removes every file that the reader's first look at the directory showed."""
+    engine = native()
+    engine.apply([StateChange(1, b"a", b"0")])
+    engine.write(engine.freeze(), at(0))
+
+    class Late(RealFiles):
+        looks = 0
+
+        def list(self, directory: Path) -> list[str]:
+            names = super().list(directory)
+            if names and directory == native.directory:
+                self.looks += 1
+                if self.looks == 2:  # the first one asks which engine wrote it
+                    for number in range(1, 4):
+                        engine.apply([StateChange(1, b"a", b"%d" % number)])
+                        engine.write(engine.freeze(), at(number))
+                    engine.compact()
+            return names
+
+    late = Late()
+    reader = native(read_only=True, files=late)
+    assert late.looks > 3
+    assert (reader.position, reader.get(1, b"a"), list(reader.damaged)) == (at(3), b"3", [])
 
 
 def test_an_open_and_a_few_reads_do_without_numba(native: Opener) -> None:
