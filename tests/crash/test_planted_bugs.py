@@ -15,12 +15,13 @@ import pytest
 from penstock.errors import StorageFailed
 from penstock.files import Buffer, Files
 from penstock.files_memory import MemoryFile, MemoryFiles
-from penstock.log import RecordLog, frame, frame_reader, frame_writer, record_generations, runs
+from penstock.log import frame, frame_reader, frame_writer, record_generations, runs
 from penstock.log.frame_writer import FrameWriter
 from penstock.log.holds import read_holds
 from penstock.log.ledger import LedgerInfo, LedgerList, Offload
 from penstock.log.offload_format import part_name
 from penstock.log.offload_steps import OffloadSteps
+from penstock.log.record_open import GenerationMaker
 from penstock.log.synced import EndFile
 from penstock.log.trim import Trimmer
 from penstock.metadata import MemoryMetadata, Operation, Put
@@ -187,27 +188,27 @@ def a_ledger_is_deleted_before_its_tombstone(patch: Patch) -> None:
 
 @bug
 def a_generation_gets_its_header_before_its_frames_are_synced(patch: Patch) -> None:
-    def finish(self: RecordLog, made: Any) -> None:
+    def finish(self: GenerationMaker, made: Any) -> None:
         made.writer._flush_small()
         waiting, made.writer._waiting = made.writer._waiting, []
         made.writer.file.append(waiting)
         made.writer.synced_end = made.writer.end
         self._files.sync_directory(self._directory)
 
-    patch(RecordLog, "_finish", finish)
+    patch(GenerationMaker, "finish", finish)
 
 
 @bug
 def a_generation_is_removed_before_the_next_has_its_header(patch: Patch) -> None:
-    write_header = RecordLog._write_header
+    write_header = GenerationMaker.write_header
 
-    def late(self: RecordLog, made: Any) -> None:
+    def late(self: GenerationMaker, made: Any) -> None:
         for number in self._generations.listed():
             if number < made.writer.file_id:
                 self._files.remove(self._generations.path(number))
         write_header(self, made)
 
-    patch(RecordLog, "_write_header", late)
+    patch(GenerationMaker, "write_header", late)
 
 
 @bug

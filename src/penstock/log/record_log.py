@@ -11,39 +11,28 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavailable
-from penstock.files import REAL_FILES, Buffer, File, Files, typed_errors
-from penstock.log.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, FileHeader, corruption, read_file_header
+from penstock.errors import BadInput, Closed, PenstockError
+from penstock.files import REAL_FILES, Buffer, Files, typed_errors
+from penstock.log.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, corruption, read_file_header
 from penstock.log.frame import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
-from penstock.log.frame_reader import BadFrameAt, find_end, read_frames
+from penstock.log.frame_reader import BadFrameAt, read_frames
 from penstock.log.frame_writer import FrameWriter
 from penstock.log.pending import Pending
 from penstock.log.pooled_commit import Builder, PooledCommit, Queued
 from penstock.log.position import Position
-from penstock.log.record_generations import (
-    Generations,
-    Identity,
-    InForce,
-    find_in_force,
-    read_identity,
-    write_identity,
-)
+from penstock.log.record_open import Made, publish, take_over
 from penstock.log.resting_file import RestingFile
-from penstock.log.synced import EndFile
 from penstock.log.workers import CHORES
 
 _WAITING_BYTES_MAX = 64 << 20
 _AWAKE_MAX = (
     64  # record logs that keep their two descriptors; opening them for each commit costs far less than its sync
 )
-_COPY_BYTES = 8 << 20  # how much of the old generation is in memory while it is copied
-_ATTEMPTS_MAX = 20
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -92,13 +81,6 @@ class _Compaction:
             self.answer.fail(error)
 
 
-class _Made(NamedTuple):
-    """A generation that this owner made, and the header that will bring it into force."""
-
-    writer: FrameWriter
-    header: FileHeader
-
-
 class RecordLog:
     """The owner's handle. Thread-safe."""
 
@@ -108,10 +90,11 @@ class RecordLog:
         self._files = files
         self._clock = clock
         self._resources = resources
-        self._generations = Generations(files, directory, name)
-        self.uuid, writer = self._take_over()
-        self.epoch = self._generations.newest
-        self._writer = writer
+        owned = take_over(directory, name, files, clock, resources)
+        self._generations, self._maker = owned.generations, owned.maker
+        self._end_handle, self._end_file = owned.end_handle, owned.end_file
+        self._writer = owned.writer
+        self.uuid, self.epoch = owned.uuid, owned.writer.file_id
         self._compaction: _Compaction | None = None
         self._closed = False
         self._commits: PooledCommit[int] = PooledCommit(
@@ -253,7 +236,7 @@ class RecordLog:
                 compaction.tail.append((data, item.changes, wall_ms))
         writer.sync()
         self._generations.check()
-        self._publish(writer)
+        publish(self._end_file, writer)
         self._rest()
         return list(range(first, writer.next_entry))
 
@@ -268,22 +251,19 @@ class RecordLog:
         assert isinstance(writer.file, RestingFile)
         return writer.file
 
-    def _publish(self, writer: FrameWriter) -> None:
-        self._end_file.publish(writer.file_id, writer.synced_end, Position(writer.file_id, writer.next_entry - 1))
-
     def _rewrite(self, records: list[tuple[Sequence[Buffer], Changes]]) -> None:
         """(1) a new generation, written and synced, and its name; (2) its header; (3) slot; (4) the old one is removed."""
         number, file = self._generations.claim_next()
-        made = self._begin(number, file, self._writer.next_entry)
+        made = self._maker.begin(number, file, self._writer.next_entry, self.uuid, self.epoch)
         for data, changes in records:
             made.writer.add(data, changes, self._clock.wall_ms())
-        self._finish(made)
+        self._maker.finish(made)
         self._take_into_force(made)
 
-    def _take_into_force(self, made: _Made) -> None:
+    def _take_into_force(self, made: Made) -> None:
         old = self._writer
-        self._write_header(made)
-        self._publish(made.writer)
+        self._maker.write_header(made)
+        publish(self._end_file, made.writer)
         self._writer = made.writer
         old.file.close()
         self._generations.remove(range(old.file_id, made.writer.file_id))
@@ -291,12 +271,12 @@ class RecordLog:
     def _prepare(self, compaction: _Compaction, snapshot: Buffer, number: int) -> None:
         """Beside the commits: a new generation with the snapshot, synced. Then `_switch`, in order with them."""
         claimed = 0
-        made: _Made | None = None
+        made: Made | None = None
         try:
             claimed, file = self._generations.claim_next()
-            made = self._begin(claimed, file, number)
+            made = self._maker.begin(claimed, file, number, self.uuid, self.epoch)
             made.writer.add((snapshot,), (), self._clock.wall_ms())
-            self._finish(made)
+            self._maker.finish(made)
             if self._compaction is not compaction:
                 raise Closed(f"record log {self._directory / self._name}: the compaction was given up")
             switch, prepared = self._switch, made
@@ -316,7 +296,7 @@ class RecordLog:
             self._compaction = None
             compaction.answer.fail(error)
 
-    def _switch(self, compaction: _Compaction, made: _Made) -> None:
+    def _switch(self, compaction: _Compaction, made: Made) -> None:
         writer = made.writer
         if self._compaction is not compaction:  # given up meanwhile: its tail is not whole
             writer.file.close()
@@ -329,133 +309,3 @@ class RecordLog:
         self._take_into_force(made)
         self._compaction = None
         compaction.answer.complete(writer.next_entry - 1)
-
-    # -- open ----------------------------------------------------------------------------------------------------
-
-    def _take_over(self) -> tuple[uuid.UUID, FrameWriter]:
-        """The steps of the format: a generation of our own is in force when it returns."""
-        try:
-            identity = read_identity(self._files, self._directory, self._name)
-        except FileNotFoundError:
-            return self._create()
-        if not self._files.exists(self._path("end")):
-            raise Corruption(f"{self._path('end')} is missing", hint="nothing was changed; restore it from a copy")
-        self._open_end()
-        if identity.as_of(self._end_file.read()) is not identity:
-            identity = self._leave_format_1(identity)
-        for _ in range(_ATTEMPTS_MAX):
-            with contextlib.suppress(FileExistsError, FileNotFoundError):  # another owner moved on at this moment
-                return identity.uuid, self._succeed(identity)
-        raise Unavailable(f"{self._directory / self._name}: others open it all the time", hint="try again")
-
-    def _succeed(self, identity: Identity) -> FrameWriter:
-        numbers, found = find_in_force(self._generations, identity, self._end_file.read())
-        try:
-            size = found.file.size()
-            end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
-            # Damage was told before anything was changed. From here on the old owner is deposed; what it wrote before counts.
-            if numbers[-1] != found.number:
-                self._files.sync_directory(self._directory)  # a claim is durable before the one after it is made
-            claimed = self._claim_after(numbers, identity)
-            checked = found.number
-            found.file.close()
-            found = find_in_force(self._generations, identity, self._end_file.read())[1]
-            if found.number != checked or found.file.size() != size:
-                end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
-            made = self._begin(self._generations.newest, claimed, found.header.first_entry, identity.uuid)
-            self._copy(found, end, made.writer)
-        finally:
-            found.file.close()
-        self._finish(made)
-        self._write_header(made)
-        self._end_file.own(made.writer.file_id)
-        self._publish(made.writer)
-        if identity.format == 1:
-            self._end_file.sync()  # its numbers need not be consecutive with ours: the slot must not be lost any more
-            self._leave_format_1(identity)
-        else:
-            self._generations.remove(numbers)
-        return made.writer
-
-    def _claim_after(self, numbers: range, identity: Identity) -> File:
-        if identity.format > 1:
-            return self._generations.claim(numbers[-1] + 1)
-        number = max(numbers[-1], identity.epoch) + 1
-        while True:
-            with contextlib.suppress(FileExistsError):  # a claim that was cut
-                return self._generations.claim_first(number)
-            number += 1
-
-    def _leave_format_1(self, identity: Identity) -> Identity:
-        """A generation of ours is in force and its slot durable: the others go, then `.current` says the new format."""
-        slot = self._end_file.read()
-        assert slot is not None
-        self._generations.remove([number for number in self._generations.listed() if number < slot.file_id])
-        self._files.sync_directory(self._directory)
-        write_identity(self._files, self._directory, self._name, identity.uuid)
-        return Identity(identity.uuid)
-
-    @staticmethod
-    def _copy(found: InForce, end: int, writer: FrameWriter) -> None:
-        try:
-            for frame in read_frames(found.file, found.number, FILE_HEADER_BYTES, found.header.first_entry, end):
-                writer.add((frame.data,), frame.changes, frame.header.wall_ms)
-                if writer.end - writer.synced_end > _COPY_BYTES:
-                    writer.sync()
-        except BadFrameAt as error:
-            raise corruption(found.file.path, error.offset, error.reason) from error
-
-    def _create(self) -> tuple[uuid.UUID, FrameWriter]:
-        leftovers: list[int] = []
-        fresh = not self._files.exists(self._path("end"))
-        if fresh:
-            EndFile.create(self._files, self._path("end"), sync_name=False)  # it is synced with the generation's
-        self._open_end()
-        if not fresh:
-            if self._end_file.read() is not None:
-                raise self._generations.current_lost(self._path("end").name)
-            leftovers = self._generations.refuse_lost()
-        number = leftovers[-1] + 1 if leftovers else max(self._clock.wall_ms(), 1)
-        try:
-            file = self._generations.claim_first(number)
-        except FileExistsError:  # a cut may have left it without `.end`
-            leftovers = self._generations.refuse_lost()
-            number = leftovers[-1] + 1
-            file = self._generations.claim_first(number)
-        made = self._begin(number, file, 0, uuid.uuid4())
-        self._finish(made)
-        self._write_header(made)
-        write_identity(self._files, self._directory, self._name, made.header.uuid)
-        self._end_file.own(number)
-        self._publish(made.writer)
-        self._generations.remove(leftovers)
-        return made.header.uuid, made.writer
-
-    def _open_end(self) -> None:
-        self._end_handle = RestingFile(self._files, self._files.open(self._path("end"), writable=True))
-        self._end_file = EndFile(self._end_handle)
-        self._resources.callback(self._end_file.close)
-
-    # -- generations ---------------------------------------------------------------------------------------------
-
-    def _begin(self, generation: int, file: File, first_entry: int, identity: uuid.UUID | None = None) -> _Made:
-        """A claimed generation, ready for frames. It has no header yet: a cut leaves nothing that counts."""
-        epoch = generation if identity is not None else self.epoch
-        header = FileHeader(identity or self.uuid, generation, epoch, self._clock.wall_ms(), first_entry)
-        resting = RestingFile(self._files, file, FILE_HEADER_BYTES)
-        return _Made(FrameWriter(resting, generation, epoch, next_entry=first_entry, end=FILE_HEADER_BYTES), header)
-
-    def _finish(self, made: _Made) -> None:
-        """Its frames and its name are durable."""
-        if made.writer.end > made.writer.synced_end:
-            made.writer.sync()
-        self._files.sync_directory(self._directory)
-
-    def _write_header(self, made: _Made) -> None:
-        """From here on it counts, unless another owner came."""
-        made.writer.file.write_at(0, made.header.encode(RECORD_LOG_MAGIC))
-        made.writer.file.datasync()
-        self._generations.check()
-
-    def _path(self, kind: str) -> Path:
-        return self._directory / f"{self._name}.{kind}"
