@@ -20,8 +20,10 @@ from penstock.state import (
     StateReader,
     StateSettings,
     TypedStore,
+    checkpointer,
     codecs,
 )
+from penstock.state.native.engine import NativeEngine
 
 ORDERS: StateDescriptor[int, Any] = StateDescriptor("orders", "test", codecs.u64, codecs.json)
 SMALL = LogSettings(ledger_entries_max=4, preallocate_bytes=4096, retention_seconds=0.0, maintenance_interval_seconds=0)
@@ -468,3 +470,24 @@ def test_a_log_that_had_to_be_replayed_whole_is_kept_whole(tmp_path: Path) -> No
         assert log.trim() != []
     with Log.open(tmp_path / "log", SMALL) as log:
         assert content(BucketState.open(log)) == expected | {0: "new", 1: "new"}
+
+
+def test_a_close_does_not_wait_for_ever_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck, free = threading.Event(), threading.Event()
+    write = NativeEngine.write
+
+    def late(self: NativeEngine, *arguments: Any) -> Any:
+        stuck.set()
+        assert free.wait(30)
+        return write(self, *arguments)
+
+    monkeypatch.setattr(NativeEngine, "write", late)
+    monkeypatch.setattr(checkpointer, "CLOSE_SECONDS_MAX", 0.1)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        put(state, 1, 1)
+        log.roll()
+        assert stuck.wait(10)
+    free.set()
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log)) == {1: 1}

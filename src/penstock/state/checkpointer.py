@@ -23,6 +23,8 @@ from penstock.state import identity
 from penstock.state.engine import CheckpointInfo, Frozen, StateEngine
 from penstock.state.recovery import DIRECTORY, PIN, START_PIN
 
+CLOSE_SECONDS_MAX = 30.0  # a close never hangs on a disk that does not answer: what counts is in the log
+
 _logger = logging.getLogger(__name__)
 
 
@@ -118,13 +120,15 @@ class Checkpointer:
         if len(kept) >= self._kept and START_PIN in pinned:
             self._log.unpin(START_PIN)
 
-    def close(self) -> None:
-        """Ends the thread; a checkpoint under way is finished first."""
+    def close(self) -> bool:
+        """Ends the thread; a checkpoint under way is finished first. False where its disk does not answer."""
         with self._work:
             self._closing = True
             self._work.notify()
-        if self._thread is not None and threading.current_thread() is not self._thread:
-            self._thread.join()
+        if self._thread is None or threading.current_thread() is self._thread:
+            return True
+        self._thread.join(CLOSE_SECONDS_MAX)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

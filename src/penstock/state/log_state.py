@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption, PenstockError, StorageFailed
+from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
 from penstock.state.bucket import BucketState
@@ -20,6 +20,7 @@ from penstock.state.reader import StateReader
 from penstock.state.recovery import PIN, START_PIN, OnProgress, Place, StateLost, Teller, recover, replay
 from penstock.state.registry import REGISTRY_NAMESPACE, Registry
 from penstock.state.settings import StateSettings
+from penstock.state.totals import forget_state
 
 _CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpoint of it is written
 _HEAL_SECONDS_MAX = 30.0
@@ -145,7 +146,11 @@ class LogState(BucketState):
     def close(self) -> None:
         """Ends the checkpoint under way, and writes a last one where much has changed. The log stays open."""
         self._log.attached.remove(self)
-        self._checkpointer.close()
+        if not self._checkpointer.close():
+            with self._lock:
+                self._broken = self._broken or Closed("the state was closed while its disk did not answer")
+            forget_state(self)  # and its files are left to the thread that waits for them
+            return
         if self._broken is None and self._pinned and self.engine.changed_bytes >= _CLOSE_BYTES_MIN:
             try:
                 self._checkpointer.checkpoint()
