@@ -10,7 +10,7 @@ import pytest
 
 from penstock.log import LogReader
 from penstock.log.ledger import LedgerInfo
-from tests.e2e.flow import Flow
+from tests.e2e.flow import Flow, penstock
 from tests.e2e.load import Load, create_tables
 from tools.components.mariadb import MariaDbServer
 
@@ -44,7 +44,7 @@ def test_a_trimmed_and_offloaded_log_serves_its_flow(
             "tables": {"include": [f"{DATABASE}.*"]},
         },
         {"lake": {"format": "parquet", "flush": {"size": "1MiB", "every": "500ms"}}},
-        {"ledger": "64KiB", "keep": {"size": "192KiB"}, "offload": {"url": s3_url, "keep_local": 0, "lag": 0}},
+        {"ledger": "256KiB", "keep": {"size": "1MiB"}, "offload": {"url": s3_url, "keep_local": 0, "lag": 0}},
     )
 
     def trimmed_beyond(ledger: int) -> Callable[[dict[str, Any]], bool]:
@@ -55,6 +55,7 @@ def test_a_trimmed_and_offloaded_log_serves_its_flow(
         flow.wait_for("a capture that follows the server", lambda s: s["source"]["position"] is not None)
         with Load(mariadb_server, DATABASE, TABLES).running():
             flow.wait_for("a log that was trimmed", trimmed_beyond(1))
+            flow.wait_for("a ledger that moved", lambda _: any(not info.is_local for info in _ledgers(flow)))
             flow.kill_victim("capture")  # it comes back to a state whose first frames are gone
             rows, first = flow.last["rows"], _ledgers(flow)[0].id
             flow.wait_for("rows and trims after that", lambda s: s["rows"] > rows and trimmed_beyond(first)(s))
@@ -64,10 +65,13 @@ def test_a_trimmed_and_offloaded_log_serves_its_flow(
         flow.finish()
     finally:
         flow.kill()
+    done = penstock("log", "offload", flow.state_dir / "log", "--to", s3_url, "--lag-seconds", "0", "--json")
+    assert done.returncode == 0, done.stderr
     ledgers = _ledgers(flow)
     assert ledgers[0].id > 1
-    assert any(not info.is_local for info in ledgers), ledgers
+    assert not any(info.is_local for info in ledgers if info.sealed), "what is left of the log is read from the bucket"
     code, report = flow.verify()
+    assert "sinks" in report, report
     (lake,) = report["sinks"]
     assert (code, report["equal"]) == (0, True), lake
     assert lake["before_log"] > 0

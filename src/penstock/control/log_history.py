@@ -24,7 +24,8 @@ class LogHistory:
 
 def read_history(reader: LogReader) -> LogHistory:
     """Follows the log's frames, without their data, to its durable end."""
-    feed = LogFeed(reader)
+    # From the first entry that is left, not from a later checkpoint: rows before that one were made under older schemas.
+    feed = LogFeed(reader, None if reader.complete else reader.first)
     in_force = feed.in_force()
     schemas = SchemaView(in_force)
     end = Position(reader.first.ledger_id, -1)
