@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.capture.log_part import LogPart
 from penstock.control.check import describe
 from penstock.control.config import BadConfig, Problem, load
+from penstock.control.runner import run_settings
 from penstock.control.template import render
 from penstock.errors import BadInput
+from penstock.log import LogSettings
 
 GOOD = """\
 version: 1
@@ -105,3 +108,33 @@ def test_the_template_is_valid_as_it_stands(tmp_path: Path, source: str) -> None
 def test_a_password_on_the_command_line_is_refused() -> None:
     with pytest.raises(BadInput, match="seen by others"):
         render("mariadb://me:secret@db", "./out")
+
+
+def test_the_log_is_told_what_to_keep_and_where_ledgers_go(tmp_path: Path) -> None:
+    told = "log:\n  keep: {for: 7d, size: 1GiB}\n  offload: {url: ../old, keep_local: 10MiB, lag: 1h}\n"
+    config = load(write(tmp_path, GOOD + told), {"SHOP_PASSWORD": "hush"})
+    settings = LogPart.model_validate(run_settings(config, once=True).log).settings()  # as capture gets it
+    assert (settings.retention_seconds, settings.retention_bytes) == (7 * 86400, 1 << 30)
+    assert settings.offload_url == (tmp_path.parent / "old").as_uri()
+    assert (settings.offload_threshold_bytes, settings.offload_deletion_lag_seconds) == (10 << 20, 3600)
+    untold = load(write(tmp_path, GOOD), {"SHOP_PASSWORD": "hush"}).log.settings()
+    assert untold == LogSettings(), "everything is kept, here"
+
+
+@pytest.mark.parametrize(
+    ("told", "key", "says"),
+    [
+        ("keep: {for: soon}", "log.keep.for", "'soon' is not a quantity"),
+        ("keep: {days: 7}", "log.keep.days", "extra inputs"),
+        ("ledger: 1KiB", "log.ledger", "65536"),
+        ("offload: {url: 'ftp://x/y'}", "log.offload.url", "no URL of an object store"),
+        ("offload: {url: 's3://key:secret@b/y'}", "log.offload.url", "carries more than a place"),
+        ("offload: {lag: 1h}", "log.offload.url", "field required"),
+    ],
+)
+def test_what_the_log_cannot_be_told(tmp_path: Path, told: str, key: str, says: str) -> None:
+    (problem,) = problems(tmp_path, f"{GOOD}log:\n  {told}\n", {"SHOP_PASSWORD": "hush"})
+    assert problem.key == key
+    assert says in problem.message
+    assert problem.line >= 12
+    assert "secret" not in problem.message
