@@ -125,7 +125,7 @@ def test_the_log_is_told_what_to_keep_and_where_ledgers_go(tmp_path: Path) -> No
     ("told", "key", "says"),
     [
         ("keep: {for: soon}", "log.keep.for", "'soon' is not a quantity"),
-        ("keep: {days: 7}", "log.keep.days", "extra inputs"),
+        ("keep: {days: 7}", "log.keep.days", "unknown key"),
         ("ledger: 1KiB", "log.ledger", "65536"),
         ("offload: {url: 'ftp://x/y'}", "log.offload.url", "no URL of an object store"),
         ("offload: {url: 's3://key:secret@b/y'}", "log.offload.url", "carries more than a place"),
