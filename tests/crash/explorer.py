@@ -61,11 +61,13 @@ def explore(
     `faults`: the share of sessions in which a file operation fails. Raises `Violation`.
     """
     outcome = Outcome(seed)
-    logging.getLogger("penstock.log").setLevel(
-        logging.ERROR
-    )  # work that fails and is tried again is what this is about
     started = time.process_time()
-    with stepping(), small_limits(), no_garbage_collection():
+    with (
+        stepping(),
+        small_limits(),
+        no_garbage_collection(),
+        quiet(),
+    ):  # work that fails and is tried again is the point
         while True:
             if outcome.programs % 8 == 0:
                 gc.collect()
@@ -95,6 +97,16 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Failures that are tried again say nothing, here."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _explore_program(seed: int, outcome: Outcome, faults: float) -> None:

@@ -124,7 +124,7 @@ class Writer:
                 write(directory, lambda text: void(os.write(theirs, text.encode())), owner=owner, settings=settings)
             except BaseException as error:
                 with contextlib.suppress(OSError):
-                    os.write(theirs, f"error {type(error).__name__}\n".encode())
+                    os.write(theirs, f"error {type(error).__name__} {error!r} {error.__cause__!r}\n".encode())
                 code = 3
             finally:
                 os._exit(code)

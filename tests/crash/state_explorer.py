@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
 import os
 import random
 import sys
@@ -18,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from penstock.errors import PenstockError
-from tests.crash.explorer import Outcome, no_garbage_collection
+from tests.crash.explorer import Outcome, no_garbage_collection, quiet
 from tests.crash.facts import Violation
 from tests.crash.state_program import run_program
 from tests.crash.state_world import StateWorld
@@ -37,8 +36,7 @@ def explore(
     """Runs programs `seed`, `seed` + 1, … until either budget is used up, and `at_least` so many states were seen."""
     outcome = Outcome(seed)
     started = time.process_time()
-    logging.disable(logging.WARNING)  # checkpoints that fail are what is looked for
-    with stepping(), no_garbage_collection():
+    with stepping(), no_garbage_collection(), quiet():  # checkpoints that fail are what is looked for
         while True:
             if outcome.programs % 8 == 0:
                 gc.collect()

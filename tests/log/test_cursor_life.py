@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import random
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -317,18 +319,31 @@ def test_empty_ledgers_are_skipped(tmp_path: Path) -> None:
 
 
 def test_no_thread_is_left_and_none_belongs_to_a_cursor(tmp_path: Path) -> None:
-    """Behaviour 19."""
+    """Behaviour 19. In a process of its own: another test's log would share the threads."""
+    code = f"""if True:
+    import threading
+    from penstock.log import Log, LogSettings, Position, wait_all
     before = set(threading.enumerate())
-    log = Log.open(tmp_path / "log", SETTINGS)
+    log = Log.open({str(tmp_path / "log")!r}, LogSettings(maintenance_interval_seconds=0))
     log.append(b"0").result(5)
     alone = len(threading.enumerate())
-    cursors = [log.open_cursor(f"c{n}") for n in range(40)]
-    wait_all([cursor.ack(at("1:0")) for cursor in cursors], 10)
-    assert len(threading.enumerate()) <= alone + 5
+    cursors = [log.open_cursor(f"c{{n}}") for n in range(40)]
+    wait_all([cursor.ack(Position(1, 0)) for cursor in cursors], 10)
+    assert len(threading.enumerate()) <= alone + 5, threading.enumerate()
     log.close()
-    assert set(threading.enumerate()) <= before
+    assert set(threading.enumerate()) <= before, threading.enumerate()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_ack_after_the_close_is_refused(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", SETTINGS)
+    log.append(b"0").result(5)
+    cursor = log.open_cursor("c")
+    log.close()
     with pytest.raises(Closed):
-        cursors[0].ack(at("1:0"))
+        cursor.ack(at("1:0"))
 
 
 def test_damage_is_named_and_never_the_start_in_silence(log: Log, tmp_path: Path) -> None:

@@ -219,3 +219,22 @@ def test_many_open_record_logs_hold_few_descriptors(tmp_path: Path) -> None:
     again = RecordLog.open(tmp_path / "d", "r199")
     assert [record.data for record in again.records()] == [b"all", b"c"]
     again.close()
+
+
+def test_a_failure_after_another_owner_came_is_put_down_to_it(tmp_path: Path) -> None:
+    """The next owner removes files: what an old one then stumbles over is no fault of the disk."""
+    old = RecordLog.open(tmp_path, "name", UnlockedFiles())
+    old.append(b"1").result(5)
+    deposed = []
+
+    def stumble() -> bytes:
+        deposed.append(RecordLog.open(tmp_path, "name", UnlockedFiles()))
+        raise FileNotFoundError("name-0000000000000001.rlog")
+
+    with pytest.raises(Fenced):
+        old.append_built(stumble).result(5)
+    with pytest.raises(Fenced):
+        old.append(b"2")
+    with contextlib.suppress(Fenced):
+        old.close()
+    deposed[0].close()

@@ -356,6 +356,7 @@ class Acks:
             raise Closed(f"cursor {self._name} is closed")
 
     def _look(self) -> list[LedgerView]:
+        self._check_open()
         self._views = self._reader.ledgers()
         self._entries = {view.info.id: view.entries for view in self._views}
         self._state.acked.follow_trim(self._views)

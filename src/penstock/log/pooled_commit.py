@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from penstock.errors import Closed, PenstockError, StorageFailed
+from penstock.errors import Closed, Fenced, PenstockError, StorageFailed
 from penstock.files import Buffer
 from penstock.log.frame import Changes
 from penstock.log.pending import Pending
@@ -37,11 +37,22 @@ class Queued(NamedTuple):
 
 
 class PooledCommit(Generic[R]):
-    """The first error fails what waits and every later append: a retried sync lies."""
+    """The first error fails what waits and every later append: a retried sync lies.
 
-    def __init__(self, name: str, commit: Callable[[list[Queued]], Sequence[R]], waiting_bytes_max: int) -> None:
+    `check_owner` raises `Fenced` where another owner came: it is asked before a failure is put down to the disk, because
+    the next owner removes files.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        commit: Callable[[list[Queued]], Sequence[R]],
+        waiting_bytes_max: int,
+        check_owner: Callable[[], None] = lambda: None,
+    ) -> None:
         self._name = name
         self._commit = commit
+        self._check_owner = check_owner
         self._waiting_bytes_max = waiting_bytes_max
         self._queue: deque[Queued] = deque()
         self._waiting_bytes = 0
@@ -120,7 +131,7 @@ class PooledCommit(Generic[R]):
             else:
                 results = self._commit(batch)
         except BaseException as error:
-            failure = error
+            failure = self._explained(error)
         with self._lock:
             if not self._in_flight:
                 return  # the disk answered too late: they were told, and this record log is over
@@ -165,6 +176,16 @@ class PooledCommit(Generic[R]):
             self._in_flight = batch
             self._change.notify_all()
         return batch
+
+    def _explained(self, error: BaseException) -> BaseException:
+        # Only where a file is missing: after a claim of ours that failed half-way, its name would be taken for another's.
+        if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
+            try:
+                self._check_owner()
+            except Fenced as fenced:
+                fenced.__cause__ = error
+                return fenced
+        return error
 
     def _stop(self, batch: list[Queued], error: BaseException) -> None:
         if not isinstance(error, PenstockError):

@@ -98,7 +98,7 @@ class RecordLog:
         self._compaction: _Compaction | None = None
         self._closed = False
         self._commits: PooledCommit[int] = PooledCommit(
-            f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX
+            f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX, self._generations.check
         )
 
     @classmethod
