@@ -431,9 +431,10 @@ def _show_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
 def table_of(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(
-            heading, justify="right" if heading in ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS") else "left"
-        )
+        number = heading in ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS")
+        name = heading in ("STORE", "CURSOR")  # cut short it names nothing: other columns give way
+        table.add_column(heading, justify="right" if number else "left", overflow="fold" if name else "ellipsis",
+                         min_width=23 if name else len(heading))  # fmt: skip
     return table
 
 

@@ -56,7 +56,8 @@ def open_objects(url: str, files: Files = REAL_FILES) -> ObjectStore:
 def _harmless(url: str) -> str:
     """Without what may be a secret: it goes into an error."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    start = f"{parts.scheme}://" if parts.scheme else ""
+    return f"{start}{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _forked() -> None:
