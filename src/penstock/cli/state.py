@@ -69,12 +69,12 @@ def ls(path: PathArgument, json: JsonOption = False) -> None:
     console.print(
         f"[bold]STATE[/]  {state.directory}  at {state.position}  engine {state.engine}{pinned}", soft_wrap=True
     )
-    table = table_of("ID", "STORE", "KEYS", "BYTES", "KEY", "VALUE", "SCHEMAS")
+    table = table_of("ID", "STORE", "KEYS", "BYTES", "SCHEMAS", "KEY → VALUE")
     for line in state.stores:
         one = line.registration
         schemas = ", ".join(map(str, sorted(one.schemas)))
         size = human_bytes(line.bytes)
-        table.add_row(str(one.number), escape(line.name), f"{line.keys:,}", size, one.key, one.value, schemas)
+        table.add_row(str(one.number), escape(line.name), f"{line.keys:,}", size, schemas, f"{one.key} → {one.value}")
     console.print(table if state.stores else "[dim]no stores[/]")
     table = table_of("CHECKPOINT", "WRITTEN", "KEYS", "BYTES", "OF THEM NEW", "TOOK")
     for info in state.checkpoints:
