@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import penstock.log.frame_kernels  # noqa: F401 (imports are not counted)
+import penstock.log.frames.kernels  # noqa: F401 (imports are not counted)
 from bench import log_processes, raw_writer
 from bench.pipeline import scratch
 from bench.result import Result
 from penstock.log import Log, LogReader, LogSettings, Pending, Position
-from penstock.log.ledger import ledger_path
+from penstock.log.ledgers.info import ledger_path
 
 SCALE = float(os.environ.get("BENCH_LOG_SCALE", "1"))
 ROUNDS = 5

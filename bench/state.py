@@ -21,13 +21,14 @@ from typing import Any
 import google_crc32c
 import rocksdict
 
-import penstock.state.native.lookup
-import penstock.state.native.writer  # noqa: F401
+import penstock.state.engines.native.lookup
+import penstock.state.engines.native.writer  # noqa: F401
 from bench import state_processes
 from bench.pipeline import scratch
 from bench.result import Result
 from penstock.log import Log, LogSettings
-from penstock.state import BucketState, RawStore, StateDescriptor, StateSettings, TypedStore, codecs
+from penstock.state import BucketState, RawStore, StateDescriptor, StateSettings, TypedStore
+from penstock.state.types import codecs
 
 SCALE = float(os.environ.get("BENCH_STATE_SCALE", "1"))
 KEYS = max(int(1_000_000 * SCALE), 10_000)

@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "penstock"
 
 # Rooms whose files must survive a power cut, so every write of theirs goes through files.py. metadata/ is left out: its
 # store is SQLite, which syncs by itself.
-DURABLE_ROOMS = ("objects", "log", "state", "sink")
+DURABLE_ROOMS = ("objects", "log", "state", "delivery")
 
 # (module, function) and methods that write, rename or remove files without the seam.
 _FORBIDDEN_FUNCTIONS = {
@@ -95,7 +95,7 @@ def test_a_room_imports_only_rooms_above_it() -> None:
 
 def test_the_check_of_imports_can_fail() -> None:
     upside_down = {room: -row for room, row in rooms().items()}
-    assert any("cli imports control" in line for line in imports_from_below(upside_down))
+    assert any("cli imports operations" in line for line in imports_from_below(upside_down))
 
 
 def test_only_spark_imports_pyspark() -> None:

@@ -13,7 +13,7 @@ from penstock.binlog.bodies import (
 )
 from penstock.binlog.events import split_events, verify_checksums
 from penstock.binlog.types import EventType as E
-from penstock.capture.entry import TXN_DTYPE, EntryHeader, Kind, encode_entry
+from penstock.entries.format import TXN_DTYPE, EntryHeader, Kind, encode_entry
 from penstock.log import Entry
 from penstock.log.position import Position
 from penstock.schema.ddl import apply_ddl, is_ddl

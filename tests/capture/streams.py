@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.binlog.types import EventType
-from penstock.capture.demo import shop
-from penstock.capture.demo.plan import Plan
-from penstock.capture.demo.stream import chunk_file
-from penstock.capture.position import SourcePosition
-from penstock.capture.source import IDLE, Beginning, Chunk
+from penstock.sources.demo import shop
+from penstock.sources.demo.plan import Plan
+from penstock.sources.demo.stream import chunk_file
+from penstock.sources.position import SourcePosition
+from penstock.sources.source import IDLE, Beginning, Chunk
 
 FILE = "bin.000001"
 FDE = bytes(chunk_file(Plan(1, 100), 0).data[4:256].tobytes())

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from penstock.binlog.events import split_events
-from penstock.capture.demo.plan import Plan
-from penstock.capture.demo.source import DemoSource
-from penstock.capture.demo.stream import chunk_file
-from penstock.capture.demo.truth import truth
-from penstock.capture.entry import parse_entry
 from penstock.capture.loop import Capture
-from penstock.capture.settings import DemoSource as DemoSettings
-from penstock.capture.source import Source
-from penstock.capture.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
 from penstock.clock import ManualClock
+from penstock.entries.format import parse_entry
+from penstock.entries.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
 from penstock.errors import Unavailable
 from penstock.log import Log, LogReader
+from penstock.sources.demo.plan import Plan
+from penstock.sources.demo.source import DemoSource
+from penstock.sources.demo.stream import chunk_file
+from penstock.sources.demo.truth import truth
+from penstock.sources.settings import DemoSource as DemoSettings
+from penstock.sources.source import Source
 from penstock.state import StateReader
 
 SIZE = 2000

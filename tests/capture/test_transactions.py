@@ -13,16 +13,16 @@ from penstock.binlog.bodies import parse_format_description
 from penstock.binlog.errors import BadChecksum, BadEvent
 from penstock.binlog.events import split_events
 from penstock.binlog.types import EventType
-from penstock.capture.commit_ts import CommitClock
-from penstock.capture.demo import shop
-from penstock.capture.entry import Kind, ParsedEntry, Part, parse_entry
-from penstock.capture.position import SourcePosition
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.source import Chunk, SourceError
 from penstock.capture.transactions import Frame, TransactionCutter
 from penstock.clock import ManualClock
+from penstock.commit_ts import CommitClock
+from penstock.entries.format import Kind, ParsedEntry, Part, parse_entry
 from penstock.errors import NotSupported
 from penstock.schema.model import TableSchema
+from penstock.sources.demo import shop
+from penstock.sources.position import SourcePosition
+from penstock.sources.source import Chunk, SourceError
 from tests.capture.streams import FDE, FILE, Stream, StreamSource, event
 
 START = SourcePosition(FILE, 4, source="test")

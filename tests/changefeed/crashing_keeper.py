@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from penstock.changefeed.keeper import Keeper
+from penstock.delivery.keeper_client import Intent
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
-from penstock.sink.keeper_client import Intent
 
 said = 0
 die_after = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0

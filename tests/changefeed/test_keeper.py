@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.changefeed.keeper import Keeper
+from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput, Closed, Fenced, StaleRun, Terminal
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
-from penstock.sink.keeper_client import Intent
 
 from .conftest import OpenKeeper, fill_log
 

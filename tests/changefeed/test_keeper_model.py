@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.changefeed.keeper import Keeper
+from penstock.delivery.keeper_client import Intent
 from penstock.errors import Fenced, StaleRun, Terminal
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
-from penstock.sink.keeper_client import Intent
 
 from .conftest import fill_log
 

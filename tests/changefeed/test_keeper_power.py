@@ -9,7 +9,7 @@ import pytest
 
 from penstock.changefeed.keeper import Keeper
 from penstock.errors import PenstockError
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
 

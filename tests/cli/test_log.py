@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.control.log_verify import verify_log
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.operations.log.verify import verify_log
 
 ENTRIES = 12
 COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload")

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.log import Log, LogSettings, Position
-from penstock.state import BucketState, StateDescriptor, codecs
+from penstock.state import BucketState, StateDescriptor
+from penstock.state.types import codecs
 from tests.cli.test_log import files_of
 
 COMMANDS = ("ls", "get", "dump", "checkpoint", "verify")
@@ -159,7 +160,7 @@ def test_verify_reads_every_byte_and_compares_every_way(owned: Path) -> None:
 
 def test_verify_finds_a_checkpoint_that_says_something_else(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes are sound, its content is not that of the log."""
-    from penstock.control import state_tools
+    from penstock.operations import state as state_tools
 
     digest = state_tools._digest
     monkeypatch.setattr(

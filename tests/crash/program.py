@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.errors import PenstockError
-from penstock.files_memory import Fault, PowerCut
+from penstock.files.memory import Fault, PowerCut
 from penstock.log import OffloadInProgress, Pending, Position, Span
 from tests.crash.facts import CursorFacts, must
 from tests.crash.stepping import STEPS

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.errors import PenstockError
-from penstock.files_memory import Fault, PowerCut
+from penstock.files.memory import Fault, PowerCut
 from penstock.log import Pending, Position
 from penstock.state import StateLost
 from tests.crash.facts import must

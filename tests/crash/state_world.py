@@ -16,10 +16,11 @@ from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.errors import Unavailable
-from penstock.files_memory import MemoryFiles, PowerCut
+from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Log, LogReader, LogSettings, Pending, Position
 from penstock.metadata import MemoryMetadata
-from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings, TypedStore, codecs
+from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings, TypedStore
+from penstock.state.types import codecs
 from tests.crash.facts import must
 
 DIRECTORY = Path("/s/log")

@@ -18,7 +18,8 @@ import greenlet
 
 import penstock.log
 import penstock.state.log_state  # noqa: F401 (imported late otherwise; its modules are patched too)
-from penstock.log import Pending, stall, workers
+from penstock.log import Pending, stall
+from penstock.log.records import workers
 
 _ROOMS = ("penstock.log.", "penstock.state.", "penstock.metadata.")
 _ROUNDS_MAX = 200
@@ -277,7 +278,7 @@ class _Threading:
 
 def _process_wide() -> list[Any]:
     """What the log keeps for the whole process: a new process has none of it."""
-    names = ("penstock.log.cache", "penstock.log.managed")
+    names = ("penstock.log.read.cache", "penstock.log.log")
     modules = [sys.modules[name] for name in names if name in sys.modules]
     return [
         value

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import Corruption, PenstockError
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
 from penstock.metadata import MemoryMetadata, SqliteMetadata
 from tests.crash.stepping import STEPS, stepping

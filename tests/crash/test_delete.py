@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from penstock.files_memory import PowerCut
+from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader
 from penstock.log.deletion import delete_log
 from tests.crash.stepping import STEPS, stepping

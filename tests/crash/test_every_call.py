@@ -15,7 +15,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
-from penstock.files_memory import Fault, MemoryFiles
+from penstock.files.memory import Fault, MemoryFiles
 from penstock.log import Log, LogSettings, Pending, Position, RecordLog
 from penstock.metadata import MemoryMetadata
 from tests.crash.stepping import STEPS, stepping

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StorageFailed
-from penstock.files_memory import Fault, MemoryFiles
+from penstock.files.memory import Fault, MemoryFiles
 from penstock.log import Log, LogSettings, RecordLog
 from penstock.metadata import MemoryMetadata
 

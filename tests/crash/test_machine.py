@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.log_verify import verify_log
 from penstock.errors import PenstockError, Unavailable
 from penstock.log import Log
+from penstock.operations.log.verify import verify_log
 from tests.conftest import missing
 from tests.crash.real import (
     SETTINGS,

@@ -14,16 +14,20 @@ import pytest
 
 from penstock.errors import StorageFailed
 from penstock.files import Buffer, Files
-from penstock.files_memory import MemoryFile, MemoryFiles
-from penstock.log import frame, frame_reader, frame_writer, record_generations, runs
-from penstock.log.frame_writer import FrameWriter
-from penstock.log.holds import read_holds
-from penstock.log.ledger import LedgerInfo, LedgerList, Offload
-from penstock.log.offload_format import part_name
-from penstock.log.offload_steps import OffloadSteps
-from penstock.log.record_open import GenerationMaker
-from penstock.log.synced import EndFile
-from penstock.log.trim import Trimmer
+from penstock.files.memory import MemoryFile, MemoryFiles
+from penstock.log.frames import format as frame
+from penstock.log.frames import reader as frame_reader
+from penstock.log.frames import writer as frame_writer
+from penstock.log.frames.end_file import EndFile
+from penstock.log.frames.writer import FrameWriter
+from penstock.log.ledgers.holds import read_holds
+from penstock.log.ledgers.info import LedgerInfo, LedgerList, Offload
+from penstock.log.offload.format import part_name
+from penstock.log.offload.steps import OffloadSteps
+from penstock.log.read import run as runs
+from penstock.log.records import generations as record_generations
+from penstock.log.records.opening import GenerationMaker
+from penstock.log.retention.trim import Trimmer
 from penstock.metadata import MemoryMetadata, Operation, Put
 from penstock.objects import directory
 from tests.crash.explorer import explore

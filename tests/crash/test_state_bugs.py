@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 
 from penstock.files import Buffer, Files
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import LogReader, Position
-from penstock.state import bucket, changes, recovery
-from penstock.state.checkpointer import Checkpointer
-from penstock.state.engine import CheckpointInfo, StateEngine
+from penstock.state import changes
+from penstock.state import state as bucket
+from penstock.state.checkpoints import recovery
+from penstock.state.checkpoints.checkpointer import Checkpointer
+from penstock.state.checkpoints.recovery import PIN
+from penstock.state.engines.engine import CheckpointInfo, StateEngine
+from penstock.state.engines.native import manifest as manifests
+from penstock.state.engines.native import writer
+from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
+from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.log_state import LogState
-from penstock.state.native import manifest as manifests
-from penstock.state.native import writer
-from penstock.state.native.checkpoints import Checkpoint, Checkpoints
-from penstock.state.native.engine import NativeEngine
-from penstock.state.recovery import PIN
 from tests.crash.facts import Violation
 from tests.crash.state_explorer import explore
 

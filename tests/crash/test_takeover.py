@@ -16,9 +16,9 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import Fenced, PenstockError
 from penstock.files import Buffer, File
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, RecordLog
-from penstock.log.record_generations import record_log_files
+from penstock.log.records.generations import record_log_files
 from penstock.metadata import MemoryMetadata
 
 DIRECTORY = Path("/s/log")

@@ -13,15 +13,18 @@ from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.errors import Unavailable
-from penstock.files_memory import MemoryFiles, PowerCut
-from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, cursor_acks, offload_format
-from penstock.log.examine_offloaded import examine_offloaded
-from penstock.log.ledger import LedgerList
-from penstock.log.offload_format import object_names
-from penstock.log.synced import EndFile
+from penstock.files.memory import MemoryFiles, PowerCut
+from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
+from penstock.log.check.offloaded import examine_offloaded
+from penstock.log.cursors import acks as cursor_acks
+from penstock.log.frames.end_file import EndFile
+from penstock.log.ledgers.info import LedgerList
+from penstock.log.offload import format as offload_format
+from penstock.log.offload.format import object_names
 from penstock.metadata import MemoryMetadata
 from penstock.objects import open_objects
-from penstock.state import BucketState, StateDescriptor, StateSettings, TypedStore, codecs
+from penstock.state import BucketState, StateDescriptor, StateSettings, TypedStore
+from penstock.state.types import codecs
 from tests.crash.facts import CURSORS_MIN, Facts, must
 
 DIRECTORY = Path("/s/log")

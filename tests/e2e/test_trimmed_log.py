@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.log import LogReader
-from penstock.log.ledger import LedgerInfo
+from penstock.log.ledgers.info import LedgerInfo
 from tests.e2e.flow import Flow, penstock
 from tests.e2e.load import Load, create_tables
 from tools.components.mariadb import MariaDbServer

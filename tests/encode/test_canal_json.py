@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.encode import FORMATS
-from penstock.encode.canal_json import ROWS_AT_A_TIME
+from penstock.encode.canal_json.encoder import ROWS_AT_A_TIME
 from penstock.errors import NotSupported
 from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch

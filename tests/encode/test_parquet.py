@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.encode import FORMATS
-from penstock.encode.parquet import lake_schema
+from penstock.encode.parquet.encoder import lake_schema
 from penstock.errors import BadInput, NotSupported
 from penstock.log.position import Seq
 from penstock.schema.model import Column, TableSchema

@@ -12,8 +12,8 @@ import pytest
 from penstock.errors import Corruption
 from penstock.files import REAL_FILES, RealFiles
 from penstock.log import Log, LogReader, LogSettings, RecordLog
-from penstock.log.file_header import FILE_HEADER_BYTES
-from penstock.log.synced import EndFile
+from penstock.log.frames.end_file import EndFile
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
 
 
 def killed(tmp_path: Path, entries: int = 5) -> Path:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.files_memory import MemoryFiles, PowerCut
+from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
 from penstock.metadata import MemoryMetadata
-from penstock.state import BucketState, StateDescriptor, codecs
+from penstock.state import BucketState, StateDescriptor
+from penstock.state.types import codecs
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import Corruption, StorageFailed
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
-from penstock.log.totals import log_totals
+from penstock.log.metrics import log_totals
 from penstock.observe.metrics import METRICS
 
 SETTINGS = LogSettings(ledger_entries_max=10, maintenance_interval_seconds=0)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.files import File
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import Log, LogSettings, RecordLog, SyncStalled, stall
 from penstock.metadata import MemoryMetadata
 from penstock.observe.metrics import METRICS

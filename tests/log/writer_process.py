@@ -7,7 +7,8 @@ from collections import deque
 from pathlib import Path
 
 from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
-from penstock.state import BucketState, StateDescriptor, codecs
+from penstock.state import BucketState, StateDescriptor
+from penstock.state.types import codecs
 
 COUNTER: StateDescriptor[str, int] = StateDescriptor("counter", "test", codecs.text, codecs.u64)
 SETTINGS = LogSettings(ledger_bytes_max=200_000, preallocate_bytes=1 << 20)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput, NotSupported, PenstockError, StorageFailed, Unavailable
-from penstock.files_memory import Fault, MemoryFiles, PowerCut
+from penstock.files.memory import Fault, MemoryFiles, PowerCut
 from penstock.objects import ObjectStore, checked_url, open_objects
 from tools.components.s3 import S3Server
 

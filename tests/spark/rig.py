@@ -11,23 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.capture.changes import decode_entries
-from penstock.changefeed.control_server import ControlServer, control_path
-from penstock.changefeed.delivery_client import DeliveryClient
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
-from penstock.changefeed.status import RunStatus
+from penstock.delivery.delivery import DeliveryServer
+from penstock.delivery.process import open_server
+from penstock.delivery.settings import DeliverySettings
 from penstock.encode import FORMATS
+from penstock.entries.decode import decode_entries
 from penstock.log import LogReader
 from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.view import SchemaView
-from penstock.sink.delivery import DeliveryServer
-from penstock.sink.process import open_server
-from penstock.sink.settings import DeliverySettings
 from penstock.spark.feed import LogFeed
 from penstock.spark.process import job_of
 from penstock.spark.query import ChangefeedQuery
+from penstock.supervisor.control_server import ControlServer, control_path
+from penstock.supervisor.delivery_client import DeliveryClient
+from penstock.supervisor.status import RunStatus
 
 FEED = "raw"
 

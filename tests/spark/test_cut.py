@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.delivery.storage.layout import date_of
 from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
-from penstock.sink.storage.layout import date_of
 from penstock.spark.cut import Resume, payloads
 
 TABLE = TableSchema("shop", "orders", 7, (Column("id", "bigint(20)", primary_key=True),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from penstock.capture.entry import BadEntry
+from penstock.entries.format import BadEntry
 from penstock.errors import Corruption, NotSupported, StaleRun
 from penstock.spark import fault
 from penstock.spark.fault import Fault

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.capture.demo.source import DemoSource
 from penstock.capture.loop import Capture
 from penstock.log import Log, LogReader, LogSettings, Position
 from penstock.schema.view import SchemaView
+from penstock.sources.demo.source import DemoSource
 from penstock.spark.feed import LogFeed
 from penstock.spark.plan import Frame
 from penstock.state import StateReader

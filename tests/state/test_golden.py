@@ -13,9 +13,10 @@ import pytest
 
 from penstock.errors import Corruption, NotSupported
 from penstock.log import StateChange
-from penstock.log.frame import decode_changes, decode_header, encode_changes, encode_frame, verify_body
-from penstock.state import Namespace, StateDescriptor, codecs, model
-from penstock.state.registry import REGISTRY, Registry
+from penstock.log.frames.format import decode_changes, decode_header, encode_changes, encode_frame, verify_body
+from penstock.state import Namespace, StateDescriptor, model
+from penstock.state.types import codecs
+from penstock.state.types.registry import REGISTRY, Registry
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "state-1"
 

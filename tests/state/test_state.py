@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadInput, Corruption, NotSupported
 from penstock.log import Log, LogReader, LogSettings, Position, RecordLog, StateChange
-from penstock.state import BucketState, StateDescriptor, StateReader, codecs
+from penstock.state import BucketState, StateDescriptor, StateReader
+from penstock.state.types import codecs
 
 SOURCE: StateDescriptor[str, Any] = StateDescriptor("source.position", "capture", codecs.text, codecs.json)
 HISTORY: StateDescriptor[tuple[Any, ...], Any] = StateDescriptor(

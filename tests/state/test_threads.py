@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.log import Log, LogReader, LogSettings, RecordLog
-from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings, codecs
+from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings
+from penstock.state.types import codecs
 
 COUNTS: StateDescriptor[tuple[Any, ...], int] = StateDescriptor(
     "counts", "test", codecs.tuple_of(codecs.u64, codecs.u64), codecs.u64

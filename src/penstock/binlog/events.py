@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.binlog.errors import BadChecksum, BadEvent, TruncatedEvent
-from penstock.binlog.kernel import kernel
 from penstock.binlog.types import CHECKSUM_BYTES, FLAG_IN_USE, HEADER_BYTES, EventType
+from penstock.kernels.compile import kernel
 
 Buffer = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 

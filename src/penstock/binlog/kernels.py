@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.binlog.kernel import kernel
+from penstock.kernels.compile import kernel
 
 # What a column's bytes are: (kind, width) and two arguments.
 K_INT = 0  # little-endian signed

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.binlog.kernel import kernel
+from penstock.kernels.compile import kernel
 
 
 @kernel

@@ -14,17 +14,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.capture.commit_ts import CommitClock
-from penstock.capture.position import SourcePosition
 from penstock.capture.recorder import Recorder
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.settings import Tables
-from penstock.capture.source import Chunk, Source, SourceUnavailable
-from penstock.capture.stores import SCHEMA_HISTORY
 from penstock.capture.transactions import ENTRY_BYTES, Frame, TransactionCutter
 from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.commit_ts import CommitClock
+from penstock.entries.stores import SCHEMA_HISTORY
 from penstock.errors import Transient
 from penstock.log import Log, LogSettings
+from penstock.sources.position import SourcePosition
+from penstock.sources.settings import Tables
+from penstock.sources.source import Chunk, Source, SourceUnavailable
 from penstock.state import BucketState
 
 FLUSH_SECONDS = 0.05  # a whole transaction waits no longer for company

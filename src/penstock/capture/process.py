@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from penstock.capture.log_part import LogPart
-from penstock.capture.settings import BinlogFilesSource, DemoSource, MariadbSource, SourceSettings
-from penstock.capture.source import Source
+from penstock.capture.log_config import LogPart
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.logging import configure, hide
+from penstock.sources.settings import BinlogFilesSource, DemoSource, MariadbSource, SourceSettings
+from penstock.sources.source import Source
 
 EXIT_OK = 0
 EXIT_SETTINGS = 2
@@ -47,15 +47,15 @@ def make_source(settings: CaptureSettings) -> Source:
     """The source of the settings; nothing is connected yet."""
     source = settings.source
     if isinstance(source, DemoSource):
-        from penstock.capture.demo.source import DemoSource as Demo
+        from penstock.sources.demo.source import DemoSource as Demo
 
         return Demo(source)
     if isinstance(source, BinlogFilesSource):
-        from penstock.capture.binlog_files import BinlogFilesSource as Files
+        from penstock.sources.binlog_files import BinlogFilesSource as Files
 
         return Files(source)
     if isinstance(source, MariadbSource):
-        from penstock.capture.mariadb import MariadbServer
+        from penstock.sources.mysql.source import MariadbServer
 
         return MariadbServer(source, settings.state_dir)
     raise BadInput(f"source type {source.type} is not in this version")

@@ -10,12 +10,12 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from penstock.capture.position import OpenTransaction, PositionTracker, SourcePosition
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
 from penstock.capture.transactions import Frame
 from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.entries.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
 from penstock.log import Pending
+from penstock.sources.position import OpenTransaction, PositionTracker, SourcePosition
 from penstock.state import BucketState
 
 WAITING_BYTES_MAX = 64 << 20

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from penstock.binlog.bodies import FormatDescription, Query
 from penstock.binlog.table_map import parse_table_map
-from penstock.capture.settings import Tables
 from penstock.errors import NotSupported
 from penstock.schema.ddl import SchemaDrift, apply_ddl
 from penstock.schema.from_table_map import complete_table_map, schema_from_table_map
 from penstock.schema.model import DdlType, TableSchema
+from penstock.sources.settings import Tables
 
 
 class SchemaTracker:

@@ -33,9 +33,11 @@ from penstock.binlog.bodies import (
 from penstock.binlog.errors import BadEvent, type_name
 from penstock.binlog.events import Events, checksum_matches, split_events, verify_checksums
 from penstock.binlog.types import FLAG_ARTIFICIAL, EventType, Flavour
-from penstock.capture.commit_ts import CommitClock
 from penstock.capture.cut_kernel import FIELDS, LEFT_OUT, SLOTS, Field, Phase, Slot, Stop, cut, end_of
-from penstock.capture.entry import (
+from penstock.capture.schemas import SchemaTracker
+from penstock.capture.table_maps import maps_in_force
+from penstock.commit_ts import CommitClock
+from penstock.entries.format import (
     EVENTS_BYTES_MAX,
     TXN_DTYPE,
     EntryHeader,
@@ -45,13 +47,11 @@ from penstock.capture.entry import (
     encode_entry,
     gtid_text,
 )
-from penstock.capture.position import OpenTransaction, SourcePosition
-from penstock.capture.schemas import SchemaTracker
-from penstock.capture.source import Chunk, SourceError
-from penstock.capture.table_maps import maps_in_force
 from penstock.errors import NotSupported
 from penstock.files import Buffer
 from penstock.schema.model import TableSchema
+from penstock.sources.position import OpenTransaction, SourcePosition
+from penstock.sources.source import Chunk, SourceError
 
 ENTRY_BYTES = 4 << 20  # where an entry ends by itself: enough to amortise its frame, small enough to spread over tasks
 _RECORDS_MAX = 1 << 16  # transactions in an entry

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput, Corruption
 from penstock.log.position import Seq
-from penstock.sink.keeper_client import Intent
-from penstock.state import StateDescriptor, codecs
+from penstock.state import StateDescriptor
+from penstock.state.types import codecs
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ from typing import Any, Protocol
 from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, DispatcherFacts
 from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
 from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal
 from penstock.files import REAL_FILES, Files
 from penstock.log import Cursor, LogReader, RecordLog
 from penstock.log.position import Position, Seq
-from penstock.sink.keeper_client import Intent
 from penstock.state import BucketState, Change
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.capture.entry import BadEntry, parse_entry
 from penstock.changefeed.keeper import Keeper
+from penstock.entries.format import BadEntry, parse_entry
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position
 

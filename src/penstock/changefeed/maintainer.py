@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from penstock.changefeed.keeper import Keeper
 from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.delivery.dispatcher import dispatcher_id
+from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
-from penstock.sink.dispatcher import dispatcher_id
-from penstock.sink.keeper_client import Intent
 
 BeginRun = Callable[[str, str], dict[str, Any]]
 """(changefeed, run) → delivery's answer to `begin_run`."""

@@ -26,8 +26,8 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Stream a small shop's changes into Parquet files, kill a process on the way, and verify every row."""
-    from penstock.control.demo import Demo
-    from penstock.control.verify import verify as verify_sinks
+    from penstock.operations.demo import Demo
+    from penstock.operations.verify.verify import verify as verify_sinks
 
     with errors_told(as_json=json):
         with RunScreen(as_json=json) as screen:

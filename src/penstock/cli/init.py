@@ -9,8 +9,8 @@ import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import JsonOption, console, errors_told, print_json
-from penstock.control import template
 from penstock.errors import BadInput
+from penstock.operations import template
 
 
 def init(

@@ -19,7 +19,7 @@ from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, errors_told
 
 if TYPE_CHECKING:
     from penstock.log import Entry
-    from penstock.log.ledger import LedgerInfo
+    from penstock.log.ledgers.info import LedgerInfo
 
 app = typer.Typer(
     help="Look into a log and work on it: a directory of ledgers with named cursors, such as penstock-data/log.\n\n"
@@ -40,7 +40,7 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Make a new, empty log. Its list of ledgers goes into metadata.sqlite beside it."""
-    from penstock.control.log_tools import create_log
+    from penstock.operations.log.tools import create_log
 
     with told(as_json=json):
         uuid = create_log(path)
@@ -60,7 +60,7 @@ def append(
 
     Takes ownership while it runs, so it is refused (exit code 75) while another process has the log.
     """
-    from penstock.control.log_tools import append_entries
+    from penstock.operations.log.tools import append_entries
 
     with told(as_json=json):
         for first, last in append_entries(path, _given(entries, whole=whole)):
@@ -89,7 +89,7 @@ def read(
     json: JsonOption = False,
 ) -> None:
     """Print entries. Checksums are verified; an entry that does not match its own ends it with exit code 1."""
-    from penstock.control.log_tools import read_log
+    from penstock.operations.log.tools import read_log
 
     with told(as_json=json):
         for entry in read_log(path, start, end, limit):
@@ -107,7 +107,7 @@ def tail(
     json: JsonOption = False,
 ) -> None:
     """Print the last entries, and each new one as it becomes durable."""
-    from penstock.control.log_tools import tail_log
+    from penstock.operations.log.tools import tail_log
 
     with told(as_json=json):
         for entry in tail_log(path, last, follow=follow, seconds=seconds):
@@ -117,7 +117,7 @@ def tail(
 @app.command("ls")
 def ls(path: PathArgument, json: JsonOption = False) -> None:
     """Show the log and its ledgers: how many entries and bytes, since when, sealed or open."""
-    from penstock.control.log_tools import summarize
+    from penstock.operations.log.tools import summarize
 
     with told(as_json=json):
         log = summarize(path)
@@ -185,7 +185,7 @@ def inspect(
     """
     from itertools import islice
 
-    from penstock.control.log_tools import inspect_frames
+    from penstock.operations.log.tools import inspect_frames
 
     faults = 0
     file = None
@@ -228,7 +228,7 @@ def verify(path: PathArgument, json: JsonOption = False) -> None:
 
     Changes nothing, and works on a log that another process owns.
     """
-    from penstock.control.log_verify import verify_log
+    from penstock.operations.log.verify import verify_log
 
     with told(as_json=json):
         check = verify_log(path)
@@ -267,7 +267,7 @@ def verify(path: PathArgument, json: JsonOption = False) -> None:
 @app.command("cursors")
 def cursors(path: PathArgument, json: JsonOption = False) -> None:
     """List the durable cursors: where each stands, what it has still to read, how many holes it keeps."""
-    from penstock.control.log_tools import list_cursors
+    from penstock.operations.log.tools import list_cursors
 
     with told(as_json=json):
         lines = list_cursors(path)
@@ -318,7 +318,7 @@ def trim(
 
     Takes ownership while it runs (not with --dry-run): a running flow trims by itself. The newest ledger always stays.
     """
-    from penstock.control.log_tools import trim_log
+    from penstock.operations.log.tools import trim_log
 
     with told(as_json=json):
         gone = trim_log(path, keep_seconds, keep_bytes, dry_run=dry_run)
@@ -352,7 +352,7 @@ def offload(
     Reads find them in either place. Takes ownership while it runs (not with --dry-run). With --json, a line of progress for each
     part, then the outcome.
     """
-    from penstock.control.log_tools import offload_log
+    from penstock.operations.log.tools import offload_log
 
     screen = OffloadScreen(as_json=json)
     with told(as_json=json), screen:
@@ -412,7 +412,7 @@ def say(as_json: bool, document: dict[str, Any], text: str) -> None:
 
 
 def _show_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
-    from penstock.control.log_tools import entry_document
+    from penstock.operations.log.tools import entry_document
 
     if raw:
         sys.stdout.buffer.write(entry.data)

@@ -7,8 +7,8 @@ from types import TracebackType
 from rich.live import Live
 from rich.text import Text
 
-from penstock.changefeed.status import RunStatus
 from penstock.cli.output import console, human_bytes, human_seconds, print_json
+from penstock.supervisor.status import RunStatus
 
 
 class RunScreen:

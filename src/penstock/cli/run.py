@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.changefeed.settings import RunSummary
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import JsonOption, complaints, console, errors_told, human_bytes, human_seconds, print_json
 from penstock.cli.progress import RunScreen
-from penstock.control.config import load
-from penstock.control.runner import run_settings
+from penstock.operations.config import load
+from penstock.operations.runner import run_settings
+from penstock.supervisor.settings import RunSummary
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     Ctrl-C drains: what was read is delivered, then everything ends. A second Ctrl-C ends at once; nothing is lost
     either way, the next run goes on where this one was.
     """
-    from penstock.changefeed.supervisor import run as run_flow
+    from penstock.supervisor.supervisor import run as run_flow
 
     with errors_told(as_json=json):
         loaded = load(config)

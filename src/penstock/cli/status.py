@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.changefeed.status import ChangefeedStatus, RunStatus
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import JsonOption, console, errors_told, human_bytes, human_seconds, print_json
-from penstock.control.config import load
-from penstock.control.status import StatusReport, read_status
+from penstock.operations.config import load
+from penstock.operations.status import StatusReport, read_status
+from penstock.supervisor.status import ChangefeedStatus, RunStatus
 
 _POLL_SECONDS = 2.0
 

@@ -8,10 +8,10 @@ import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, errors_told, print_json
-from penstock.control.config import load
+from penstock.operations.config import load
 
 if TYPE_CHECKING:
-    from penstock.control.verify import VerifyReport
+    from penstock.operations.verify.verify import VerifyReport
 
 
 def verify(
@@ -23,7 +23,7 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Compare every row at the sinks with the log, and the final tables with the source. Exit code 1: not equal."""
-    from penstock.control.verify import verify as verify_sinks
+    from penstock.operations.verify.verify import verify as verify_sinks
 
     with errors_told(as_json=json):
         report = verify_sinks(load(config), sink=sink, with_source=source)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.encode.canal_json import CanalJson
+from penstock.encode.canal_json.encoder import CanalJson
 from penstock.encode.format import FileFormat
-from penstock.encode.parquet import Parquet
+from penstock.encode.parquet.encoder import Parquet
 
 FORMATS: dict[str, FileFormat] = {format.name: format for format in (CanalJson(), Parquet())}
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.encode import json_kernels, text_kernels
+from penstock.encode import text_kernels
+from penstock.encode.canal_json import kernels as json_kernels
 from penstock.errors import NotSupported
 from penstock.schema.model import Column
 

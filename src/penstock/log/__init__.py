@@ -4,22 +4,22 @@ A log has one owner (`Log`), any number of readers in other processes (`LogReade
 owned apart. `append(...).result()` returns once the entry and its state changes are on the disk.
 """
 
-from penstock.log.cache import configure_cache
-from penstock.log.catalog import MetadataDown
-from penstock.log.cursor import AckBeyondEnd, Cursor, CursorStats, MarkDeleteBackwards
-from penstock.log.cursor_table import CursorInfo, CursorTable
-from penstock.log.cut import HeldBeyond
-from penstock.log.frame import Entry, FrameInfo, StateChange
-from penstock.log.managed import Log, LogStatistics
-from penstock.log.offload import OffloadInProgress, OffloadProgress
+from penstock.log.append.request import Span, Terminated
+from penstock.log.cursors.cursor import AckBeyondEnd, Cursor, CursorStats, MarkDeleteBackwards
+from penstock.log.cursors.table import CursorInfo, CursorTable
+from penstock.log.frames.format import Entry, FrameInfo, StateChange
+from penstock.log.ledgers.catalog import MetadataDown
+from penstock.log.log import Log, LogStatistics
+from penstock.log.offload.offloader import OffloadInProgress, OffloadProgress
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
-from penstock.log.reader import LedgerView, LogReader, Trimmed
-from penstock.log.record_log import Record, RecordLog
-from penstock.log.run_reader import ReadFailed
+from penstock.log.read.cache import configure_cache
+from penstock.log.read.reader import LedgerView, LogReader, Trimmed
+from penstock.log.read.run_reader import ReadFailed
+from penstock.log.records.record_log import Record, RecordLog
+from penstock.log.retention.truncate import HeldBeyond
 from penstock.log.settings import LogSettings
 from penstock.log.stall import SyncStalled
-from penstock.log.waiting import Span, Terminated
 
 __all__ = [
     "AckBeyondEnd",

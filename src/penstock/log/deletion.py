@@ -16,13 +16,13 @@ from pathlib import Path
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Fenced
 from penstock.files import REAL_FILES, Files
-from penstock.log.cursor_registry import registered
-from penstock.log.holds import cursor_key, holds_key, pin_key
-from penstock.log.ledger import LedgerList
-from penstock.log.ledger_store import LocalLedgerStore
-from penstock.log.offload_format import object_names
-from penstock.log.reader import END_NAME, default_metadata_path, log_key
-from penstock.log.synced import EndFile
+from penstock.log.cursors.registry import registered
+from penstock.log.frames.end_file import EndFile
+from penstock.log.ledgers.holds import cursor_key, holds_key, pin_key
+from penstock.log.ledgers.info import LedgerList
+from penstock.log.ledgers.local import LocalLedgerStore
+from penstock.log.offload.format import object_names
+from penstock.log.read.reader import END_NAME, default_metadata_path, log_key
 from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict
 from penstock.objects import open_objects
 

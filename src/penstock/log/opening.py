@@ -14,14 +14,14 @@ from typing import NamedTuple
 from penstock.clock import Clock
 from penstock.errors import Corruption, Fenced, StorageFailed
 from penstock.files import Files
-from penstock.log.catalog import LedgerCatalog
-from penstock.log.ledger import LedgerInfo, LedgerList, ledger_name
-from penstock.log.ledger_store import LocalLedgerStore, OpenLedger
+from penstock.log.frames.end_file import EndFile
+from penstock.log.ledgers.catalog import LedgerCatalog
+from penstock.log.ledgers.info import LedgerInfo, LedgerList, ledger_name
+from penstock.log.ledgers.local import LocalLedgerStore, OpenLedger
+from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position
-from penstock.log.reader import END_NAME, log_key
+from penstock.log.read.reader import END_NAME, log_key
 from penstock.log.settings import LogSettings
-from penstock.log.synced import EndFile
-from penstock.log.tiered_store import TieredLedgerStore
 from penstock.metadata import MetadataStore, VersionConflict, Versioned
 
 

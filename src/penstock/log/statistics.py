@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.log.offload import OffloadProgress
+from penstock.log.offload.offloader import OffloadProgress
 from penstock.log.position import Position
 
 

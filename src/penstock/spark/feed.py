@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.capture.stores import SCHEMA_HISTORY, SOURCE_OPEN
+from penstock.entries.stores import SCHEMA_HISTORY, SOURCE_OPEN
 from penstock.log import LogReader, StateChange
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaAt
 from penstock.spark.plan import Frame, preceding
 from penstock.state import StateLost, StateReader
-from penstock.state.registry import REGISTRY_NAMESPACE
+from penstock.state.types.registry import REGISTRY_NAMESPACE
 
 FRAMES_MAX = 1024  # at a time: what is planned ahead stays small, however long the log is
 

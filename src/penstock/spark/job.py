@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadInput
 
 if TYPE_CHECKING:
-    from penstock.capture.settings import Tables
     from penstock.log.position import Position
+    from penstock.sources.settings import Tables
     from penstock.spark.cut import Resume
     from penstock.spark.plan import PlanSettings
 
@@ -88,14 +88,14 @@ class Job:
         found = self.resume_table.get(dispatcher)
         if found is not None:
             return found
-        from penstock.sink.dispatcher import FIRST_EPOCH
+        from penstock.delivery.dispatcher import FIRST_EPOCH
         from penstock.spark.cut import Resume
 
         return Resume(FIRST_EPOCH)
 
     @cached_property
     def _filters(self) -> tuple[Tables, Tables]:
-        from penstock.capture.settings import Tables  # pydantic takes long to load, and planning needs no filter
+        from penstock.sources.settings import Tables  # pydantic takes long to load, and planning needs no filter
 
         own = Tables(include=self.only, exclude=self.exclude)
         return own, Tables(include=self.source_include, exclude=self.source_exclude)

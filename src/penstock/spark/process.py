@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from penstock.delivery.process import end_with_parent, read_document
 from penstock.errors import BadInput, PenstockError, Terminal
-from penstock.sink.process import end_with_parent, read_document
 from penstock.spark import fault
 from penstock.spark.fault import EXIT_RETRY, Fault
 from penstock.spark.job import Job

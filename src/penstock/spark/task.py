@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.capture.changes import decode_entries
-from penstock.capture.entry import Kind, Part, parse_entry
+from penstock.delivery.dispatcher import dispatcher_id
+from penstock.delivery.storage.layout import date_of
 from penstock.encode import FORMATS
+from penstock.entries.decode import decode_entries
+from penstock.entries.format import Kind, Part, parse_entry
 from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.view import SchemaView
-from penstock.sink.dispatcher import dispatcher_id
-from penstock.sink.storage.layout import date_of
 from penstock.spark.cut import PAYLOAD_BYTES, payloads
 from penstock.spark.fault import Fault, Where, to_text
 from penstock.spark.job import Job

@@ -7,17 +7,17 @@ orders.put(change, 17, {"seen": True})
 state.commit(change, entry).result()        # entry and change are on the disk, or neither is
 """
 
-from penstock.state import codecs
-from penstock.state.bucket import BucketState
 from penstock.state.changes import Change
-from penstock.state.descriptor import Migration, Namespace, StateDescriptor
-from penstock.state.engine import CheckpointInfo
-from penstock.state.evolution import Compatibility, Incompatible, Verdict
-from penstock.state.model_codecs import model
+from penstock.state.checkpoints.recovery import RecoveryProgress, StateLost
+from penstock.state.engines.engine import CheckpointInfo
 from penstock.state.reader import OnFrame, StateReader
-from penstock.state.recovery import RecoveryProgress, StateLost
 from penstock.state.settings import StateSettings
+from penstock.state.state import BucketState
 from penstock.state.store import RawStore, StateIterator, TypedStore
+from penstock.state.types import codecs
+from penstock.state.types.descriptor import Migration, Namespace, StateDescriptor
+from penstock.state.types.evolution import Compatibility, Incompatible, Verdict
+from penstock.state.types.model_codecs import model
 
 __all__ = [
     "BucketState",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import BadInput
 from penstock.log import StateChange
-from penstock.log.frame import BODY_BYTES_MAX, CHANGE, OP_PUT, OP_TOMBSTONE, encode_changes
+from penstock.log.frames.format import BODY_BYTES_MAX, CHANGE, OP_PUT, OP_TOMBSTONE, encode_changes
 
 if TYPE_CHECKING:
     from penstock.state.store import RawStore, TypedStore

@@ -12,15 +12,15 @@ from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
-from penstock.state.bucket import BucketState
 from penstock.state.changes import Change
-from penstock.state.checkpointer import Checkpointer, Moment
-from penstock.state.engine import CheckpointInfo, StateEngine
+from penstock.state.checkpoints.checkpointer import Checkpointer, Moment
+from penstock.state.checkpoints.recovery import PIN, START_PIN, OnProgress, Place, StateLost, Teller, recover, replay
+from penstock.state.engines.engine import CheckpointInfo, StateEngine
+from penstock.state.metrics import forget_state
 from penstock.state.reader import StateReader
-from penstock.state.recovery import PIN, START_PIN, OnProgress, Place, StateLost, Teller, recover, replay
-from penstock.state.registry import REGISTRY_NAMESPACE, Registry
 from penstock.state.settings import StateSettings
-from penstock.state.totals import forget_state
+from penstock.state.state import BucketState
+from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
 
 _CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpoint of it is written
 _HEAL_SECONDS_MAX = 30.0

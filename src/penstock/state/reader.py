@@ -13,13 +13,13 @@ from typing import Literal
 from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import Corruption
 from penstock.log import LogReader, Position, StateChange
-from penstock.log.frame import decode_changes
-from penstock.log.holds import pins
-from penstock.state.engine import CheckpointInfo
-from penstock.state.engines import open_engine
-from penstock.state.recovery import START_PIN, OnProgress, Place, Recovered, StateLost, holds_entry, recover
-from penstock.state.registry import REGISTRY_NAMESPACE, unregistered
+from penstock.log.frames.format import decode_changes
+from penstock.log.ledgers.holds import pins
+from penstock.state.checkpoints.recovery import START_PIN, OnProgress, Place, Recovered, StateLost, holds_entry, recover
+from penstock.state.engines.engine import CheckpointInfo
+from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
+from penstock.state.types.registry import REGISTRY_NAMESPACE, unregistered
 from penstock.state.view import StateView
 
 OnFrame = Callable[[Position, int, tuple[StateChange, ...]], None]

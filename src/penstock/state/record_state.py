@@ -8,10 +8,10 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.files import Buffer
 from penstock.log import Pending, RecordLog, StateChange
-from penstock.state.bucket import BucketState
 from penstock.state.changes import Change
-from penstock.state.engines import open_engine
-from penstock.state.registry import REGISTRY_NAMESPACE, Registry
+from penstock.state.engines.opening import open_engine
+from penstock.state.state import BucketState
+from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
 
 _COMPACT_BYTES_MIN = 1 << 20
 _COMPACT_FACTOR = 8

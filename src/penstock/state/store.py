@@ -17,9 +17,9 @@ from penstock.errors import Corruption, Unavailable
 from penstock.log import Pending
 from penstock.observe.metrics import METRICS
 from penstock.state.changes import Change
-from penstock.state.descriptor import Namespace, StateDescriptor
-from penstock.state.engine import StateEngine, StateSnapshot
-from penstock.state.registry import Registry
+from penstock.state.engines.engine import StateEngine, StateSnapshot
+from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.registry import Registry
 
 K = TypeVar("K")
 V = TypeVar("V")

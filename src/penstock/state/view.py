@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from penstock.errors import Corruption, NotSupported
 from penstock.log import Pending
 from penstock.state.changes import Change
-from penstock.state.descriptor import Namespace, StateDescriptor
-from penstock.state.engine import StateEngine
-from penstock.state.evolution import Incompatible, Verdict, judge, refuse
-from penstock.state.registry import BYTES, Registration, Registry
+from penstock.state.engines.engine import StateEngine
 from penstock.state.store import RawStore, TypedStore
+from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.evolution import Incompatible, Verdict, judge, refuse
+from penstock.state.types.registry import BYTES, Registration, Registry
 
 K = TypeVar("K")
 V = TypeVar("V")

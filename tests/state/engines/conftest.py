@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.state.engine import StateEngine
-from penstock.state.engines import open_engine
+from penstock.state.engines.engine import StateEngine
+from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 
 

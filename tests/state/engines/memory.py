@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import ManualClock
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import Position, StateChange
-from penstock.state.engine import StateEngine
-from penstock.state.engines import open_engine
+from penstock.state.engines.engine import StateEngine
+from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 
 DIRECTORY = Path("/log/state")

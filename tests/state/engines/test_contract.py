@@ -1,4 +1,4 @@
-"""What every state engine promises (state/engine.py), shown on both."""
+"""What every state engine promises (state/engines/engine.py), shown on both."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from penstock.errors import BadInput, Closed, NotSupported
 from penstock.log import Position, StateChange
-from penstock.log.frame import encode_changes
-from penstock.state.engine import StateEngine, StateSnapshot
-from penstock.state.engines import open_engine
+from penstock.log.frames.format import encode_changes
+from penstock.state.engines.engine import StateEngine, StateSnapshot
+from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 from tests.state.engines.conftest import Opener
 

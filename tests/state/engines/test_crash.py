@@ -15,10 +15,10 @@ import pytest
 
 from penstock.errors import StorageFailed
 from penstock.files import Files
-from penstock.files_memory import Fault, MemoryFile, MemoryFiles
+from penstock.files.memory import Fault, MemoryFile, MemoryFiles
 from penstock.log import Position
-from penstock.state.native import merging
-from penstock.state.native.checkpoints import Checkpoint, Checkpoints
+from penstock.state.engines.native import merging
+from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
 from penstock.state.settings import StateSettings
 from tests.state.engines.memory import Content, after, at, batch, content, opened
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Corruption, NotSupported
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import Position, StateChange
-from penstock.state.engines import open_engine
-from penstock.state.native import format as run_format
-from penstock.state.native import manifest as manifests
+from penstock.state.engines.native import format as run_format
+from penstock.state.engines.native import manifest as manifests
+from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 from tests.state.engines.memory import DIRECTORY, Content, after, at, batch, content, opened
 

@@ -15,17 +15,17 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import Corruption, NotSupported
 from penstock.files import RealFiles
-from penstock.files_memory import MemoryFiles
+from penstock.files.memory import MemoryFiles
 from penstock.log import Position, StateChange
-from penstock.log.frame import encode_changes
-from penstock.state.engine import StateEngine
-from penstock.state.engines import open_engine
-from penstock.state.native.checkpoints import Checkpoint
-from penstock.state.native.engine import NativeEngine
-from penstock.state.native.lookup import getter
-from penstock.state.native.manifest import Manifest
-from penstock.state.native.run import Runs
-from penstock.state.overlay import Layer
+from penstock.log.frames.format import encode_changes
+from penstock.state.engines.engine import StateEngine
+from penstock.state.engines.native.checkpoints import Checkpoint
+from penstock.state.engines.native.engine import NativeEngine
+from penstock.state.engines.native.lookup import getter
+from penstock.state.engines.native.manifest import Manifest
+from penstock.state.engines.native.run import Runs
+from penstock.state.engines.opening import open_engine
+from penstock.state.engines.overlay import Layer
 from penstock.state.settings import StateSettings
 from tests.state.engines.conftest import Opener
 from tests.state.engines.memory import DIRECTORY, at, content, opened
@@ -112,8 +112,8 @@ def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
 
 
 def _python(finders: list[object], namespace: int, key: bytes) -> bytes | None:
-    from penstock.state.native.format import HASH_FACTOR, U32_MASK, salt_of
-    from penstock.state.native.run import MISSING, google_crc32c
+    from penstock.state.engines.native.format import HASH_FACTOR, U32_MASK, salt_of
+    from penstock.state.engines.native.run import MISSING, google_crc32c
 
     for find in finders:
         if find is not None:
@@ -365,7 +365,7 @@ def test_an_open_and_a_few_reads_do_without_numba(native: Opener) -> None:
     engine.close()
     program = (
         "import sys; from pathlib import Path\n"
-        "from penstock.state.engines import open_engine\n"
+        "from penstock.state.engines.opening import open_engine\n"
         f"engine = open_engine('native', Path({str(native.directory)!r}))\n"
         "assert engine.get(1, b'a') == b'b' and engine.get(1, b'b') is None\n"
         "assert list(engine.create_snapshot().iterate(1)) == [(b'a', b'b')]\n"

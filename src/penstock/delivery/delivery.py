@@ -1,0 +1,146 @@
+"""The delivery process from inside: every changefeed's delivery behind `delivery.sock` (ARCHITECTURE.md has the table)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.delivery.feed import Feed
+from penstock.delivery.keeper_client import Keeper
+from penstock.delivery.payload import parse_stage
+from penstock.delivery.settings import DeliverySettings, SinkSettings, local_directory
+from penstock.delivery.spool import SpoolLimits
+from penstock.delivery.staging import PublishRange
+from penstock.delivery.storage.checkpoint import CheckpointFile
+from penstock.delivery.storage.layout import layout_of
+from penstock.delivery.storage.owner import Claim, claim
+from penstock.delivery.storage.store import LocalStore
+from penstock.delivery.target import Assembler, SchemaFile, Target
+from penstock.errors import BadInput
+from penstock.files import REAL_FILES, Files
+from penstock.wire import Server, socket_path
+
+SOCKET_NAME = "delivery"
+
+
+class DeliveryServer:
+    """Serves from construction on until `close`. Each one is a new incarnation: publishes to another are refused."""
+
+    def __init__(
+        self,
+        settings: DeliverySettings,
+        *,
+        keeper: Keeper,
+        formats: Mapping[str, Assembler],
+        schema_file: SchemaFile,
+        log_uuid: Callable[[], str],
+        files: Files = REAL_FILES,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.incarnation = uuid.uuid4().hex
+        self._settings = settings
+        self._keeper = keeper
+        self._formats = formats
+        self._schema_file = schema_file
+        self._log_uuid = log_uuid
+        self._files = files
+        self._clock = clock
+        self._claims: list[Claim] = []
+        self._feeds = {name: self._feed(name, sink) for name, sink in settings.changefeeds.items()}
+        directory = settings.state_dir / "run"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path: Path = socket_path(directory, SOCKET_NAME)
+        self._server = Server(
+            self.path,
+            {
+                "begin_run": self._begin_run,
+                "stage": self._stage,
+                "publish": self._publish,
+                "pressure": lambda arguments, _: self.feed(arguments).pressure(),
+                "flush": self._flush,
+                "status": self._status,
+            },
+        )
+
+    def feed(self, arguments: dict[str, Any]) -> Feed:
+        name = arguments.get("changefeed")
+        if name not in self._feeds:
+            raise BadInput(f"delivery knows no changefeed {name!r}", hint=f"known: {', '.join(sorted(self._feeds))}")
+        return self._feeds[str(name)]
+
+    def close(self, drain_seconds: float = 0.0) -> bool:
+        """Takes nothing more, drains every changefeed for at most `drain_seconds`, ends. False where something was left."""
+        self._server.close()
+        drained: list[bool] = []
+        threads = [
+            threading.Thread(target=lambda feed=feed: drained.append(feed.close(drain_seconds)), daemon=True)
+            for feed in self._feeds.values()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for each in self._claims:
+            each.close()
+        return len(drained) == len(threads) and all(drained)
+
+    def _feed(self, name: str, sink: SinkSettings) -> Feed:
+        return Feed(
+            name,
+            incarnation=self.incarnation,
+            keeper=self._keeper,
+            open_target=lambda: self._open_target(name, sink),
+            flush=sink.flush,
+            limits=SpoolLimits(self._settings.spool_high_bytes, self._settings.spool_low_bytes),
+            clock=self._clock,
+            writers=self._settings.writers,
+        )
+
+    def _open_target(self, name: str, sink: SinkSettings) -> tuple[Target, CheckpointFile]:
+        root = local_directory(sink.url)
+        layout = layout_of(sink.format)
+        self._claims.append(
+            claim(root, self._files, self._clock, changefeed=name, log_uuid=self._log_uuid(), format_name=sink.format)
+        )
+        store = LocalStore(root, self._files)
+        target = Target(
+            name,
+            layout=layout,
+            assembler=self._formats[sink.format],
+            store=store,
+            keeper=self._keeper,
+            schema_file=self._schema_file,
+        )
+        return target, CheckpointFile(store, self._clock, name)
+
+    # ---- delivery.sock
+
+    def _begin_run(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        feed = self.feed(arguments)
+        if not arguments.get("run"):
+            raise BadInput("begin_run: the argument 'run' is missing")
+        return feed.begin_run(str(arguments["run"]))
+
+    def _stage(self, arguments: dict[str, Any], body: memoryview) -> dict[str, Any]:
+        key, payload = parse_stage(arguments, body)
+        self.feed(arguments).stage(key, payload)
+        return {}
+
+    def _publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        feed = self.feed(arguments)
+        named = [PublishRange.from_json(value) for value in arguments.get("ranges") or []]
+        accepted = feed.publish(str(arguments.get("run")), str(arguments.get("incarnation")), named)
+        return {"accepted": accepted}
+
+    def _flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        timeout = arguments.get("timeout_seconds")
+        self.feed(arguments).flush(float(timeout) if timeout is not None else None)
+        return {}
+
+    def _status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        feeds = {name: feed.status() for name, feed in self._feeds.items()}
+        return {"incarnation": self.incarnation, "changefeeds": feeds}

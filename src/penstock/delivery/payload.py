@@ -1,0 +1,112 @@
+"""What tasks stage with delivery: an encoded payload of one dispatcher, or a DDL at its place in the dispatcher's order.
+
+A data payload holds whole rows of one table version and one date directory, in seq order. A DDL's `first_seq` and
+`last_seq` are both the seq of the DDL. Nothing here is trusted: a message that contradicts itself is refused before it
+is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.delivery.dispatcher import DISPATCHER_ID_BYTES
+from penstock.delivery.storage.layout import date_of
+from penstock.errors import BadInput
+from penstock.files import Buffer
+from penstock.log.position import Position, Seq
+
+Kind = Literal["data", "ddl"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payload:
+    """One staged message. `table_schema` is TableSchema JSON: the body of a DDL, an optional companion of data."""
+
+    kind: Kind
+    dispatcher: str
+    epoch: int
+    schema: str
+    table: str
+    version: int
+    date: str
+    first_seq: Seq
+    last_seq: Seq
+    first_commit_ts: int
+    last_commit_ts: int
+    rows: int
+    body: Buffer
+    table_schema: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, for the spool's account."""
+        return len(self.body)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table} {self.first_seq} to {self.last_seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageKey:
+    """Which attempt of which range of which run a payload belongs to, and its place in it."""
+
+    run: str
+    start: Position
+    end: Position
+    attempt: int
+    ordinal: int
+
+
+def parse_stage(arguments: dict[str, Any], body: memoryview) -> tuple[StageKey, Payload]:
+    """The `stage` message of `delivery.sock`. Raises `BadInput` that names the field."""
+    try:
+        key = StageKey(
+            run=str(arguments["run"]),
+            start=Position.parse(arguments["start"]),
+            end=Position.parse(arguments["end"]),
+            attempt=int(arguments["attempt"]),
+            ordinal=int(arguments["ordinal"]),
+        )
+        payload = Payload(
+            kind=arguments["kind"],
+            dispatcher=arguments["dispatcher"],
+            epoch=int(arguments["epoch"]),
+            schema=arguments["schema"],
+            table=arguments["table"],
+            version=int(arguments["version"]),
+            date=arguments["date"] or "",
+            first_seq=Seq.parse(arguments["first_seq"]),
+            last_seq=Seq.parse(arguments["last_seq"]),
+            first_commit_ts=int(arguments["first_commit_ts"]),
+            last_commit_ts=int(arguments["last_commit_ts"]),
+            rows=int(arguments["rows"]),
+            body=body,
+            table_schema=arguments.get("table_schema"),
+        )
+    except KeyError as error:
+        raise BadInput(f"stage: the argument {error.args[0]!r} is missing") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"stage: an argument cannot be read: {error}") from error
+    _check(payload)
+    return key, payload
+
+
+def _check(payload: Payload) -> None:
+    if payload.kind not in ("data", "ddl"):
+        raise BadInput(f"stage: kind {payload.kind!r} is neither data nor ddl")
+    if len(payload.dispatcher) != 2 * DISPATCHER_ID_BYTES:
+        raise BadInput(f"stage: {payload.dispatcher!r} is not a dispatcher id of {2 * DISPATCHER_ID_BYTES} hex digits")
+    if payload.last_seq < payload.first_seq:
+        raise BadInput(f"stage: payload {payload} ends before it starts")
+    if payload.kind == "data":
+        if payload.rows <= 0:
+            raise BadInput(f"stage: payload {payload} says it has {payload.rows} rows")
+        dates = {date_of(payload.first_commit_ts), date_of(payload.last_commit_ts)}
+        if dates != {payload.date}:
+            raise BadInput(
+                f"stage: payload {payload} is for the date {payload.date} but its commit_ts are of {sorted(dates)}",
+                hint="a payload holds rows of one date directory",
+            )
+    elif payload.first_seq != payload.last_seq:
+        raise BadInput(f"stage: a DDL has one seq, not {payload}")

@@ -1,0 +1,148 @@
+"""Payloads that tasks handed over and that no publish has named yet, of one changefeed's current run.
+
+A payload is kept under (run, start, end, attempt) and its ordinal. `publish` names the attempt of a range that counts;
+what other attempts of that range left is dropped, also when it comes late. Ranges are entries `start` to `end`, both
+included; each one begins right after the one before, the first of a run anywhere. A range that was published before is
+recognised and accepted again without effect, because a driver may die between our answer and its own commit.
+
+Not thread-safe: its owner holds a lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.delivery.payload import Payload, StageKey
+from penstock.errors import BadInput, StaleRun
+from penstock.log.position import Position
+
+_REMEMBERED_RANGES_MAX = 4096  # for exact repeats; a driver repeats at most its last batch
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRange:
+    """One range of a `publish` message: `payloads` is how many the attempt staged."""
+
+    start: Position
+    end: Position
+    attempt: int
+    payloads: int
+    commit_ts: int
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PublishRange:
+        try:
+            parsed = cls(
+                start=Position.parse(value["start"]),
+                end=Position.parse(value["end"]),
+                attempt=int(value["attempt"]),
+                payloads=int(value["payloads"]),
+                commit_ts=int(value["commit_ts"] or 0),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadInput(f"publish: a range cannot be read: {error!r}") from error
+        if parsed.end < parsed.start:
+            raise BadInput(f"publish: the range {parsed} ends before it starts")
+        return parsed
+
+    def __str__(self) -> str:
+        return f"{self.start} to {self.end}"
+
+
+@dataclass(slots=True)
+class _Attempts:
+    by_attempt: dict[int, dict[int, Payload]] = field(default_factory=dict)
+
+
+class Staging:
+    """Staged payloads of one run. `published_end` is the last entry of the last range taken, None before the first."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.published_end: Position | None = None
+        self.leftovers_dropped = 0
+        self._ranges: dict[tuple[Position, Position], _Attempts] = {}
+        self._remembered: deque[tuple[Position, Position]] = deque(maxlen=_REMEMBERED_RANGES_MAX)
+
+    def stage(self, key: StageKey, payload: Payload) -> int:
+        """Keeps the payload. Returns by how many bytes the staged total changed (0 for a leftover of a published range)."""
+        if key.run != self.run:
+            raise StaleRun(f"run {key.run} is over, {self.run} is current", hint="begin a new run")
+        if self.published_end is not None and key.end <= self.published_end:
+            self.leftovers_dropped += 1
+            return 0
+        attempts = self._ranges.setdefault((key.start, key.end), _Attempts())
+        payloads = attempts.by_attempt.setdefault(key.attempt, {})
+        before = payloads.get(key.ordinal)
+        payloads[key.ordinal] = payload
+        return payload.size - (before.size if before is not None else 0)
+
+    def check(self, named: list[PublishRange]) -> list[PublishRange]:
+        """Those of the ranges that are new, in order. Raises `BadInput` before anything is taken."""
+        end = self.published_end
+        fresh = []
+        for each in sorted(named, key=lambda r: (r.start, r.end)):
+            if (each.start, each.end) in self._remembered:
+                continue
+            self._check_follows(each.start, end, each)
+            self.peek(each)
+            end = each.end
+            fresh.append(each)
+        return fresh
+
+    def peek(self, named: PublishRange) -> list[Payload]:
+        """The payloads of the named attempt, by ordinal. Raises unless exactly the stated number was staged."""
+        attempts = self._ranges.get((named.start, named.end))
+        payloads = attempts.by_attempt.get(named.attempt, {}) if attempts is not None else {}
+        if len(payloads) != named.payloads or any(i not in payloads for i in range(named.payloads)):
+            raise BadInput(
+                f"publish: attempt {named.attempt} of the range {named} staged the payloads {sorted(payloads)[:20]}, "
+                f"not {named.payloads} from 0 on",
+                hint="nothing was published; the run must begin again",
+            )
+        return [payloads[ordinal] for ordinal in range(named.payloads)]
+
+    def take(self, named: PublishRange) -> tuple[int, int]:
+        """The range counts from now on. Returns (bytes of the named attempt, bytes of leftovers that were dropped)."""
+        attempts = self._ranges.pop((named.start, named.end), _Attempts())
+        taken = leftovers = 0
+        for attempt, payloads in attempts.by_attempt.items():
+            size = sum(payload.size for payload in payloads.values())
+            if attempt == named.attempt:
+                taken += size
+            else:
+                leftovers += size
+                self.leftovers_dropped += len(payloads)
+        self.published_end = named.end
+        self._remembered.append((named.start, named.end))
+        return taken, leftovers + self._drop_behind(named.end)
+
+    def discard(self) -> int:
+        """Drops everything; returns its bytes."""
+        size = sum(p.size for r in self._ranges.values() for a in r.by_attempt.values() for p in a.values())
+        self._ranges.clear()
+        return size
+
+    def _drop_behind(self, end: Position) -> int:
+        """Ranges that were cut otherwise by an attempt that lost, and can never be published now."""
+        size = 0
+        for key in [key for key in self._ranges if key[1] <= end]:
+            for payloads in self._ranges.pop(key).by_attempt.values():
+                size += sum(payload.size for payload in payloads.values())
+                self.leftovers_dropped += len(payloads)
+        return size
+
+    @staticmethod
+    def _check_follows(start: Position, end: Position | None, named: PublishRange) -> None:
+        """Right after the end: the next entry, or the beginning of a later ledger (the keeper knows exactly which)."""
+        if end is None or start == Position(end.ledger_id, end.entry_id + 1):
+            return
+        if start.ledger_id > end.ledger_id and start.entry_id <= 0:
+            return
+        what = "leaves a gap after" if start > end else "overlaps"
+        raise BadInput(
+            f"publish: the range {named} {what} {end}, where the run has come to",
+            hint="nothing was published; the run must begin again",
+        )

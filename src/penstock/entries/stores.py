@@ -1,0 +1,71 @@
+"""The stores that ride in capture's frames: shared by capture (writes), the planner and status (read).
+
+| store | key | value |
+|---|---|---|
+| `source.position` | `SOURCE` | `SourcePosition`: where a restart reads on |
+| `source.open` | `SOURCE` | `OpenTransaction`; absent: the log ends with a whole transaction |
+| `schema.history` | (schema, table, n) | `TableSchema`; n grows by one for each change of that table |
+
+All versions of a table: `store.prefix((schema, table))`, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.errors import BadInput
+from penstock.schema.model import TableSchema
+from penstock.sources.position import OpenTransaction, SourcePosition
+from penstock.state import StateDescriptor
+from penstock.state.types import codecs
+
+OPERATOR = "capture"
+SOURCE = "source"  # the only key of source.position and source.open: a log has one source
+
+SchemaKey = tuple[Any, ...]  # (schema, table, n)
+
+
+class _Json(Protocol):
+    def to_json(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Json)
+
+
+class _JsonObject(Generic[T]):
+    """A value that knows its own JSON."""
+
+    def __init__(self, name: str, from_json: Callable[[bytes], T]) -> None:
+        self.name = name
+        self._from_json = from_json
+
+    def encode(self, value: T) -> bytes:
+        return value.to_json().encode()
+
+    def decode(self, raw: bytes) -> T:
+        return self._from_json(raw)
+
+    def encode_part(self, value: T) -> bytes:
+        return codecs.raw.encode_part(self.encode(value))
+
+    def decode_part(self, raw: bytes, at: int) -> tuple[T, int]:
+        value, after = codecs.raw.decode_part(raw, at)
+        return self.decode(value), after
+
+    def prefix(self, value: T) -> bytes:
+        raise BadInput(f"{self.name} is a value, not a key: it has no prefix")
+
+
+SOURCE_POSITION: StateDescriptor[str, SourcePosition] = StateDescriptor(
+    "source.position", OPERATOR, codecs.text, _JsonObject("source-position", SourcePosition.from_json)
+)
+SOURCE_OPEN: StateDescriptor[str, OpenTransaction] = StateDescriptor(
+    "source.open", OPERATOR, codecs.text, _JsonObject("open-transaction", OpenTransaction.from_json)
+)
+SCHEMA_HISTORY: StateDescriptor[SchemaKey, TableSchema] = StateDescriptor(
+    "schema.history",
+    OPERATOR,
+    codecs.tuple_of(codecs.text, codecs.text, codecs.u64),
+    _JsonObject("table-schema", TableSchema.from_json),
+)

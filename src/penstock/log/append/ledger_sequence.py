@@ -1,0 +1,272 @@
+"""The ledgers that an owner writes, one after the other: opened, rolled, given up where they fail, sealed at the end.
+
+A ledger that fails is never written again: its last durable entry becomes its end, and the next one takes its place.
+Everything here is done on the writer thread (appender.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+
+from penstock.clock import Clock
+from penstock.errors import StorageFailed, Unavailable
+from penstock.files import Files
+from penstock.log.frames.end_file import HINTS_MAX, Cut, EndFile
+from penstock.log.ledgers.catalog import LedgerCatalog
+from penstock.log.ledgers.info import LedgerInfo, LedgerList
+from penstock.log.ledgers.local import LedgerStore, OpenLedger
+from penstock.log.position import Position
+from penstock.log.settings import LogSettings
+from penstock.observe.metrics import METRICS
+
+_HINT_BYTES = 1 << 20  # a reader that seeks in the open ledger walks over at most about this much
+_ROLL_PAUSE_SECONDS = 1.0  # after a roll that failed, before the next attempt
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """What the writer did since the log was opened."""
+
+    entries: int = 0
+    bytes: int = 0
+    groups: int = 0
+    rolls: int = 0
+    switches: int = 0  # ledgers given up because they failed
+    sync_seconds: float = 0.0
+
+
+class LedgerSequence:
+    """Owns the open ledger and the end that readers see."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        files: Files,
+        store: LedgerStore,
+        catalog: LedgerCatalog,
+        end_file: EndFile,
+        ledger: OpenLedger | None,
+        last: Position,
+        counters: Counters,
+        on_roll: Callable[[], None],
+        on_publish: Callable[[], None],
+    ) -> None:
+        self.last = last  # the last durable entry
+        self._counters = counters
+        self._on_publish = on_publish
+        self._name = name
+        self._settings = settings
+        self._clock = clock
+        self._files = files
+        self._store = store
+        self._catalog = catalog
+        self._end_file = end_file
+        self._ledger = ledger
+        self._failed: OpenLedger | None = None
+        self._on_roll = on_roll
+        self._made = self._active = clock.monotonic()
+        self._roll_not_before = self._made
+        self._hinted = 0
+        self._unpublished: StorageFailed | None = None
+
+    def used_now(self) -> None:
+        self._active = self._clock.monotonic()
+
+    def republish(self, ledger: OpenLedger) -> None:
+        """Where readers could not be told of the last group, they are before the next. Raises `StorageFailed`."""
+        if self._unpublished is not None:
+            self.publish(ledger, self.last)
+            if self._unpublished is not None:
+                raise self._unpublished
+
+    def publish(self, ledger: OpenLedger, last: Position) -> None:
+        """Tells readers. The data is durable, so a failure here is none of the entries': the next group repeats it."""
+        for _ in range(2):
+            try:
+                self._end_file.publish(ledger.info.id, ledger.synced_end, last)
+                if ledger.synced_end - self._hinted >= max(
+                    _HINT_BYTES, self._settings.ledger_bytes_max // HINTS_MAX * 2
+                ):
+                    self._end_file.hint(ledger.info.id, ledger.next_entry, ledger.synced_end)
+                    self._hinted = ledger.synced_end
+                self._unpublished = None
+                self._on_publish()
+                return
+            except StorageFailed as error:
+                self._unpublished = error
+                with contextlib.suppress(OSError):
+                    self._end_file.reopen(self._files)
+
+    def may_roll(self) -> bool:
+        now = self._clock.monotonic()
+        return now >= self._roll_not_before and now - self._made >= self._settings.ledger_age_min_seconds
+
+    def open(self) -> OpenLedger:
+        """The ledger that takes the next entry: rolled where it is full or old, made again where it failed."""
+        ledger = self._ledger
+        if ledger is None:
+            return self._replace_failed()
+        settings = self._settings
+        full = ledger.end >= settings.ledger_bytes_max or ledger.next_entry >= settings.ledger_entries_max
+        if (full and self.may_roll()) or self._is_old():
+            self.roll()
+        assert self._ledger is not None
+        return self._ledger
+
+    def _is_old(self) -> bool:
+        now = self._clock.monotonic()
+        limits = (
+            (self._settings.ledger_age_max_seconds, now - self._made),
+            (
+                self._settings.ledger_idle_max_seconds,
+                now - self._active,
+            ),
+        )
+        return now >= self._roll_not_before and any(limit is not None and age >= limit for limit, age in limits)
+
+    def roll_if_old(self) -> bool:
+        """For the maintenance, as a task."""
+        ledger = self._ledger
+        return ledger is not None and ledger.next_entry > 0 and self._is_old() and self.roll()
+
+    def roll(self) -> bool:
+        """(1) footer, sync; (2) the next file; (3) compare-and-set the list; (4) slot.
+
+        Where the store has no room for a new file or the metadata store does not answer, the ledger stays open and goes
+        on beyond its limit: False.
+        """
+        old = self._ledger
+        if old is None or not old.next_entry:
+            return False
+        sealed = old.seal()
+        try:
+            self._switch(sealed)
+        except (StorageFailed, Unavailable):
+            old.reopen()
+            self._roll_not_before = self._clock.monotonic() + _ROLL_PAUSE_SECONDS
+            return False
+        old.close()
+        self._counters.rolls += 1
+        self._on_roll()
+        return True
+
+    def roll_before_cut(self) -> None:
+        """Everything is in sealed ledgers when this returns."""
+        ledger = self.open()
+        if ledger.next_entry and not self.roll():
+            raise Unavailable(f"{self._name}: no new ledger can be made now", hint="try again later")
+
+    def went_back(self, last: Position) -> None:
+        """The list was cut: the log ends here now."""
+        assert self._ledger is not None
+        self.last = last
+        self.publish(self._ledger, last)
+
+    def give_up(self) -> None:
+        if self._ledger is not None:
+            self._failed, self._ledger = self._ledger, None
+            self._failed.close()
+
+    def _replace_failed(self) -> OpenLedger:
+        failed = self._failed
+        assert failed is not None
+        self._switch(failed.seal_as_failed())
+        self._failed = None
+        self._counters.switches += 1
+        METRICS.log_failed_ledgers.inc()
+        assert self._ledger is not None
+        return self._ledger
+
+    def _switch(self, sealed: LedgerInfo) -> None:
+        """A new ledger in the place of `sealed`, which is the last of the list. (An empty one gets a tombstone.)"""
+        started = time.perf_counter()
+        number = self._catalog.list.next_ledger - 1  # reserved by the last change of the list
+        new = self._store.create(number, self._catalog.list.epoch, self._clock.wall_ms())
+
+        def update(listed: LedgerList) -> LedgerList:
+            kept = tuple(info for info in listed.ledgers if info.id != sealed.id)
+            deleting = listed.deleting
+            if sealed.entries:
+                kept = (*kept, sealed)
+            else:
+                deleting = (*deleting, sealed.id)
+            return dataclasses.replace(
+                listed, ledgers=(*kept, new.info), next_ledger=listed.next_ledger + 1, deleting=deleting
+            )
+
+        try:
+            self._catalog.change(update)
+        except BaseException:
+            new.close()
+            with contextlib.suppress(StorageFailed):
+                self._store.delete(number)
+            raise
+        self._ledger = new
+        self._made = self._active = self._clock.monotonic()
+        self._hinted = 0
+        self.publish(new, self.last)
+        METRICS.log_switch_seconds.observe(time.perf_counter() - started)
+
+    def cut_failed(self) -> None:
+        """Before appends are refused: their frames are in a failed ledger, and no later owner may find them."""
+        failed = self._failed
+        if failed is not None:
+            cut = Cut(failed.info.id, failed.synced_end, failed.synced_entries)
+            for _ in range(2):
+                try:
+                    self._end_file.cut(cut)
+                    break
+                except StorageFailed:
+                    with contextlib.suppress(OSError, StorageFailed):
+                        self._end_file.reopen(self._files)
+
+    def seal_at_close(self) -> None:
+        ledger = self._ledger
+        if ledger is None:
+            return
+        self._end_file.check()
+        empty = not ledger.next_entry
+        sealed = None if empty else ledger.seal()
+
+        def update(listed: LedgerList) -> LedgerList:
+            kept = tuple(info for info in listed.ledgers if info.id != ledger.info.id)
+            return dataclasses.replace(listed, ledgers=kept if sealed is None else (*kept, sealed))
+
+        self._catalog.change(update)
+        self._end_file.sync()
+        if empty:
+            self._store.delete(ledger.info.id)
+
+    def terminate(self) -> Position:
+        """Seals the ledger and says in the list that nothing follows; the last entry."""
+        ledger = self._ledger or self._replace_failed()
+        self._end_file.check()
+        sealed = ledger.seal() if ledger.next_entry else None
+
+        def update(listed: LedgerList) -> LedgerList:
+            kept = tuple(info for info in listed.ledgers if info.id != ledger.info.id)
+            deleting = listed.deleting if sealed else (*listed.deleting, ledger.info.id)
+            ledgers = (*kept, sealed) if sealed else kept
+            return dataclasses.replace(listed, ledgers=ledgers, deleting=deleting, terminated=True)
+
+        try:
+            self._catalog.change(update)
+        except BaseException:
+            ledger.reopen()
+            raise
+        self._end_file.sync()
+        self._ledger = None
+        ledger.close()
+        return self.last
+
+    def close(self) -> None:
+        """Gives the files back, whatever state they are in."""
+        for ledger in (self._ledger, self._failed):
+            if ledger is not None:
+                ledger.close()

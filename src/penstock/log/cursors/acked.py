@@ -1,0 +1,175 @@
+"""Which entries of a log are acked: a mark-delete position, and roaring bitmaps of what is acked after it.
+
+The pure state of a cursor, without I/O or threads. Acking is a union of sets, so that the order within a group does not
+matter. The mark-delete moves over contiguous acked entries, across the ends of ledgers too, when `advance` is called.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from pyroaring import BitMap
+
+from penstock.log.position import Position
+from penstock.log.read.reader import LedgerView
+
+POSITION = struct.Struct("<Qq")
+_BITMAP = struct.Struct("<QI")
+_U32 = struct.Struct("<I")
+
+Bitmaps = dict[int, BitMap]  # by ledger
+
+
+class Acked:
+    """Its holder locks. `views` are the ledgers of the log, in order."""
+
+    __slots__ = ("ledgers", "mark_delete")
+
+    def __init__(self, mark_delete: Position, ledgers: Bitmaps | None = None) -> None:
+        self.mark_delete = mark_delete
+        self.ledgers: Bitmaps = ledgers or {}
+
+    def contains(self, position: Position) -> bool:
+        if position <= self.mark_delete:
+            return True
+        bitmap = self.ledgers.get(position.ledger_id)
+        return bitmap is not None and position.entry_id >= 0 and position.entry_id in bitmap
+
+    def add(self, bitmaps: Mapping[int, BitMap]) -> None:
+        for number, bitmap in bitmaps.items():
+            if number in self.ledgers:
+                self.ledgers[number] |= bitmap
+            else:
+                self.ledgers[number] = bitmap.copy()
+
+    def move_to(self, position: Position) -> None:
+        self.mark_delete = max(self.mark_delete, position)
+
+    def advance(self, views: list[LedgerView]) -> None:
+        """Moves the mark-delete as far as it goes, and forgets what lies at or before it."""
+        self._forget()
+        if not self.ledgers:
+            return
+        for view in views:
+            number = view.info.id
+            if number < self.mark_delete.ledger_id:
+                continue
+            bitmap = self.ledgers.get(number)
+            entry = self.mark_delete.entry_id if number == self.mark_delete.ledger_id else -1
+            if bitmap is not None:
+                run = run_after(bitmap, entry)
+                if run > entry:
+                    entry = run
+                    self.mark_delete = Position(number, entry)
+            if not view.info.sealed or entry < view.entries - 1:
+                break  # a hole, or the ledger may still grow
+        self._forget()
+
+    def follow_trim(self, views: list[LedgerView]) -> None:
+        """A mark-delete in a ledger that is gone goes on with the first that is there: nothing before it can be read."""
+        if views and self.mark_delete.ledger_id < views[0].info.id:
+            self.mark_delete = Position(views[0].info.id, -1)
+            self.advance(views)
+
+    def unacked(self, ledger_id: int, first: int, last: int) -> BitMap:
+        """The entries of `first` to `last`, both included, that are not acked."""
+        mark = self.mark_delete
+        if ledger_id < mark.ledger_id:
+            return BitMap()
+        if ledger_id == mark.ledger_id:
+            first = max(first, mark.entry_id + 1)
+        if first > last:
+            return BitMap()
+        wanted = BitMap(range(first, last + 1))
+        bitmap = self.ledgers.get(ledger_id)
+        return wanted if bitmap is None else wanted - bitmap
+
+    def count(self, view: LedgerView) -> int:
+        """How many entries of the ledger are not acked."""
+        mark, number = self.mark_delete, view.info.id
+        if number < mark.ledger_id:
+            return 0
+        passed = mark.entry_id + 1 if number == mark.ledger_id else 0
+        bitmap = self.ledgers.get(number)
+        acked = bitmap.range_cardinality(passed, max(view.entries, passed)) if bitmap is not None else 0
+        return max(view.entries - passed - acked, 0)
+
+    @property
+    def holes(self) -> int:
+        """How many runs of acked entries lie after the mark-delete."""
+        return sum(len(bitmap) - bitmap.intersection_cardinality(bitmap.shift(1)) for bitmap in self.ledgers.values())
+
+    def _forget(self) -> None:
+        mark = self.mark_delete
+        for number in [n for n in self.ledgers if n < mark.ledger_id]:
+            del self.ledgers[number]
+        bitmap = self.ledgers.get(mark.ledger_id)
+        if bitmap is not None and mark.entry_id >= 0:
+            bitmap.remove_range(0, mark.entry_id + 1)
+            if not bitmap:
+                del self.ledgers[mark.ledger_id]
+
+
+def split(first: Position, last: Position, views: list[LedgerView]) -> Bitmaps:
+    """The entries from `first` to `last`, both included, by ledger."""
+    bitmaps: Bitmaps = {}
+    for view in views:
+        number = view.info.id
+        if first.ledger_id <= number <= last.ledger_id:
+            low = max(first.entry_id, 0) if number == first.ledger_id else 0
+            high = last.entry_id if number == last.ledger_id else view.entries - 1
+            if low <= high:
+                bitmaps[number] = BitMap(range(low, high + 1))
+    return bitmaps
+
+
+def runs(bitmap: BitMap) -> Iterator[tuple[int, int]]:
+    """The unbroken runs in it, as (first, last)."""
+    first = last = -2
+    for entry in bitmap:
+        if entry != last + 1:
+            if first >= 0:
+                yield first, last
+            first = entry
+        last = entry
+    if first >= 0:
+        yield first, last
+
+
+def run_after(bitmap: BitMap, entry: int) -> int:
+    """The last entry of the unbroken run that starts after `entry`; `entry` itself where there is none."""
+    if not bitmap or entry + 1 not in bitmap:
+        return entry
+    low, high = entry + 1, bitmap.max()
+    step = 1
+    while low < high:  # strides that double: most runs are short
+        middle = min(low + step, high)
+        if bitmap.contains_range(low, middle + 1):
+            low, step = middle, step * 2
+        elif step == 1:
+            break
+        else:
+            high, step = middle - 1, max(step // 2, 1)
+    return low
+
+
+def encode_bitmaps(bitmaps: Mapping[int, BitMap]) -> bytes:
+    parts = [_U32.pack(len(bitmaps))]
+    for number in sorted(bitmaps):
+        raw = bitmaps[number].serialize()
+        parts += (_BITMAP.pack(number, len(raw)), raw)
+    return b"".join(parts)
+
+
+def decode_bitmaps(raw: bytes, at: int) -> tuple[Bitmaps, int]:
+    """The bitmaps, and where they end."""
+    (count,) = _U32.unpack_from(raw, at)
+    at += _U32.size
+    bitmaps: Bitmaps = {}
+    for _ in range(count):
+        number, size = _BITMAP.unpack_from(raw, at)
+        at += _BITMAP.size
+        bitmaps[number] = BitMap.deserialize(raw[at : at + size])
+        at += size
+    return bitmaps, at

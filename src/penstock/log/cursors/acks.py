@@ -1,0 +1,401 @@
+"""The acks of one cursor: taken at once, durable in groups.
+
+A call changes the state in memory and joins the group that is open; all calls of a group share one future, because they
+become durable together. The group's record is built when the disk is ready for it, and holds everything that came while
+the one before was written: a roaring bitmap a ledger, however many acks there are. So neither a call nor what waits
+costs memory, and there is nothing to wait for at the entrance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from pyroaring import BitMap
+
+from penstock.clock import Clock
+from penstock.errors import BadInput, Closed, PenstockError
+from penstock.log.cursors.acked import Acked, Bitmaps, split
+from penstock.log.cursors.pointer import Pointer
+from penstock.log.cursors.records import (
+    NOWHERE,
+    CursorState,
+    encode_acks,
+    encode_details,
+    encode_reset,
+    encode_snapshot,
+)
+from penstock.log.pending import Pending
+from penstock.log.position import Position
+from penstock.log.read.reader import LedgerView, LogReader
+from penstock.log.records.record_log import RecordLog
+from penstock.observe.metrics import METRICS
+
+_COMPACT_BYTES_MIN = 1 << 20
+_COMPACT_FACTOR = 4  # beside the size of the last snapshot: what compaction writes stays a fraction of what acks write
+_ACTIVE_STEP_MS = 1000  # reading alone is told to the disk at close, and not for less than this
+_COMPACT_AT_CLOSE_BYTES = 16 << 10  # at rest a cursor is small, and quick to open
+
+
+class MarkDeleteBackwards(BadInput):
+    """The mark-delete would move back. Nothing was changed."""
+
+
+class AckBeyondEnd(BadInput):
+    """The entries to ack are not durable in the log. Nothing was changed."""
+
+
+class _Group:
+    """Calls that become durable together. `reached` is the mark-delete with them, known once the group is sealed."""
+
+    __slots__ = ("begun", "bitmaps", "details", "mark_delete", "pending", "reached")
+
+    def __init__(self) -> None:
+        self.pending: Pending[None] = Pending()
+        self.mark_delete = NOWHERE
+        self.bitmaps: Bitmaps = {}
+        self.details = False
+        self.reached: Position | None = None
+        self.begun = time.perf_counter()
+
+
+class Acks:
+    """Thread-safe. Without a `store` nothing is durable: a cursor of the process alone."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        name: str,
+        state: CursorState,
+        *,
+        clock: Clock,
+        store: RecordLog | None = None,
+        pointer: Pointer | None = None,
+    ) -> None:
+        self._reader = reader
+        self._name = name
+        self._state = state
+        self._clock = clock
+        self._store = store
+        self._pointer = pointer
+        self._lock = threading.Lock()
+        self._durable = state.acked.mark_delete
+        self._views: list[LedgerView] = []
+        self._entries: dict[int, int] = {}  # of each ledger, as of the last look
+        self._group: _Group | None = None
+        self._compacting = False
+        self._snapshot_bytes = store.bytes if store is not None else 0
+        self._closed = False
+        self._active_told_ms = state.active_ms
+        self.groups_persisted = 0
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def durable_mark_delete(self) -> Position:
+        return self._durable
+
+    @property
+    def mark_delete(self) -> Position:
+        """As of the last call, durable or not yet."""
+        with self._lock:
+            self._state.acked.advance(self._views)
+            return self._state.acked.mark_delete
+
+    @property
+    def active_ms(self) -> int:
+        return self._state.active_ms
+
+    def used_now(self) -> None:
+        self._state.active_ms = self._clock.wall_ms()
+
+    def contains(self, position: Position) -> bool:
+        with self._lock:
+            return self._state.acked.contains(position)
+
+    def unacked(self, ledger_id: int, first: int, last: int) -> BitMap:
+        with self._lock:
+            return self._state.acked.unacked(ledger_id, first, last)
+
+    def counts(self, views: list[LedgerView]) -> list[int]:
+        """How many entries of each ledger are not acked, all as of one moment."""
+        with self._lock:
+            return [self._state.acked.count(view) for view in views]
+
+    def bitmaps(self) -> Bitmaps:
+        with self._lock:
+            self._state.acked.advance(self._views)
+            return {number: bitmap.copy() for number, bitmap in sorted(self._state.acked.ledgers.items())}
+
+    def holes(self) -> int:
+        with self._lock:
+            self._state.acked.advance(self._views)
+            return self._state.acked.holes
+
+    def properties(self) -> tuple[dict[str, str], dict[str, str]]:
+        with self._lock:
+            return dict(self._state.properties), dict(self._state.position_properties)
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def ack_one(self, position: Position) -> Pending[None]:
+        ledger_id, entry_id = position
+        with self._lock:
+            if not 0 <= entry_id < self._entries.get(ledger_id, 0):
+                self._refuse_unknown(position)
+            group = self._join()
+            acked = self._state.acked
+            if (ledger_id, entry_id) > acked.mark_delete:
+                _of(acked.ledgers, ledger_id).add(entry_id)
+                _of(group.bitmaps, ledger_id).add(entry_id)
+            return group.pending
+
+    def ack_range(self, first: Position, last: Position) -> Pending[None]:
+        with self._lock:
+            last = self._place(last)
+            if first > last:
+                raise BadInput(f"cannot ack from {first} to {last}: the first comes after the last")
+            self._refuse_unknown(last)
+            return self._add(split(first, last, self._look() if first.ledger_id < last.ledger_id else self._views))
+
+    def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
+        by_ledger: dict[int, list[int]] = {}
+        for ledger_id, entry_id in positions:
+            by_ledger.setdefault(ledger_id, []).append(entry_id)
+        with self._lock:
+            for ledger_id, entries in by_ledger.items():
+                if min(entries) < 0:
+                    raise BadInput(f"{Position(ledger_id, min(entries))} is no entry")
+                self._refuse_unknown(Position(ledger_id, max(entries)))
+            return self._add({ledger_id: BitMap(entries) for ledger_id, entries in by_ledger.items()})
+
+    def _add(self, bitmaps: Mapping[int, BitMap]) -> Pending[None]:
+        group = self._join()
+        self._state.acked.add({n: b for n, b in bitmaps.items() if n >= self._state.acked.mark_delete.ledger_id})
+        for number, bitmap in bitmaps.items():
+            _of(group.bitmaps, number).update(bitmap)
+        return group.pending
+
+    def move_to(self, position: Position, properties: Mapping[str, str] | None = None) -> Pending[None]:
+        with self._lock:
+            position = self._place(position)
+            acked = self._state.acked
+            acked.advance(self._views)
+            if position < self._place(acked.mark_delete):  # (L, last) and (L + 1, -1) are one place
+                raise MarkDeleteBackwards(
+                    f"cursor {self._name} is at {acked.mark_delete} and cannot go back to {position}"
+                )
+            self._refuse_unknown(position)
+            group = self._join()
+            acked.move_to(position)
+            group.mark_delete = max(group.mark_delete, position)
+            if properties is not None:
+                self._state.position_properties = dict(properties)
+                group.details = True
+            return group.pending
+
+    def reset(self, position: Position) -> Pending[None]:
+        """The mark-delete is at `position` now, and nothing after it is acked.
+
+        (1) trim is held back to the earlier of both positions; (2) the record; (3) the position may be published again.
+        """
+        self._check_open()
+        if self._pointer is not None:
+            self._pointer.pull_back(position)
+        with self._lock:
+            self._close_group()
+            answer = self._append(lambda: encode_reset(position), lambda: self._reached_by_reset(position))
+            self._state.reset(position)
+            if self._store is None:
+                self._durable = position
+            return answer
+
+    def _reached_by_reset(self, position: Position) -> Position:
+        self._durable = position
+        if self._pointer is not None:
+            self._pointer.release()
+        return position
+
+    def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
+        with self._lock:
+            answer = self._append(self._build_details, lambda: self._durable)
+            self._state.properties = dict(properties)
+            return answer
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            store = self._store
+            if store is not None and self._state.active_ms >= self._active_told_ms + _ACTIVE_STEP_MS:
+                with contextlib.suppress(PenstockError):  # a record log that failed says so below
+                    store.append_built(self._build_details)
+            self._closed = True
+            if (
+                store is not None
+                and not self._compacting
+                and store.bytes >= max(_COMPACT_AT_CLOSE_BYTES, 2 * self._snapshot_bytes)
+            ):
+                with contextlib.suppress(PenstockError):
+                    self._compact(store)
+        if store is None:
+            return
+        failed = None
+        try:
+            store.close()
+        except Exception as error:
+            failed = error
+        if self._pointer is not None:
+            self._pointer.publish(self._current)
+        if failed is not None:
+            raise failed
+
+    # -- groups; the lock is held --------------------------------------------------------------------------------
+
+    def _join(self) -> _Group:
+        """The open group. Raises what stopped the record log, before anything was changed."""
+        group = self._group
+        if group is None:
+            self._check_open()
+            group = _Group()
+            if self._store is None:
+                group.pending.complete(None)
+                return group
+            self._store.append_built(lambda: self._build(group)).add_done_callback(
+                lambda done: self._finish(group, done)
+            )
+            self._group = group
+        return group
+
+    def _close_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            self._state.acked.advance(self._views)
+            group.reached = self._state.acked.mark_delete
+
+    def _append(self, build: Callable[[], bytes], reached: Callable[[], Position]) -> Pending[None]:
+        """A record of its own, in order with the groups."""
+        self._check_open()
+        answer: Pending[None] = Pending()
+        if self._store is None:
+            answer.complete(None)
+            return answer
+
+        def finish(done: Pending[int]) -> None:
+            error = done.exception(0)
+            if error is not None:
+                answer.fail(error)
+                return
+            self._durable = reached()
+            answer.complete(None)
+
+        self._store.append_built(build).add_done_callback(finish)
+        return answer
+
+    def _compact(self, store: RecordLog) -> None:
+        self._compacting = True
+        store.compact(self._build_snapshot).add_done_callback(self._compacted)
+
+    # -- on the thread that commits ------------------------------------------------------------------------------
+
+    def _build(self, group: _Group) -> bytes:
+        with self._lock:
+            if self._group is group:
+                self._state.active_ms = self._active_told_ms = self._clock.wall_ms()
+                self._close_group()
+            return encode_acks(group.mark_delete, group.bitmaps, self._state if group.details else None)
+
+    def _build_details(self) -> bytes:
+        with self._lock:
+            return encode_details(self._state)
+
+    def _build_snapshot(self) -> bytes:
+        with self._lock:
+            self._state.acked.advance(self._views)
+            for bitmap in self._state.acked.ledgers.values():
+                bitmap.run_optimize()
+            raw = encode_snapshot(self._state, self._reader.uuid)
+            self._snapshot_bytes = len(raw)
+            return raw
+
+    def _finish(self, group: _Group, done: Pending[int]) -> None:
+        error = done.exception(0)
+        if error is not None:
+            group.pending.fail(error)
+            return
+        assert group.reached is not None
+        self._durable = group.reached
+        self.groups_persisted += 1
+        METRICS.cursor_persist_seconds.observe(time.perf_counter() - group.begun)
+        group.bitmaps = {}
+        group.pending.complete(None)
+        if self._pointer is not None:
+            self._pointer.publish_later(self._current)
+        self._compact_if_large()
+
+    def _compact_if_large(self) -> None:
+        store = self._store
+        if store is None or store.bytes < max(_COMPACT_BYTES_MIN, _COMPACT_FACTOR * self._snapshot_bytes):
+            return
+        with self._lock:
+            if not self._compacting and not self._closed:
+                self._compact(store)
+
+    def _current(self) -> tuple[Position, int]:
+        return self._durable, self._state.active_ms
+
+    def _compacted(self, _: Pending[int]) -> None:
+        self._compacting = False
+
+    # -- the log -------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"cursor {self._name} is closed")
+
+    def _look(self) -> list[LedgerView]:
+        self._check_open()
+        self._views = self._reader.ledgers()
+        self._entries = {view.info.id: view.entries for view in self._views}
+        self._state.acked.follow_trim(self._views)
+        return self._views
+
+    def _refuse_unknown(self, position: Position) -> None:
+        ledger_id, entry_id = position
+        if 0 <= entry_id < self._entries.get(ledger_id, 0):
+            return
+        self._look()
+        if 0 <= entry_id < self._entries.get(ledger_id, 0):
+            return
+        if position <= self._state.acked.mark_delete:
+            view = next((view for view in self._views if view.info.id == ledger_id), None)
+            if view is None and (position == self._state.acked.mark_delete or position <= self._reader.end()):
+                return  # trimmed: it was there once
+            if view is not None and (entry_id < 0 or not view.info.sealed):
+                return  # the published end of an open ledger may be old after a power cut
+        raise AckBeyondEnd(
+            f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}"
+        )
+
+    def _place(self, position: Position) -> Position:
+        return previous(position, self._look()) if position.entry_id < 0 else position
+
+
+def previous(position: Position, views: list[LedgerView]) -> Position:
+    """`(L, -1)` as the last entry before it, which is the same place."""
+    if position.entry_id >= 0:
+        return position
+    before = [view for view in views if view.info.id < position.ledger_id and view.entries]
+    return Position(before[-1].info.id, before[-1].entries - 1) if before else position
+
+
+def _of(bitmaps: Bitmaps, ledger_id: int) -> BitMap:
+    bitmap = bitmaps.get(ledger_id)
+    if bitmap is None:
+        bitmap = bitmaps[ledger_id] = BitMap()
+    return bitmap
+
+
+__all__ = ["AckBeyondEnd", "Acked", "Acks", "MarkDeleteBackwards", "previous"]

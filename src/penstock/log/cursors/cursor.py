@@ -1,0 +1,408 @@
+"""Cursors: named readers of a log that remember what is done (docs/formats/record-log.md, "Cursor records").
+
+A cursor is owned apart from its log, with an epoch of its own: its acks go into a record log of its own, and an ack is
+durable when its future completes. It holds a mark-delete position (nothing at or before it is needed any more) and the
+single acked entries after it, in a roaring bitmap a ledger: there is no limit on holes, and none is ever dropped.
+The mark-delete moves over contiguous acked entries, across the ends of ledgers too. Only `reset` moves it back.
+
+The read position is memory alone: an open cursor begins after its mark-delete, and reads each entry that is not acked once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Closed
+from penstock.files import REAL_FILES, Files
+from penstock.log.append.request import Terminated
+from penstock.log.cursors.acked import Acked, runs
+from penstock.log.cursors.acks import AckBeyondEnd, Acks, MarkDeleteBackwards, previous
+from penstock.log.cursors.opening import Start, open_durable, start_position
+from penstock.log.cursors.reading import (
+    Skip,
+    is_terminated,
+    nth_unacked,
+    read_entries,
+)
+from penstock.log.cursors.records import CursorState
+from penstock.log.frames.format import Entry
+from penstock.log.metrics import forget_cursor, watch_cursor
+from penstock.log.pending import Pending
+from penstock.log.position import Position
+from penstock.log.read.entry_sizes import entry_sizes
+from penstock.log.read.reader import LogReader
+from penstock.log.read.tail import Tail
+from penstock.log.records.record_log import RecordLog
+
+
+class CursorStats:
+    """What metrics and status show of a cursor."""
+
+    __slots__ = ("active_ms", "backlog_entries", "groups_persisted", "holes", "mark_delete", "record_bytes")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.mark_delete = cursor.mark_delete_position
+        self.backlog_entries = cursor.backlog()
+        self.holes = cursor.hole_count()
+        self.record_bytes = cursor.record_bytes
+        self.groups_persisted = cursor._acks.groups_persisted
+        self.active_ms = cursor.last_active_ms
+
+
+class Cursor:
+    """The owner's handle. Thread-safe."""
+
+    def __init__(
+        self, reader: LogReader, name: str, acks: Acks, records: RecordLog | None = None, tail: Tail | None = None
+    ) -> None:
+        self.name = name
+        self._reader = reader
+        self._acks = acks
+        self._records = records
+        self._tail = tail or Tail()
+        self._read_lock = Lock()
+        self._read_position = _after(acks.durable_mark_delete)
+        self._cancelled = 0
+        self._closed = False
+        self._on_close: Callable[[], None] | None = None
+        if records is not None:
+            watch_cursor(self)
+
+    @classmethod
+    def open(
+        cls,
+        reader: LogReader,
+        directory: Path,
+        name: str,
+        start: Start = "earliest",
+        files: Files = REAL_FILES,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        tail: Tail | None = None,
+        on_moved: Callable[[], None] = lambda: None,
+    ) -> Cursor:
+        """Becomes the owner of the cursor; `start` counts only where it is new (a position: entries after it are unread).
+
+        Raises `Unavailable` while another process owns it, `Corruption` where it was there and is damaged or gone.
+        """
+        records, state, pointer = open_durable(
+            reader, directory, name, start, files=files, clock=clock, on_moved=on_moved
+        )
+        return cls(reader, name, Acks(reader, name, state, clock=clock, store=records, pointer=pointer), records, tail)
+
+    @classmethod
+    def in_memory(
+        cls,
+        reader: LogReader,
+        name: str = "",
+        start: Start = "latest",
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        tail: Tail | None = None,
+    ) -> Cursor:
+        """A cursor that is not durable: nobody else knows of it, and it does not hold back trim."""
+        state = CursorState(Acked(start_position(reader, start)))
+        return cls(reader, name, Acks(reader, name, state, clock=clock), None, tail)
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> bool:
+        return self._records is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it takes no more acks: it was fenced, closed, or its disk failed."""
+        return self._closed or (self._records is not None and self._records.error is not None)
+
+    @property
+    def epoch(self) -> int:
+        return self._records.epoch if self._records is not None else 0
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """Nothing at or before it is needed any more; durable."""
+        return self._acks.durable_mark_delete if self.durable else self._acks.mark_delete
+
+    @property
+    def read_position(self) -> Position:
+        """Where the next read begins; the entry may be acked, or not be written yet."""
+        return self._read_position
+
+    @property
+    def last_active_ms(self) -> int:
+        """When it last read or acked."""
+        return self._acks.active_ms
+
+    @property
+    def record_bytes(self) -> int:
+        """Size of its record log."""
+        return self._records.bytes if self._records is not None else 0
+
+    def is_acked(self, position: Position) -> bool:
+        """Whether an ack of this entry was taken (it may still be on its way to the disk)."""
+        return self._acks.contains(position)
+
+    def has_more(self) -> bool:
+        """Whether `read` would give something."""
+        views = self._reader.ledgers()
+        return nth_unacked(self._acks, views, self._read_position, 1) is not None
+
+    def backlog(self) -> int:
+        """How many durable entries of the log are not acked. Exact."""
+        return sum(self._acks.counts(self._reader.ledgers()))
+
+    def backlog_bytes(self) -> int:
+        """As `backlog`, in bytes of their data. Exact."""
+        views = self._reader.ledgers()
+        sizes = entry_sizes(self._reader)
+        total = 0
+        for view, count in zip(views, self._acks.counts(views), strict=True):
+            if count == view.entries:
+                total += sizes.total(self._reader, view) if count else 0
+            elif count:
+                unacked = self._acks.unacked(view.info.id, 0, view.entries - 1)
+                total += sizes.some(self._reader, view, unacked)
+        return total
+
+    def backlog_about(self) -> tuple[int, int]:
+        """The backlog in entries, exact, and in bytes of frames, about: of a ledger acked in part, its part of the bytes."""
+        views = self._reader.ledgers()
+        counts = self._acks.counts(views)
+        sizes = (view.frames_end * count // view.entries for view, count in zip(views, counts, strict=True) if count)
+        return sum(counts), sum(sizes)
+
+    def earliest_ms(self) -> int | None:
+        """When the oldest entry of the backlog was written; None where there is no backlog."""
+        position = self.nth_position(1)
+        return None if position is None else next(self._reader.scan(position, position)).wall_ms
+
+    def holes(self) -> Iterator[tuple[Position, Position]]:
+        """The acked runs after the mark-delete, as (first, last); for status."""
+        for number, bitmap in self._acks.bitmaps().items():
+            for first, last in runs(bitmap):
+                yield Position(number, first), Position(number, last)
+
+    def hole_count(self) -> int:
+        return self._acks.holes()
+
+    def stats(self) -> CursorStats:
+        return CursorStats(self)
+
+    # -- acks ----------------------------------------------------------------------------------------------------
+
+    def ack(self, first: Position, last: Position | None = None) -> Pending[None]:
+        """Acks one entry, or all from `first` to `last`, both included; done once that is durable.
+
+        Acking again is fine. Raises `AckBeyondEnd` where an entry of them is not durable in the log.
+        """
+        if last is None or first == last:
+            if first.entry_id >= 0:
+                return self._acks.ack_one(first)
+            first = last = previous(first, self._reader.ledgers())
+        return self._acks.ack_range(first, last)
+
+    def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
+        """Acks exactly these entries, in any order: all of them become durable together. Raises as `ack`."""
+        return self._acks.ack_each(positions)
+
+    def mark_delete(self, position: Position, properties: Mapping[str, str] | None = None) -> Pending[None]:
+        """Acks everything up to `position`. Raises `MarkDeleteBackwards` for an older one, `AckBeyondEnd` for one to come.
+
+        `properties`, where given, become durable with it and replace those of the last mark-delete that had some.
+        """
+        return self._acks.move_to(position, properties)
+
+    def skip(self, entries: int) -> Pending[None]:
+        """Acks the first `entries` entries of the backlog: up to its end where it is shorter."""
+        if entries < 0:
+            raise BadInput(f"cannot skip {entries} entries")
+        position = self.nth_position(entries) if entries else self._acks.mark_delete
+        answer = self.clear_backlog() if position is None else self._acks.move_to(position)
+        self._not_before_mark_delete()
+        return answer
+
+    def clear_backlog(self) -> Pending[None]:
+        """Acks everything that is in the log now."""
+        answer = self._acks.move_to(max(self._reader.end(), self._acks.mark_delete))
+        self._not_before_mark_delete()
+        return answer
+
+    def reset(self, position: Position | str) -> Pending[None]:
+        """`position` is the next entry to be read and everything from it on is unacked, durably; forward or back.
+
+        Also "earliest" and "latest". What was trimmed cannot come back: then it is the first entry that is there.
+        """
+        target = self._valid(position)
+        before = Position(target.ledger_id, target.entry_id - 1) if target.entry_id > 0 else None
+        answer = self._acks.reset(before or previous(Position(target.ledger_id, -1), self._reader.ledgers()))
+        with self._read_lock:
+            self._read_position = target
+        return answer
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return self._acks.properties()[0]
+
+    @property
+    def mark_delete_properties(self) -> dict[str, str]:
+        return self._acks.properties()[1]
+
+    def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
+        """Replaces all of them; done once that is durable."""
+        for key, value in properties.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise BadInput(f"property {key!r}: names and values are text")
+        return self._acks.set_properties(properties)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        max_entries: int = 100,
+        max_bytes: int | None = None,
+        end: Position | None = None,
+        skip: Skip | None = None,
+    ) -> list[Entry]:
+        """The next entries that are not acked, in order; empty only where there is none (up to `end`, included).
+
+        Stops after the entry that reaches `max_bytes`. Entries for which `skip(position)` is true are passed over, unacked.
+        """
+        if max_entries < 1 or (max_bytes is not None and max_bytes < 1):
+            raise BadInput(f"cannot read {max_entries} entries of {max_bytes} bytes", hint="at least one")
+        with self._read_lock:
+            self._check_open()
+            self._acks.used_now()
+            entries, self._read_position = read_entries(
+                self._reader,
+                self._acks,
+                self._read_position,
+                max_entries=max_entries,
+                max_bytes=max_bytes,
+                end=end,
+                skip=skip,
+            )
+        return entries
+
+    def read_or_wait(
+        self,
+        max_entries: int = 100,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+        skip: Skip | None = None,
+    ) -> list[Entry]:
+        """As `read`, and waits while there is nothing. Empty after `timeout` seconds, or where `cancel_reads` was called.
+
+        Raises `Terminated` where nothing can come any more, `Closed` where the cursor is closed meanwhile.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        cancelled = self._cancelled
+        attempt = 0
+        while True:
+            seen = self._tail.count
+            terminated = is_terminated(self._reader)  # before the read: it may end between the two
+            entries = self.read(max_entries, max_bytes, skip=skip)
+            left = None if deadline is None else deadline - time.monotonic()
+            if entries or self._cancelled != cancelled or (left is not None and left <= 0):
+                return entries
+            if terminated:
+                raise Terminated(f"log {self._reader.name} was terminated, and cursor {self.name} has read all of it")
+            self._tail.wait(seen, attempt, left)
+            attempt += 1
+
+    def cancel_reads(self) -> None:
+        """Whoever waits in `read_or_wait` gets an empty list."""
+        self._cancelled += 1
+        self._tail.notify()
+
+    def replay(self, positions: Iterable[Position]) -> list[Entry]:
+        """These entries again, those that are acked left out, in order. The read position stays."""
+        entries: list[Entry] = []
+        for position in sorted(set(positions)):
+            if not self._acks.contains(position):
+                entries += self._reader.read(position, position)
+        return entries
+
+    def nth(self, number: int) -> Entry | None:
+        """The `number`-th entry of the backlog, counted from 1; None where it is shorter. Moves nothing."""
+        position = self.nth_position(number)
+        return None if position is None else next(self._reader.read(position, position))
+
+    def nth_position(self, number: int) -> Position | None:
+        if number < 1:
+            raise BadInput(f"there is no entry number {number}", hint="the first one is 1")
+        return nth_unacked(self._acks, self._reader.ledgers(), _after(self._acks.mark_delete), number)
+
+    def seek(self, position: Position | str) -> None:
+        """Reads go on at `position` ("earliest": the first entry of the log; "latest": what comes). Memory alone."""
+        target = self._valid(position)
+        with self._read_lock:
+            self._read_position = target
+
+    def rewind(self) -> None:
+        """Reads begin after the mark-delete again."""
+        with self._read_lock:
+            self._read_position = _after(self._acks.mark_delete)
+
+    def find_newest(self, matches: Callable[[Entry], bool], *, everywhere: bool = False) -> Position | None:
+        """The newest entry that matches, by binary search over the backlog, or over all of the log.
+
+        Entries must match up to some point and not after it. None where the first one does not.
+        """
+        return self._reader.find_newest(matches, None if everywhere else self._acks.mark_delete)
+
+    def find_newest_by_time(self, wall_ms: int, *, everywhere: bool = False) -> Position | None:
+        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
+
+        By the ledgers' time index. Of the backlog, or of all of the log.
+        """
+        found = self._reader.find_by_time(wall_ms)
+        return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
+
+    def close(self) -> None:
+        """Finishes the acks on their way and gives up ownership. Waiting reads raise `Closed`."""
+        self._closed = True
+        forget_cursor(self)
+        self._tail.notify()
+        try:
+            self._acks.close()
+        finally:
+            on_close, self._on_close = self._on_close, None
+            if on_close is not None:
+                on_close()
+
+    def call_at_close(self, callback: Callable[[], None]) -> None:
+        """For who keeps a list of open cursors."""
+        self._on_close = callback
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"cursor {self.name} is closed")
+
+    def _not_before_mark_delete(self) -> None:
+        with self._read_lock:
+            self._read_position = max(self._read_position, _after(self._acks.mark_delete))
+
+    def _valid(self, position: Position | str) -> Position:
+        """`position` as a place to read from, within what the log has."""
+        if isinstance(position, Position):
+            first, end = self._reader.first, self._reader.end()
+            return max(min(position, self._reader.next(end)), first)
+        if position == "earliest":
+            return self._reader.first
+        if position == "latest":
+            return self._reader.next(self._reader.end())
+        raise BadInput(f"{position!r} is no position", hint="a position, earliest or latest")
+
+
+def _after(mark_delete: Position) -> Position:
+    return Position(mark_delete.ledger_id, mark_delete.entry_id + 1)
+
+
+__all__ = ["AckBeyondEnd", "Cursor", "CursorStats", "MarkDeleteBackwards"]

@@ -1,0 +1,153 @@
+"""Opening and deleting a durable cursor (docs/formats/record-log.md, "Registration": the steps and their order)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from penstock.clock import Clock
+from penstock.errors import BadInput, Corruption
+from penstock.files import Files, typed_errors
+from penstock.log.cursors.acked import Acked
+from penstock.log.cursors.acks import AckBeyondEnd
+from penstock.log.cursors.pointer import Pointer, register_beside_trim
+from penstock.log.cursors.records import CursorState, encode_snapshot, replay
+from penstock.log.cursors.registry import Registered, find, forget, move
+from penstock.log.ledgers.holds import log_list_key
+from penstock.log.ledgers.info import LedgerList
+from penstock.log.position import Position
+from penstock.log.read.reader import LogReader
+from penstock.log.records.generations import record_log_files
+from penstock.log.records.record_log import RecordLog
+
+Start = Literal["earliest", "latest"] | Position
+
+
+class Opened(NamedTuple):
+    records: RecordLog
+    state: CursorState
+    pointer: Pointer
+
+
+def open_durable(
+    reader: LogReader,
+    directory: Path,
+    name: str,
+    start: Start,
+    *,
+    files: Files,
+    clock: Clock,
+    on_moved: Callable[[], None],
+) -> Opened:
+    """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where it is damaged or gone."""
+    known = find(reader.metadata, reader.name, name)
+    if known is not None and known.deleting:
+        delete_durable(reader, directory, name, files)
+        known = None
+    if known is not None and not files.exists(directory / f"{name}.current"):
+        raise Corruption(
+            f"cursor {name} is registered, but {directory / f'{name}.current'} is not there",
+            hint="nothing was changed; restore the directory from a copy, or delete the cursor and open it anew",
+        )
+    with contextlib.ExitStack() as on_error:
+        records = RecordLog.open(directory, name, files, clock)
+        on_error.callback(_close_quietly, records)
+        state = replay(records.records(), reader.uuid, reader.ledgers())
+        if known is not None and state is None:
+            raise Corruption(
+                f"cursor {name} is registered, but {directory} has no record of it",
+                hint="restore the directory from a copy, or delete the cursor and open it anew",
+            )
+        where = os.path.relpath(directory, reader.directory)
+        if known is None:
+            # One that was in use is adopted: the metadata is older than it. One that never was is a leftover.
+            found = state if state is not None and not state.fresh else None
+
+            def make() -> CursorState:
+                return found or CursorState(Acked(start_position(reader, start)), active_ms=clock.wall_ms(), fresh=True)
+
+            state, known = _register(reader, records, name, make, directory=where, is_empty=state is None)
+        elif known.directory != where:
+            known = move(reader.metadata, reader.name, replace(known, directory=where))
+        assert state is not None
+        on_error.pop_all()
+    return Opened(records, state, Pointer(reader, known, on_moved))
+
+
+def _register(
+    reader: LogReader,
+    records: RecordLog,
+    name: str,
+    make: Callable[[], CursorState],
+    *,
+    directory: str,
+    is_empty: bool,
+) -> tuple[CursorState, Registered]:
+    """(1) the snapshot is durable; (2) the registration, unless the ledger list changed meanwhile: then again."""
+    written: CursorState | None = None
+
+    def choose() -> Registered:
+        nonlocal written, is_empty
+        state = make()
+        if state.fresh and (written is None or written.acked.mark_delete != state.acked.mark_delete):
+            raw = encode_snapshot(state, reader.uuid)
+            if is_empty:
+                records.append(raw).result()
+            else:
+                records.rewrite([(raw, ())])
+            is_empty = False
+        written = state
+        return Registered(name, str(reader.uuid), state.acked.mark_delete, directory)
+
+    known = register_beside_trim(reader, choose)
+    assert written is not None
+    written.fresh = False
+    return written, known
+
+
+def start_position(reader: LogReader, start: Start) -> Position:
+    """Where a new cursor stands, as of the ledger list that is in force now."""
+    listed = reader.metadata.get(log_list_key(reader.name))
+    ledgers = LedgerList.decode(listed.value).ledgers if listed else ()
+    first = Position(ledgers[0].id if ledgers else reader.first.ledger_id, -1)
+    if start == "earliest":
+        return first
+    if start == "latest":
+        return max(reader.end(), first)
+    if not isinstance(start, Position):
+        raise BadInput(f"a cursor cannot start at {start!r}", hint="earliest, latest or a position")
+    if start > reader.end():
+        raise AckBeyondEnd(f"a cursor cannot start at {start}, the log ends at {reader.end()}")
+    return max(start, first)
+
+
+def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) -> bool:
+    """(1) the registration says so; (2) files; (3) the registration goes. False where there is no such cursor.
+
+    Raises `Unavailable` while a process owns the cursor.
+    """
+    known = find(reader.metadata, reader.name, name)
+    if known is None:
+        return False
+    lock = directory / f"{name}.lock"
+    with (
+        typed_errors(f"cursor {name} of log {reader.name}"),
+        files.lock(lock) if files.exists(lock) else contextlib.nullcontext(),
+    ):
+        if not known.deleting:
+            known = move(reader.metadata, reader.name, replace(known, deleting=True))
+        for path in record_log_files(files, directory, name):
+            files.remove(path)
+        if files.exists(directory):
+            files.sync_directory(directory)
+        forget(reader.metadata, reader.name, known)
+    return True
+
+
+def _close_quietly(records: RecordLog) -> None:
+    with contextlib.suppress(Exception):  # the error that brought us here is the one to tell
+        records.close()

@@ -1,0 +1,121 @@
+"""What a cursor reads next, and where things are in its log: pure questions, asked of a reader and a cursor's acks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pyroaring import BitMap
+
+from penstock.errors import BadInput, Corruption, StorageFailed, Unavailable
+from penstock.log.cursors.acked import runs
+from penstock.log.cursors.acks import Acks
+from penstock.log.frames.format import Entry
+from penstock.log.position import Position
+from penstock.log.read.reader import LedgerView, LogReader
+
+_WINDOW_ENTRIES = 1 << 16  # how far ahead the acks are looked at in one go
+_READ_OVER_ENTRIES = 32  # acked entries between two that are wanted: reading over them is cheaper than a second read
+
+Skip = Callable[[Position], bool]
+
+
+def is_terminated(reader: LogReader) -> bool:
+    """Whether nothing will be appended any more. A metadata store that is down cannot say so: then not yet."""
+    try:
+        return reader.terminated()
+    except (Unavailable, StorageFailed):
+        return False
+
+
+def unacked_runs(
+    acks: Acks, views: list[LedgerView], start: Position, end: Position | None = None
+) -> Iterator[tuple[int, BitMap]]:
+    """(ledger, entries that are not acked) from `start` on to `end`, included; in order, a window at a time."""
+    for view in views:
+        number = view.info.id
+        if number < start.ledger_id or (end is not None and number > end.ledger_id):
+            continue
+        first = max(start.entry_id, 0) if number == start.ledger_id else 0
+        stop = view.entries if end is None or number < end.ledger_id else min(view.entries, end.entry_id + 1)
+        while first < stop:
+            last = min(first + _WINDOW_ENTRIES, stop) - 1
+            wanted = acks.unacked(number, first, last)
+            if wanted:
+                yield number, wanted
+            first = last + 1
+
+
+def read_entries(
+    reader: LogReader,
+    acks: Acks,
+    start: Position,
+    *,
+    max_entries: int,
+    max_bytes: int | None,
+    end: Position | None,
+    skip: Skip | None,
+) -> tuple[list[Entry], Position]:
+    """(the next entries that are not acked, where to go on). Stops after the entry that reaches `max_bytes`."""
+    entries: list[Entry] = []
+    total = 0
+    views = reader.ledgers()
+    for number, wanted in _in_portions(unacked_runs(acks, views, start, end), max_entries):
+        for first, last in _together(wanted):
+            for entry in _read(reader, Position(number, first), Position(number, last)):
+                at = entry.position.entry_id
+                if at not in wanted or (skip is not None and skip(entry.position)):
+                    continue
+                entries.append(entry)
+                total += len(entry.data)
+                if len(entries) >= max_entries or (max_bytes is not None and total >= max_bytes):
+                    return entries, Position(number, at + 1)
+    return entries, _after(views, start, end)
+
+
+def _in_portions(windows: Iterator[tuple[int, BitMap]], entries: int) -> Iterator[tuple[int, BitMap]]:
+    """At most so many entries at a time: what lies after them is not read from the disk in vain."""
+    for number, wanted in windows:
+        for at in range(0, len(wanted), entries):
+            yield number, wanted[at : at + entries]
+
+
+def _read(reader: LogReader, first: Position, last: Position) -> Iterator[Entry]:
+    try:
+        yield from reader.read(first, last)
+    except (BadInput, Corruption):
+        # Trim may have taken the ledger between our look and the read: then it is not missing, and we go on after it.
+        if any(view.info.id == first.ledger_id for view in reader.ledgers()):
+            raise
+
+
+def _after(views: list[LedgerView], start: Position, end: Position | None) -> Position:
+    """Where the next read begins once everything up to `end`, or to the end of the log, was looked at."""
+    last = max((Position(view.info.id, view.entries - 1) for view in views if view.entries), default=None)
+    if last is None or (end is not None and end.entry_id < 0 and end < last):
+        return start
+    if end is not None:
+        last = min(last, end)
+    return max(start, Position(last.ledger_id, last.entry_id + 1))
+
+
+def _together(wanted: BitMap) -> Iterator[tuple[int, int]]:
+    """The runs of `wanted`, those that lie close to each other as one."""
+    first = last = -1
+    for low, high in runs(wanted):
+        if first < 0:
+            first = low
+        elif low - last - 1 > _READ_OVER_ENTRIES:
+            yield first, last
+            first = low
+        last = high
+    if first >= 0:
+        yield first, last
+
+
+def nth_unacked(acks: Acks, views: list[LedgerView], start: Position, number: int) -> Position | None:
+    """The `number`-th entry, counted from 1, that is not acked at or after `start`."""
+    for ledger_id, wanted in unacked_runs(acks, views, start):
+        if number <= len(wanted):
+            return Position(ledger_id, wanted[number - 1])
+        number -= len(wanted)
+    return None

@@ -1,0 +1,142 @@
+"""What a cursor writes into its record log, and what it makes of it at open (docs/formats/record-log.md)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from pyroaring import BitMap
+
+from penstock.errors import Corruption, NotSupported
+from penstock.log.cursors.acked import POSITION, Acked, decode_bitmaps, encode_bitmaps, split
+from penstock.log.position import Position
+from penstock.log.read.reader import LedgerView
+from penstock.log.records.record_log import Record
+
+_SNAPSHOT_1, _ACK, _MARK_DELETE, _ACKS, _RESET, _SNAPSHOT, _DETAILS = range(1, 8)
+_U32 = struct.Struct("<I")
+NOWHERE = Position(0, -1)
+
+
+@dataclass(slots=True)
+class CursorState:
+    """Everything that a cursor keeps. Its holder locks."""
+
+    acked: Acked
+    properties: dict[str, str] = field(default_factory=dict)
+    position_properties: dict[str, str] = field(default_factory=dict)  # given with the last mark-delete that had some
+    active_ms: int = 0
+    fresh: bool = False  # made, and not registered yet
+
+    def reset(self, position: Position) -> None:
+        self.acked = Acked(position)
+
+
+def encode_snapshot(state: CursorState, log: UUID) -> bytes:
+    acked = state.acked
+    parts = (bytes([_SNAPSHOT]), log.bytes, POSITION.pack(*acked.mark_delete), encode_bitmaps(acked.ledgers))
+    return b"".join((*parts, _details(state)))
+
+
+def encode_acks(mark_delete: Position, bitmaps: Mapping[int, BitMap], details: CursorState | None = None) -> bytes:
+    parts = (bytes([_ACKS]), POSITION.pack(*mark_delete), encode_bitmaps(bitmaps))
+    return b"".join((*parts, _details(details) if details is not None else b""))
+
+
+def encode_reset(position: Position) -> bytes:
+    return bytes([_RESET]) + POSITION.pack(*position)
+
+
+def encode_details(state: CursorState) -> bytes:
+    return bytes([_DETAILS]) + _details(state)
+
+
+def _details(state: CursorState) -> bytes:
+    document = {
+        "properties": state.properties,
+        "position_properties": state.position_properties,
+        "active_ms": state.active_ms,
+        **({"fresh": True} if state.fresh else {}),
+    }
+    raw = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return _U32.pack(len(raw)) + raw
+
+
+def _read_details(raw: bytes, at: int, state: CursorState) -> None:
+    (size,) = _U32.unpack_from(raw, at)
+    document = json.loads(raw[at + _U32.size : at + _U32.size + size])
+    state.properties = document["properties"]
+    state.position_properties = document["position_properties"]
+    state.active_ms = max(state.active_ms, document["active_ms"])
+    state.fresh = document.get("fresh", False)
+
+
+def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> CursorState | None:
+    """What the records amount to; None where there is none. Raises `Corruption` for a cursor of another log."""
+    state: CursorState | None = None
+    for number, data, _, wall_ms in records:
+        kind = data[0]
+        if kind in (_SNAPSHOT, _SNAPSHOT_1):
+            state = _read_snapshot(data, log)
+        elif state is None:
+            raise Corruption(f"record {number} of a cursor comes before any snapshot")
+        elif kind == _DETAILS:
+            _read_details(data, 1, state)
+        else:
+            state.active_ms = max(state.active_ms, wall_ms)
+            state.fresh = False
+            _apply(state, kind, data, views)
+    if state is not None:
+        state.acked.advance(views)
+        _refuse_beyond(state.acked.mark_delete, views)
+        state.acked.follow_trim(views)
+    return state
+
+
+def _read_snapshot(data: bytes, log: UUID) -> CursorState:
+    uuid = UUID(bytes=data[1:17])
+    if uuid != log:
+        raise Corruption(
+            f"the cursor belongs to log {uuid}, not to {log}",
+            hint="nothing was changed; the log or the cursors come from another state directory",
+        )
+    bitmaps, at = decode_bitmaps(data, 33)
+    state = CursorState(Acked(Position(*POSITION.unpack_from(data, 17)), bitmaps))
+    if data[0] == _SNAPSHOT:
+        _read_details(data, at, state)
+    return state
+
+
+def _apply(state: CursorState, kind: int, data: bytes, views: list[LedgerView]) -> None:
+    first = Position(*POSITION.unpack_from(data, 1))
+    if kind == _ACKS:
+        bitmaps, at = decode_bitmaps(data, 17)
+        state.acked.move_to(first)
+        state.acked.add(bitmaps)
+        if at < len(data):
+            _read_details(data, at, state)
+    elif kind == _RESET:
+        state.reset(first)
+    elif kind == _ACK:
+        state.acked.add(split(first, Position(*POSITION.unpack_from(data, 17)), views))
+    elif kind == _MARK_DELETE:
+        state.acked.move_to(first)
+    else:
+        raise NotSupported(f"cursor record of kind {kind} is not known", hint="a newer Penstock wrote it: upgrade")
+
+
+def _refuse_beyond(mark_delete: Position, views: list[LedgerView]) -> None:
+    """A cursor beyond its log means that the log lost entries. The open ledger says nothing yet: after a power cut its
+    published end may be old until the log's owner has recovered it."""
+    view = next((view for view in views if view.info.id == mark_delete.ledger_id), None)
+    newest = max((view.info.id for view in views), default=0)
+    if (view is None and mark_delete.ledger_id > newest and mark_delete.entry_id >= 0) or (
+        view is not None and view.info.sealed and mark_delete.entry_id >= view.entries
+    ):
+        raise Corruption(
+            f"the cursor is at {mark_delete}, which the log does not have",
+            hint="nothing was changed; the log was restored from an older copy than its cursors",
+        )

@@ -1,0 +1,93 @@
+"""The cursors of a log in the metadata store (docs/formats/record-log.md, "Registration").
+
+A registration says where a cursor's record log is, and a mark-delete position that is durable there: what trim may rely
+on (holds.py). It may be older than the cursor, never newer, so it holds back too much for a while and never too little.
+A cursor is registered, and moved back, in a transaction that checks the ledger list and changes the counter of holds: of
+it and a trim at the same time, one loses and looks again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from penstock.errors import NotSupported
+from penstock.log.ledgers.holds import cursor_key, holds_changed, log_list_key
+from penstock.log.position import Position
+from penstock.metadata import Check, Create, Delete, MetadataStore, Operation, Put, Versioned
+
+_OLDEST = Position(0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What the metadata store knows of a cursor. `version` 0: it is not there (yet)."""
+
+    name: str
+    uuid: str  # of the log
+    mark_delete: Position = _OLDEST
+    directory: str = ""  # of its record log; relative to the log's own directory. Empty: nobody said
+    active_ms: int = 0  # when it was last used, as of the last change here
+    deleting: bool = False
+    version: int = 0
+
+    def encode(self) -> bytes:
+        document = {
+            "format": 1,
+            "uuid": self.uuid,
+            "mark_delete": str(self.mark_delete),
+            "directory": self.directory,
+            "active_ms": self.active_ms,
+            "state": "deleting" if self.deleting else "live",
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, name: str, found: Versioned) -> Registered:
+        raw, version = found
+        if not raw.startswith(b"{"):
+            return cls(name, raw.decode(), version=version)  # the first format knew the log's uuid alone
+        document = json.loads(raw)
+        if document["format"] != 1:
+            raise NotSupported(
+                f"cursor {name} has a registration of format {document['format']}",
+                hint="a newer Penstock wrote it: upgrade",
+            )
+        return cls(
+            name,
+            document["uuid"],
+            Position.parse(document["mark_delete"]),
+            document["directory"],
+            document["active_ms"],
+            document["state"] == "deleting",
+            version,
+        )
+
+
+def find(metadata: MetadataStore, log: str, name: str) -> Registered | None:
+    found = metadata.get(cursor_key(log, name))
+    return Registered.decode(name, found) if found is not None else None
+
+
+def registered(metadata: MetadataStore, log: str) -> list[Registered]:
+    """Every cursor of the log, those whose deletion is not finished too; by name."""
+    prefix = cursor_key(log, "")
+    return [Registered.decode(key.removeprefix(prefix), found) for key, found in metadata.entries(prefix)]
+
+
+def register(metadata: MetadataStore, log: str, cursor: Registered, list_version: int) -> Registered:
+    """Adds or changes the registration if the ledger list is still at `list_version`. Raises `VersionConflict`."""
+    key = cursor_key(log, cursor.name)
+    write: Operation = Put(key, cursor.encode(), cursor.version) if cursor.version else Create(key, cursor.encode())
+    metadata.transaction([write, holds_changed(metadata, log), Check(log_list_key(log), list_version)])
+    return replace(cursor, version=cursor.version + 1)
+
+
+def move(metadata: MetadataStore, log: str, cursor: Registered) -> Registered:
+    """Publishes a later mark-delete, or that deletion began. Raises `VersionConflict` where another owner was there."""
+    return replace(cursor, version=metadata.put(cursor_key(log, cursor.name), cursor.encode(), cursor.version))
+
+
+def forget(metadata: MetadataStore, log: str, cursor: Registered) -> None:
+    """The last step of a deletion."""
+    metadata.transaction([Delete(cursor_key(log, cursor.name), cursor.version)])

@@ -1,0 +1,207 @@
+"""The cursors of one log in this process: opened once however many ask, listed, deleted, expired, closed together."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
+from penstock.files import REAL_FILES, Files
+from penstock.log.check.ledgers import read_records
+from penstock.log.cursors.cursor import Cursor
+from penstock.log.cursors.opening import Start, delete_durable
+from penstock.log.cursors.records import replay
+from penstock.log.cursors.registry import Registered, find, registered
+from penstock.log.pending import Pending
+from penstock.log.position import Position
+from penstock.log.read.reader import LogReader
+from penstock.log.read.tail import Tail
+
+CURSORS_NAME = "cursors"
+
+
+class CursorInfo(NamedTuple):
+    """A durable cursor as the metadata store knows it. `mark_delete` may be older than the cursor's own."""
+
+    name: str
+    mark_delete: Position
+    open_here: bool
+
+
+class CursorTable:
+    """Thread-safe. Serves the owner of a log and a process that only reads it."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        directory: Path | None = None,
+        files: Files = REAL_FILES,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        tail: Tail | None = None,
+        on_moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._reader = reader
+        self._directory = directory or reader.directory / CURSORS_NAME
+        self._files = files
+        self._clock = clock
+        self._tail = tail
+        self._on_moved = on_moved
+        self._lock = threading.Lock()
+        self._cursors: dict[str, Pending[Cursor]] = {}
+        self._in_memory: set[Cursor] = set()
+        self._active_ms: dict[str, int] = {}  # when others' cursors were last used, as far as `expire` saw it
+        self._closed = False
+
+    def open(self, name: str, start: Start = "earliest", *, durable: bool = True) -> Cursor:
+        """The cursor of that name, made where it is new. Idempotent: whoever asks again gets the same one.
+
+        One that is not durable belongs to its opener alone: each call gives another. Raises as `Cursor.open`.
+        """
+        if not durable:
+            cursor = Cursor.in_memory(self._reader, name, start, clock=self._clock, tail=self._tail)
+            self._keep(cursor)
+            return cursor
+        while True:
+            with self._lock:
+                self._check_open()
+                opening = self._cursors.get(name)
+                ours = opening is None
+                if opening is None:
+                    opening = self._cursors[name] = Pending()
+            if ours:
+                self._open(name, start, opening)
+            cursor = opening.result()
+            if not cursor.failed:
+                return cursor
+            with contextlib.suppress(Exception):  # it says what stopped it to those who still use it
+                cursor.close()
+
+    def infos(self) -> list[CursorInfo]:
+        """Every durable cursor of the log, whoever owns it; by name."""
+        with self._lock:
+            here = set(self._cursors)
+        return [
+            CursorInfo(cursor.name, cursor.mark_delete, cursor.name in here)
+            for cursor in registered(self._reader.metadata, self._reader.name)
+            if not cursor.deleting
+        ]
+
+    def opened(self) -> list[Cursor]:
+        """The cursors that are open in this process, for statistics."""
+        with self._lock:
+            waiting = list(self._cursors.values())
+            in_memory = list(self._in_memory)
+        return [opening.result() for opening in waiting if opening.done() and not opening.exception(0)] + in_memory
+
+    def delete(self, name: str) -> None:
+        """Removes the cursor for good; one that is open here is closed. A cut inside it resumes.
+
+        Raises `BadInput` where there is none, `Unavailable` while another process owns it.
+        """
+        with self._lock:
+            opening = self._cursors.get(name)
+        if opening is not None:
+            with contextlib.suppress(Exception):  # one that cannot be opened or closed can still be deleted
+                opening.result().close()
+        known = find(self._reader.metadata, self._reader.name, name)
+        if known is None or not delete_durable(self._reader, self._where(known), name, self._files):
+            raise BadInput(f"log {self._reader.name} has no cursor {name}")
+        self._on_moved()
+
+    def expire(self, inactive_seconds: float) -> list[str]:
+        """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names.
+
+        Reading alone counts as of the time when the cursor was closed.
+        """
+        limit_ms = self._clock.wall_ms() - round(inactive_seconds * 1000)
+        gone = []
+        with self._lock:
+            here = set(self._cursors)
+        known = {cursor.name: cursor for cursor in registered(self._reader.metadata, self._reader.name)}
+        self._active_ms = {name: ms for name, ms in self._active_ms.items() if name in known}
+        for name, cursor in known.items():
+            if name in here or max(cursor.active_ms, self._active_ms.get(name, 0)) > limit_ms:
+                continue
+            if not cursor.deleting and not self._inactive(cursor, limit_ms):
+                continue
+            with contextlib.suppress(Unavailable, BadInput):  # somebody opened or deleted it at this moment
+                self.delete(name)
+                gone.append(name)
+        return gone
+
+    def close(self) -> None:
+        """Closes every cursor. Raises the first thing that went wrong, after all are closed."""
+        with self._lock:
+            self._closed = True
+            waiting = list(self._cursors.values())
+            in_memory = list(self._in_memory)
+        failed: Exception | None = None
+        for opening in waiting:
+            try:
+                if opening.exception() is None:
+                    opening.result().close()
+            except Fenced:
+                pass  # its new owner has everything that was acknowledged
+            except Exception as error:
+                failed = failed or error
+        for cursor in in_memory:
+            cursor.close()
+        if failed is not None:
+            raise failed
+
+    def _open(self, name: str, start: Start, opening: Pending[Cursor]) -> None:
+        try:
+            known = find(self._reader.metadata, self._reader.name, name)
+            cursor = Cursor.open(
+                self._reader,
+                self._where(known),
+                name,
+                start,
+                self._files,
+                clock=self._clock,
+                tail=self._tail,
+                on_moved=self._on_moved,
+            )
+        except BaseException as error:
+            self._drop(name, opening)
+            opening.fail(error)
+            return
+        cursor.call_at_close(lambda: self._drop(name, opening))
+        opening.complete(cursor)
+
+    def _inactive(self, known: Registered, limit_ms: int) -> bool:
+        """What its own records say: the registration may be old. Read without owning it, which would change it."""
+        try:
+            records = read_records(self._files, self._where(known), known.name)
+            state = replay(records, self._reader.uuid, self._reader.ledgers())
+        except (PenstockError, OSError):
+            return False  # whoever opens it is told what is wrong
+        if state is None:
+            return False
+        self._active_ms[known.name] = state.active_ms
+        return 0 < state.active_ms <= limit_ms
+
+    def _keep(self, cursor: Cursor) -> None:
+        with self._lock:
+            self._check_open()
+            self._in_memory.add(cursor)
+        cursor.call_at_close(lambda: self._in_memory.discard(cursor))
+
+    def _drop(self, name: str, opening: Pending[Cursor]) -> None:
+        with self._lock:
+            if self._cursors.get(name) is opening:
+                del self._cursors[name]
+
+    def _where(self, known: Registered | None) -> Path:
+        if known is None or not known.directory:
+            return self._directory
+        return (self._reader.directory / known.directory).resolve()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"log {self._reader.name} is closed")

@@ -1,0 +1,256 @@
+"""Writes frames at the end of one file (docs/formats/frame.md): one gathered write and one sync a batch."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.files import Buffer, File
+from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES, Changes, encode_changes, encode_frame
+
+_JOIN_BYTES_MAX = 32 << 10  # smaller buffers are joined: a vector element each would cost more than the copy
+_KEEP_BYTES_MAX = 1 << 20  # a larger entry is not worth a copy for a reader that may come
+_TIME_INDEX_EVERY = 64
+_KERNELS = "penstock.log.frames.kernels"
+_KERNEL_FRAMES_MIN = 24  # fewer are packed in Python: the kernel is not worth its call
+_IMPORT_FRAMES_MIN = 256  # nor, below this, numba its import
+_NO_HEADER, _NO_TRAILER = bytes(HEADER_BYTES), bytes(TRAILER_BYTES)
+_GAP = bytearray(TRAILER_BYTES + HEADER_BYTES)  # between the data of two frames
+
+I64Array = npt.NDArray[np.int64]
+
+
+class NewEntry(NamedTuple):
+    """An entry on its way: its data in one buffer or several, and its state changes."""
+
+    data: Buffer | Sequence[Buffer]
+    changes: Changes = ()
+
+
+class Packed(NamedTuple):
+    """Frames back to back in memory, as they go to the file: the first is entry `first`."""
+
+    first: int
+    raw: bytearray | memoryview
+    offsets: I64Array
+    data_lens: I64Array
+    changes_lens: I64Array
+
+
+class FrameIndex:
+    """Where the frames of a file are, and when they were written; becomes a ledger's footer."""
+
+    def __init__(self) -> None:
+        self.offsets = array("Q")
+        self.times = array("Q")  # pairs of (highest wall_ms so far, entry)
+        self.first_ms = 0
+        self.last_ms = 0
+
+    def add(self, offset: int, wall_ms: int) -> None:
+        entry = len(self.offsets)
+        self.offsets.append(offset)
+        if entry == 0:
+            self.first_ms = wall_ms
+        self.last_ms = max(self.last_ms, wall_ms)
+        if entry % _TIME_INDEX_EVERY == 0:
+            self.times.extend((self.last_ms, entry))
+
+    def add_many(self, offsets: npt.NDArray[np.integer], wall_ms: npt.NDArray[np.integer] | int) -> None:
+        """As `add`, for frames that follow each other; `wall_ms` is one for all of them, or one each."""
+        if not len(offsets):
+            return
+        first = len(self.offsets)
+        self.offsets.frombytes(offsets.astype(np.uint64).tobytes())
+        if isinstance(wall_ms, int):
+            self.first_ms = self.first_ms if first else wall_ms
+            self.last_ms = max(self.last_ms, wall_ms)
+            for entry in range(
+                -(-first // _TIME_INDEX_EVERY) * _TIME_INDEX_EVERY, len(self.offsets), _TIME_INDEX_EVERY
+            ):
+                self.times.extend((self.last_ms, entry))
+            return
+        self.first_ms = self.first_ms if first else int(wall_ms[0])
+        highest = np.maximum(np.maximum.accumulate(wall_ms), self.last_ms)
+        for entry in range(-(-first // _TIME_INDEX_EVERY) * _TIME_INDEX_EVERY, len(self.offsets), _TIME_INDEX_EVERY):
+            self.times.extend((int(highest[entry - first]), entry))
+        self.last_ms = int(highest[-1])
+
+    def cut(self, entries: int) -> FrameIndex:
+        """The index of the first `entries` of them. (Their last time may be that of a later one: never lower.)"""
+        shorter = FrameIndex()
+        shorter.offsets = self.offsets[:entries]
+        shorter.times = self.times[: 2 * -(-entries // _TIME_INDEX_EVERY)]
+        if entries:
+            shorter.first_ms, shorter.last_ms = self.first_ms, self.last_ms
+        return shorter
+
+    def finished_times(self) -> array[int]:
+        """The time index, ending with the last entry."""
+        last = len(self.offsets) - 1
+        if last >= 0 and self.times[-1] != last:
+            return self.times + array("Q", (self.last_ms, last))
+        return self.times
+
+
+def _buffers(entry: NewEntry | Buffer) -> tuple[Sequence[Buffer], Changes]:
+    data, changes = entry if isinstance(entry, NewEntry) else (entry, ())
+    return (data,) if isinstance(data, bytes | bytearray | memoryview) else data, changes
+
+
+class FrameWriter:
+    """The owner's end of a frame file. What is written counts only after `sync`."""
+
+    def __init__(
+        self, file: File, file_id: int, epoch: int, *, next_entry: int, end: int, preallocate_bytes: int = 0
+    ) -> None:
+        self.file = file
+        self.file_id = file_id
+        self.next_entry = next_entry
+        self.end = end
+        self.synced_end = end
+        self._epoch = epoch
+        self._preallocate_bytes = preallocate_bytes
+        self._allocated = file.size()
+        self._waiting: list[Buffer] = []
+        self._small: list[Buffer] = []
+        file.seek_append(end)
+
+    def add(self, data: Sequence[Buffer], changes: Changes, wall_ms: int) -> int:
+        """Queues one frame for `sync`; its offset in the file."""
+        buffers, size = encode_frame(
+            self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, data, changes
+        )
+        offset = self.end
+        self.end += size
+        self.next_entry += 1
+        if size <= _JOIN_BYTES_MAX:
+            self._small += buffers
+        else:
+            self._gather(buffers)
+        return offset
+
+    def add_many(
+        self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool = False
+    ) -> tuple[I64Array, list[Packed]]:
+        """Queues many frames: their offsets in the file and, if asked to `keep` them, all but the largest in memory."""
+        join_bytes_max = _KEEP_BYTES_MAX if keep else _JOIN_BYTES_MAX
+        if len(entries) < (_KERNEL_FRAMES_MIN if _KERNELS in sys.modules else _IMPORT_FRAMES_MIN):
+            return self._add_in_python(entries, wall_ms, join_bytes_max if keep else -1)
+        if set(map(type, entries)) == {bytes}:  # the usual case, without a step in Python for each entry
+            lens = np.fromiter(map(len, entries), np.int64, len(entries))
+            if int(lens.max()) <= join_bytes_max:
+                joined = _GAP.join((b"", *cast("Sequence[bytes]", entries), b""))
+                raw = memoryview(joined)[TRAILER_BYTES : len(joined) - HEADER_BYTES]
+                only = self._fill(raw, lens, np.zeros(len(lens), np.int64), wall_ms)
+                return only.offsets + (self.end - len(raw)), [only]
+        offsets: list[int] = []
+        packed: list[Packed] = []
+        parts: list[Buffer] = []
+        data_lens: list[int] = []
+        changes_lens: list[int] = []
+
+        def pack() -> None:
+            if data_lens:
+                packed.append(self._pack(parts, data_lens, changes_lens, wall_ms))
+                start = self.end - len(packed[-1].raw)
+                offsets.extend((packed[-1].offsets + start).tolist())
+                for waiting in (parts, data_lens, changes_lens):
+                    waiting.clear()
+
+        for entry in entries:
+            buffers, changes = _buffers(entry)
+            size = sum(map(len, buffers))
+            if size > join_bytes_max:
+                pack()
+                offsets.append(self.add(buffers, changes, wall_ms))
+                continue
+            raw_changes = encode_changes(changes, wall_ms) if changes else b""
+            parts += (_NO_HEADER, *buffers, raw_changes, _NO_TRAILER)
+            data_lens.append(size)
+            changes_lens.append(len(raw_changes))
+        pack()
+        return np.asarray(offsets, np.int64), packed
+
+    def _add_in_python(
+        self, entries: Sequence[NewEntry | Buffer], wall_ms: int, keep_bytes_max: int
+    ) -> tuple[I64Array, list[Packed]]:
+        offsets = np.empty(len(entries), np.int64)
+        packed: list[Packed] = []
+        for number, entry in enumerate(entries):
+            buffers, changes = _buffers(entry)
+            offsets[number] = self.end
+            data_len = sum(map(len, buffers))
+            if data_len > keep_bytes_max:
+                self.add(buffers, changes, wall_ms)
+                continue
+            frame, size = encode_frame(
+                self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, buffers, changes
+            )
+            raw = bytearray().join(frame)
+            self._gather((raw,))
+            lens = np.array((data_len,), np.int64)
+            more = np.array((size - data_len - HEADER_BYTES - TRAILER_BYTES,), np.int64)
+            packed.append(Packed(self.next_entry, raw, np.zeros(1, np.int64), lens, more))
+            self.end += size
+            self.next_entry += 1
+        return offsets, packed
+
+    def _pack(self, parts: list[Buffer], data_lens: list[int], changes_lens: list[int], wall_ms: int) -> Packed:
+        raw = bytearray().join(parts)
+        return self._fill(raw, np.array(data_lens, np.int64), np.array(changes_lens, np.int64), wall_ms)
+
+    def _fill(self, raw: bytearray | memoryview, lens: I64Array, more: I64Array, wall_ms: int) -> Packed:
+        from penstock.log.frames.kernels import fill_frames  # here, because numba is slow to import
+
+        offsets = np.empty(len(lens), np.int64)
+        fill_frames(
+            np.frombuffer(raw, np.uint8),
+            lens,
+            more,
+            self.file_id,
+            self._epoch,
+            self.next_entry,
+            wall_ms,
+            self.synced_end,
+            offsets,
+        )
+        packed = Packed(self.next_entry, raw, offsets, lens, more)
+        self._flush_small()
+        self._waiting.append(raw)
+        self.end += len(raw)
+        self.next_entry += len(lens)
+        return packed
+
+    def _gather(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            if len(buffer) <= _JOIN_BYTES_MAX:
+                self._small.append(buffer)
+            else:
+                self._flush_small()
+                self._waiting.append(buffer)
+
+    def _flush_small(self) -> None:
+        if self._small:
+            self._waiting.append(b"".join(self._small))
+            self._small = []
+
+    def go_on(self) -> None:
+        """The next frame follows the last synced one, whatever stands there now. Nothing may be waiting."""
+        self._allocated = self.synced_end
+        self.file.seek_append(self.synced_end)
+
+    def sync(self) -> None:
+        """Writes and syncs everything that was added. After an error the file is poisoned."""
+        self._flush_small()
+        if self._preallocate_bytes and self.end > self._allocated:
+            self._allocated = self.end + self._preallocate_bytes
+            self.file.preallocate(self._allocated)
+        waiting, self._waiting = self._waiting, []
+        self.file.append(waiting)
+        self.file.datasync()
+        self.synced_end = self.end

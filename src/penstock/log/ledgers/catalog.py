@@ -1,0 +1,98 @@
+"""The owner's hold on the ledger list: every change by compare-and-set, one at a time.
+
+A version that is not ours means that another owner changed the list: `Fenced`, for good. A store that does not answer means
+`MetadataDown`: nothing was changed, the log goes on without, and the next attempt may work. (A store that cannot say
+whether a change was made must find out before it raises `Unavailable`; here it is asked once more.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.errors import Fenced, StorageFailed, Unavailable
+from penstock.log.ledgers.info import LedgerList
+from penstock.metadata import MetadataStore, Operation, Put, VersionConflict
+
+
+class MetadataDown(Unavailable):
+    """The metadata store does not answer: changes of ledgers, properties and holds are refused until it does."""
+
+
+class HoldsChanged(Exception):
+    """A condition of the transaction other than the list itself did not hold. Nothing was changed: look again."""
+
+
+class LedgerCatalog:
+    """Thread-safe. `list` is what the store holds, as of our last change."""
+
+    def __init__(self, metadata: MetadataStore, key: str, directory: Path, listed: LedgerList, version: int) -> None:
+        self._metadata = metadata
+        self._key = key
+        self._directory = directory
+        self._version = version
+        self._lock = threading.RLock()
+        self._fenced: Fenced | None = None
+        self.list = listed
+
+    @property
+    def fenced(self) -> Fenced | None:
+        return self._fenced
+
+    def change(self, update: Callable[[LedgerList], LedgerList], *also: Operation) -> LedgerList:
+        """Makes the list what `update` makes of it, if `also` holds; durable when it returns."""
+        with self._lock:
+            if self._fenced is not None:
+                raise self._fenced
+            new = update(self.list)
+            if new == self.list and not also:
+                return new
+            raw = new.encode()
+            try:
+                self._metadata.transaction([*also, Put(self._key, raw, self._version)])
+            except VersionConflict as error:
+                if not self._was_made(raw, error):
+                    raise HoldsChanged from error
+            except (Unavailable, StorageFailed) as error:
+                if type(error) is not StorageFailed and not isinstance(error, Unavailable):
+                    raise
+                if not self._made_after_all(raw, error):
+                    raise MetadataDown(
+                        f"{self._directory}: the metadata store does not answer, so its ledgers and properties cannot "
+                        f"change now: {error}",
+                        hint="appends go on in the open ledger; try again later",
+                    ) from error
+            self._version += 1
+            self.list = new
+            return new
+
+    def check(self) -> None:
+        """Raises `Fenced` where another owner changed the list."""
+        with self._lock:
+            found = self._metadata.get(self._key)
+            if found is None or found.version != self._version:
+                self._fence(None)
+
+    def _was_made(self, raw: bytes, error: VersionConflict) -> bool:
+        found = self._metadata.get(self._key)
+        if found is not None and found.version == self._version:
+            return False
+        if found is not None and found.version == self._version + 1 and found.value == raw:
+            return True
+        return self._fence(error)
+
+    def _made_after_all(self, raw: bytes, error: Exception) -> bool:
+        try:
+            found = self._metadata.get(self._key)
+        except (Unavailable, StorageFailed):
+            return False
+        if found is not None and found.version == self._version:
+            return False
+        if found is not None and found.version == self._version + 1 and found.value == raw:
+            return True
+        return self._fence(error)
+
+    def _fence(self, cause: Exception | None) -> bool:
+        self._fenced = Fenced(f"{self._directory}: another owner changed the ledger list", hint="stop this process")
+        raise self._fenced from cause

@@ -1,0 +1,72 @@
+"""How many bytes of data each entry of a log has: what an exact backlog in bytes needs.
+
+One pass over a ledger's headers, kept for all cursors of a reader: four bytes an entry for the ledgers that were asked
+for last, and one number for each other sealed ledger.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import OrderedDict
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from pyroaring import BitMap
+
+from penstock.log.position import Position
+from penstock.log.read.reader import LedgerView, LogReader
+
+_LEDGERS_MAX = 8
+_SMALL_BYTES = 4096  # an entry of this size: below it reading all is quicker than stepping from header to header
+
+_guard = threading.Lock()
+
+
+class EntrySizes:
+    """Of one reader. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sizes: OrderedDict[int, array[int]] = OrderedDict()
+        self._totals: dict[int, int] = {}  # of sealed ledgers
+
+    def total(self, reader: LogReader, view: LedgerView) -> int:
+        with self._lock:
+            known = self._totals.get(view.info.id) if view.info.sealed else None
+            if known is None:
+                known = int(self._of(reader, view)[: view.entries].sum())
+                if view.info.sealed:
+                    self._totals[view.info.id] = known
+            return known
+
+    def some(self, reader: LogReader, view: LedgerView, entries: BitMap) -> int:
+        with self._lock:
+            return int(self._of(reader, view)[np.asarray(entries.to_array())].sum())
+
+    def _of(self, reader: LogReader, view: LedgerView) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        number = view.info.id
+        sizes = self._sizes.pop(number, None) or array("I")
+        if len(sizes) < view.entries:
+            first, last = Position(number, len(sizes)), Position(number, view.entries - 1)
+            if view.frames_end < _SMALL_BYTES * view.entries:
+                for run, low, high in reader.runs(first, last):
+                    sizes.extend(run.table[low - run.first : high - run.first + 1, 1].tolist())
+            else:
+                sizes.extend(info.data_bytes for info in reader.scan(first, last))
+        self._sizes[number] = sizes
+        while len(self._sizes) > _LEDGERS_MAX:
+            self._sizes.popitem(last=False)
+        return np.array(sizes, np.uint64)
+
+
+_of_readers: WeakKeyDictionary[LogReader, EntrySizes] = WeakKeyDictionary()
+
+
+def entry_sizes(reader: LogReader) -> EntrySizes:
+    """Shared by all cursors over this reader."""
+    with _guard:
+        found = _of_readers.get(reader)
+        if found is None:
+            found = _of_readers[reader] = EntrySizes()
+        return found

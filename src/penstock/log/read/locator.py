@@ -1,0 +1,108 @@
+"""Where the entries of a ledger are: the footer of a sealed one, remembered and published places of an open one."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import threading
+from collections import OrderedDict
+
+import numpy as np
+
+from penstock.log.frames.end_file import EndFile
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.format import HEADER_BYTES, BadFrame, decode_header
+from penstock.log.frames.reader import rebuild_index, scan_frames
+from penstock.log.frames.writer import FrameIndex
+from penstock.log.ledgers.info import Footer, LedgerInfo, read_footer
+from penstock.log.ledgers.local import LedgerFile
+from penstock.log.offload.ledger import OffloadedLedger
+from penstock.log.read.positions import LedgerView
+
+_FOOTERS_MAX = 16
+_HINT_EVERY = 64
+
+
+class Locator:
+    """Thread-safe. Keeps a few footers, and about one place in 64 entries of what was read of open ledgers."""
+
+    def __init__(self, end_file: EndFile, recovered: dict[int, FrameIndex] | None = None) -> None:
+        """`recovered`: indexes of ledgers without a footer that their new owner has just read whole."""
+        self._end_file = end_file
+        self._recovered = recovered or {}
+        self._lock = threading.Lock()
+        self._footers: OrderedDict[int, Footer] = OrderedDict()
+        self._places: dict[int, tuple[list[int], list[int]]] = {}  # open ledgers: entries and their offsets, ascending
+
+    def locate(self, file: LedgerFile, view: LedgerView, first: int, last: int) -> tuple[int, int]:
+        """The offset of entry `first`, and an offset at which reading up to `last` may stop."""
+        if view.info.sealed:
+            footer = self.footer(file, view.info)
+            stop = int(footer.offsets[last + 1]) if last + 1 < view.entries else footer.frames_end
+            return int(footer.offsets[first]), stop
+        entry, offset = 0, FILE_HEADER_BYTES
+        with self._lock:
+            entries, offsets = self._places.get(view.info.id, ([], []))
+            at = bisect.bisect_right(entries, first) - 1
+            if at >= 0:
+                entry, offset = entries[at], offsets[at]
+        if first - entry > _HINT_EVERY:
+            entry, offset = max((entry, offset), self._published(file, view, first))
+        if entry < first:
+            for at_offset, header, _ in scan_frames(file, view.info.id, offset, entry, view.frames_end):
+                offset = at_offset + header.frame_bytes
+                self.remember(view.info.id, header.entry_id + 1, offset)
+                if header.entry_id + 1 == first:
+                    break
+        return offset, view.frames_end
+
+    def footer(self, file: LedgerFile, info: LedgerInfo) -> Footer:
+        with self._lock:
+            footer = self._footers.get(info.id)
+            if footer is not None:
+                self._footers.move_to_end(info.id)
+                return footer
+        has_footer = info.footer or (isinstance(file, OffloadedLedger) and file.entries == info.entries)
+        footer = read_footer(file, info) if has_footer else self._rebuilt(file, info)
+        with self._lock:
+            self._footers[info.id] = footer
+            self._places.pop(info.id, None)
+            while len(self._footers) > _FOOTERS_MAX:
+                self._footers.popitem(last=False)
+        return footer
+
+    def remember(self, ledger_id: int, entry: int, offset: int) -> None:
+        """Keeps where an entry is, so that the next read of an open ledger need not start at its head."""
+        with self._lock:
+            entries, offsets = self._places.setdefault(ledger_id, ([], []))
+            if not entries or entry > entries[-1]:
+                if len(entries) > 1 and entries[-1] - entries[-2] < _HINT_EVERY:
+                    entries[-1], offsets[-1] = entry, offset
+                else:
+                    entries.append(entry)
+                    offsets.append(offset)
+
+    def keep_only(self, ledger_ids: set[int]) -> None:
+        """Forgets every other ledger."""
+        with self._lock:
+            for known in (self._footers, self._places):
+                for number in [n for n in known if n not in ledger_ids]:
+                    del known[number]
+
+    def _published(self, file: LedgerFile, view: LedgerView, first: int) -> tuple[int, int]:
+        """The nearest published place at or before entry `first`, once the entry is seen to be there."""
+        for entry, offset in reversed(self._end_file.hints(view.info.id)):
+            if entry <= first and FILE_HEADER_BYTES <= offset < view.frames_end:
+                with contextlib.suppress(BadFrame):
+                    if decode_header(file.read_at(offset, HEADER_BYTES), 0, view.info.id).entry_id == entry:
+                        return entry, offset
+                break
+        return 0, FILE_HEADER_BYTES
+
+    def _rebuilt(self, file: LedgerFile, info: LedgerInfo) -> Footer:
+        """The footer of a ledger that failed under its owner and has none."""
+        index = self._recovered.get(info.id)
+        if index is None or len(index.offsets) != info.entries:  # the log may have been cut since
+            index = rebuild_index(file, info.id, info.entries, info.frames_end)
+        times = np.asarray(index.finished_times(), np.uint64).reshape(-1, 2)
+        return Footer(np.asarray(index.offsets, np.uint64), times, info.frames_end)

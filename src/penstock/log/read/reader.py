@@ -1,0 +1,372 @@
+"""Reading a log, from any process: never waits for the owner, never sees what is not durable.
+
+The end comes from the published slot, one small read; the ledger list is read again only when the slot names a ledger
+that this reader does not know, or a ledger is gone. Entries below the durable end that do not decode are corruption, named
+and never skipped. Entries that were trimmed are `Trimmed`, which names the first one that is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+from penstock.errors import BadInput, Unavailable
+from penstock.files import REAL_FILES, Files
+from penstock.log.frames.end_file import EndFile, SyncedEnd
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
+from penstock.log.ledgers.info import LedgerInfo, LedgerList
+from penstock.log.ledgers.local import LedgerStore
+from penstock.log.offload.store import TieredLedgerStore
+from penstock.log.position import Position
+from penstock.log.read.cache import ReadCache, cache_for
+from penstock.log.read.locator import Locator
+from penstock.log.read.positions import LedgerView, entries_up_to, entry_number, first_position, next_position
+from penstock.log.read.positions import advance as _advance
+from penstock.log.read.positions import previous_position as _previous
+from penstock.log.read.run import Run
+from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
+from penstock.log.read.time_index import OpenTimes
+from penstock.metadata import MetadataStore, SqliteMetadata
+
+END_NAME = "end"
+
+
+def log_key(directory: Path) -> str:
+    """Where the metadata store keeps the ledger list of the log in `directory`."""
+    return f"log/{directory.name}"
+
+
+def default_metadata_path(directory: Path) -> Path:
+    return directory.parent / "metadata.sqlite"
+
+
+class Trimmed(BadInput):
+    """The entry is not kept any more. `first` is the first one that is."""
+
+    def __init__(self, position: Position, first: Position) -> None:
+        super().__init__(f"the log has no entry {position} any more", hint=f"it starts at {first}")
+        self.first = first
+
+
+class LogReader:
+    """A read-only view of a log. Thread-safe."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        metadata: MetadataStore,
+        owns_metadata: bool,
+        *,
+        store: LedgerStore | None = None,
+        cache: ReadCache | None = None,
+        read_attempts_max: int = READ_ATTEMPTS_MAX,
+    ) -> None:
+        self._directory = directory
+        self.files = files
+        self.metadata = metadata
+        self.cache = cache or cache_for(files)
+        self._owns_metadata = owns_metadata
+        self._read_attempts_max = read_attempts_max
+        self._lock = threading.Lock()
+        self._list = self._load()
+        self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
+        self._end_file = EndFile.open(files, directory / END_NAME)
+        self._open_times = OpenTimes()
+        self._locator = Locator(self._end_file, getattr(self._store, "recovered", None))
+        self._slot: SyncedEnd | None = None
+
+    @classmethod
+    def open(cls, directory: Path, files: Files = REAL_FILES, metadata: MetadataStore | None = None) -> LogReader:
+        """Raises `Unavailable` while there is no log yet."""
+        owns = metadata is None
+        if metadata is None:
+            metadata = SqliteMetadata(default_metadata_path(directory), must_exist=True)
+        try:
+            return cls(directory, files, metadata, owns)
+        except BaseException:
+            if owns:
+                metadata.close()
+            raise
+
+    @property
+    def uuid(self) -> UUID:
+        return self._list.uuid
+
+    @property
+    def name(self) -> str:
+        return self._directory.name
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def first(self) -> Position:
+        """The first entry that is kept; where there is none yet, the address of the first to come."""
+        self.refresh()
+        return first_position(self.ledgers())
+
+    @property
+    def complete(self) -> bool:
+        """Whether the log still holds its very first entry."""
+        return self._list.trimmed_below == 0
+
+    @property
+    def trimmed_below(self) -> int:
+        """Every ledger with a lower number was trimmed, and the one right below it was not empty. 0: none was."""
+        return self._list.trimmed_below
+
+    def end(self) -> Position:
+        """The last durable entry; `(ledger, -1)` where there is none. Cheap: one small read."""
+        slot = self._read_slot()
+        if slot is not None:
+            return slot.last
+        # Nothing was ever published, or a power cut tore the first slot: the list knows the sealed ledgers.
+        views = self.ledgers()
+        for view in reversed(views):
+            if view.entries:
+                return Position(view.info.id, view.entries - 1)
+        return Position(views[-1].info.id if views else 0, -1)
+
+    def ledgers(self) -> list[LedgerView]:
+        """Every ledger with what is durable in it, as of now."""
+        slot = self._read_slot()
+        with self._lock:
+            known = any(ledger.id == slot.file_id for ledger in self._list.ledgers) if slot else False
+            if not known or self._ends_after(slot):  # a slot names a ledger only after the list does
+                self._reload()
+            return [self._view(ledger, slot) for ledger in self._list.ledgers]
+
+    def refresh(self) -> None:
+        """Reads the ledger list again: what was trimmed, truncated or sealed meanwhile."""
+        with self._lock:
+            self._reload()
+
+    def terminated(self) -> bool:
+        """Whether the log was ended for good: nothing comes after its end. Asks the metadata store."""
+        return self._load().terminated
+
+    def properties(self) -> dict[str, str]:
+        """The properties of the log, as of now."""
+        return dict(self._load().properties)
+
+    def read(self, start: Position, end: Position, max_bytes: int | None = None) -> Iterator[Entry]:
+        """The entries from `start` to `end`, both included; `start` may be `(L, -1)`.
+
+        With `max_bytes` it stops after the entry that reaches that much data. Raises `BadInput` where `end` is beyond
+        the durable end, `Trimmed` where `start` is not kept any more, `ReadFailed` where the disk refuses, and
+        `Corruption` where an entry does not match its checksum.
+        """
+        entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in self.runs(start, end))
+        return entries if max_bytes is None else _up_to(entries, max_bytes)
+
+    def runs(self, start: Position, end: Position) -> Iterator[tuple[Run, int, int]]:
+        """As `read`, without an object for each entry: (run, first entry, last entry) for those who want arrays."""
+        for view, first, last in self._spans(start, end):
+            yield from self._runs(view, first, last)
+
+    def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
+        """As `read`, without the data: for those who follow state or sizes alone. Far less is read."""
+        for position, header, changes in self.scan_encoded(start, end):
+            yield FrameInfo(position, header.data_len, decode_changes(changes, header.wall_ms), header.wall_ms)
+
+    def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
+        """As `scan`, with the state changes as they stand in the frame: no object for each of them."""
+        for view, first, last in self._spans(start, end):
+            runs = self._run_reader(view)
+            try:
+                for header, changes in runs.headers(first, last):
+                    yield Position(view.info.id, header.entry_id), header, changes
+            finally:
+                runs.close()
+
+    def next(self, position: Position) -> Position:
+        """The address after `position`, across the ends of ledgers; it may not be written yet."""
+        return next_position(self.ledgers(), position)
+
+    def previous(self, position: Position) -> Position | None:
+        """The entry before `position`; None where there is none that is kept."""
+        return _previous(self.ledgers(), position)
+
+    def advance(self, position: Position, entries: int) -> Position:
+        """The entry that comes `entries` after `position`; the last one at most."""
+        return _advance(self.ledgers(), position, entries)
+
+    def nth(self, number: int) -> Position | None:
+        """The kept entry with that number, counted from 0."""
+        return entry_number(self.ledgers(), number)
+
+    def count(self, after: Position, to: Position) -> int:
+        """How many kept entries lie after `after`, up to and including `to`."""
+        views = self.ledgers()
+        return entries_up_to(views, to) - entries_up_to(views, after)
+
+    def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
+        """The newest entry for which `matches` holds, where it holds for all before it and none after it.
+
+        A binary search: reads about log2(n) entries. None where the first one does not match. With `after`, only entries
+        after it are looked at.
+        """
+        views = self.ledgers()
+        low = entries_up_to(views, after) if after is not None else 0
+        found, high = None, sum(view.entries for view in views)
+        while low < high:
+            middle = (low + high) // 2
+            position = entry_number(views, middle)
+            assert position is not None
+            if matches(next(self.read(position, position))):
+                found, low = position, middle + 1
+            else:
+                high = middle
+        return found
+
+    def find_by_time(self, wall_ms: int) -> Position | None:
+        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
+
+        Whole ledgers are decided by the list, a sealed one by the time index of its footer, the open one by an index in
+        memory: at most 64 headers are read, and what was appended since the last search.
+        """
+        found: Position | None = None
+        views = self.ledgers()
+        self._open_times.keep_only(view.info.id for view in views if not view.info.sealed)
+        for view in views:
+            if not view.entries:
+                continue
+            if view.info.sealed and view.info.last_ms <= wall_ms:
+                found = Position(view.info.id, view.entries - 1)
+                continue
+            entry = (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
+            for info in self.scan(Position(view.info.id, entry), Position(view.info.id, view.entries - 1)):
+                if info.wall_ms > wall_ms:
+                    return found
+                found = info.position
+        return found
+
+    def _time_index_before(self, view: LedgerView, wall_ms: int) -> int:
+        runs = self._run_reader(view)
+        try:
+            times = runs.footer().times
+        finally:
+            runs.close()
+        at = int((times[:, 0] <= wall_ms).sum()) - 1
+        return int(times[at, 1]) if at >= 0 else 0
+
+    def _open_times_before(self, view: LedgerView, wall_ms: int) -> int:
+        number, known = view.info.id, self._open_times.known(view.info.id)
+        if known < view.entries:
+            self._open_times.add(number, self.runs(Position(number, known), Position(number, view.entries - 1)))
+        return min(self._open_times.before(number, wall_ms), view.entries - 1)
+
+    def close(self) -> None:
+        self._end_file.close()
+        if self._owns_metadata:
+            self.metadata.close()
+
+    def _read_slot(self) -> SyncedEnd | None:
+        slot = self._end_file.read()
+        with self._lock:
+            held = self._slot
+            if held is None or (slot is not None and (slot.epoch, slot.commits) > (held.epoch, held.commits)):
+                self._slot = slot  # a slot that is being rewritten may hide for a moment: the end never goes back
+            return self._slot
+
+    def _load(self) -> LedgerList:
+        found = self.metadata.get(log_key(self._directory))
+        if found is None:
+            raise Unavailable(f"there is no log at {self._directory} yet", hint="has the capture process started once?")
+        return LedgerList.decode(found.value)
+
+    def _ends_after(self, slot: SyncedEnd | None) -> bool:
+        """Whether this list holds entries after the published end: the log was cut since it was read."""
+        for info in reversed(self._list.ledgers):
+            if info.sealed and info.entries:
+                return slot is not None and Position(info.id, info.entries - 1) > slot.last
+        return False
+
+    @staticmethod
+    def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
+        if info.sealed:
+            return LedgerView(info, info.entries, info.frames_end)
+        if slot is not None and slot.file_id == info.id:
+            entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
+            return LedgerView(info, entries, slot.synced_end)
+        return LedgerView(info, 0, FILE_HEADER_BYTES)
+
+    def _spans(self, start: Position, end: Position) -> list[tuple[LedgerView, int, int]]:
+        """The part of each ledger that lies between the two, (view, first entry, last entry)."""
+        views = self.ledgers()
+        if start.ledger_id < self._list.trimmed_below:
+            raise Trimmed(start, first_position(views))
+        spans = []
+        reached = end.entry_id < 0
+        for view in views:
+            if not start.ledger_id <= view.info.id <= end.ledger_id:
+                continue
+            first = max(start.entry_id, 0) if view.info.id == start.ledger_id else 0
+            last = view.entries - 1
+            if view.info.id == end.ledger_id:
+                reached = reached or end.entry_id <= last
+                last = min(last, end.entry_id)
+            if first <= last:
+                spans.append((view, first, last))
+        if not reached and start <= end:
+            raise BadInput(f"entry {end} is beyond the durable end of the log", hint="ask for its end() first")
+        return spans
+
+    def _run_reader(self, view: LedgerView) -> RunReader:
+        return RunReader(
+            self._list.uuid,
+            view,
+            store=self._store,
+            locator=self._locator,
+            cache=self.cache,
+            missing=self._missing,
+            attempts_max=self._read_attempts_max,
+        )
+
+    def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[Run, int, int]]:
+        """Runs that hold the entries between the two, and which of them to take, so that each comes once."""
+        reader = self._run_reader(view)
+        try:
+            while first <= last:
+                run = reader.run(first, last)
+                yield run, first, min(last, run.last)
+                first = run.last + 1
+                self.cache.expect(self, self._list.uuid, Position(view.info.id, first))
+        finally:
+            reader.close()
+
+    def _missing(self, view: LedgerView) -> LedgerView:
+        """A copy of a ledger that the list named is not there: the ledger as the list has it now. It may have been trimmed."""
+        with self._lock:
+            self._reload()
+            for info in self._list.ledgers:
+                if info.id == view.info.id:
+                    return view._replace(info=info)
+        raise Trimmed(Position(view.info.id, 0), first_position(self.ledgers()))
+
+    def _reload(self) -> None:
+        """Called with the lock held."""
+        old = {info.id for info in self._list.ledgers}
+        self._list = self._load()
+        kept = {info.id for info in self._list.ledgers}
+        if gone := old - kept:
+            self._locator.keep_only(kept)
+            self.cache.drop(self._list.uuid, gone)
+
+
+def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
+    total = 0
+    for entry in entries:
+        yield entry
+        total += len(entry.data)
+        if total >= max_bytes:
+            return
+
+
+__all__ = ["END_NAME", "LedgerView", "LogReader", "Trimmed", "default_metadata_path", "log_key"]

@@ -1,0 +1,291 @@
+"""The generations of a record log (docs/formats/record-log.md): which of them is in force, and who may make the next.
+
+A name is a claim, made exclusively; a header brings the file into force. An owner writes only what it made itself, so a
+deposed one can do no harm, whatever became of its lock: it learns of it from the names, before it acknowledges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from penstock.errors import Corruption, Fenced, NotSupported, PenstockError
+from penstock.files import File, Files, read_file, replace_file
+from penstock.log.frames.end_file import EndFile, SyncedEnd
+from penstock.log.frames.file_header import (
+    FILE_HEADER_BYTES,
+    RECORD_LOG_MAGIC,
+    FileHeader,
+    corruption,
+    has_header,
+    read_file_header,
+)
+from penstock.log.frames.reader import holds_frames
+
+_FORMAT = 2
+
+
+class Identity(NamedTuple):
+    """What `.current` says. Format 1 also named the generation, and the epoch of the last owner."""
+
+    uuid: uuid.UUID
+    format: int = _FORMAT
+    generation: int = 0
+    epoch: int = 0
+
+    def as_of(self, slot: SyncedEnd | None) -> Identity:
+        """A slot after the generation that format 1 names: it was taken over, and a cut left `.current` as it was."""
+        if self.format == 1 and slot is not None and slot.file_id > self.generation:
+            return Identity(self.uuid)
+        return self
+
+
+class InForce(NamedTuple):
+    """The generation that counts, open for reading. What its slot says was durable, if it says so."""
+
+    number: int
+    file: File
+    header: FileHeader
+    synced_end: int
+
+
+class Generations:
+    """The files of one record log. `newest` is the last one that this owner made; 0 for whoever only looks."""
+
+    def __init__(self, files: Files, directory: Path, name: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._name = name
+        self._lock = threading.Lock()
+        self._spare = 0  # a claim of ours that was never brought into force
+        self.newest = 0
+
+    def path(self, generation: int) -> Path:
+        return generation_path(self._directory, self._name, generation)
+
+    # -- who owns it ---------------------------------------------------------------------------------------------
+
+    def claim(self, number: int) -> File:
+        """Makes the generation, which deposes every other owner. Raises `FileExistsError` where somebody else was faster."""
+        with self._lock:
+            file = self._files.create(self.path(number))
+            before = number - 1
+            if before and not self._files.exists(self.path(before)):
+                # Ours is a name that had come and gone: the newest is beyond it.
+                file.close()
+                self._files.remove(self.path(number))
+                raise FileExistsError(f"{self.path(number)} was there before")
+            self.newest = number
+            return file
+
+    def claim_first(self, number: int) -> File:
+        """As `claim`, where there is none yet."""
+        with self._lock:
+            file = self._files.create(self.path(number))
+            self.newest = number
+            return file
+
+    def claim_next(self) -> tuple[int, File]:
+        """For the owner: the generation after its newest, or the one that it could not use. Raises `Fenced`."""
+        spare = self._spare
+        if spare:
+            file = self._files.open(self.path(spare), writable=True)
+            file.truncate(0)
+            self._spare = 0
+            return spare, file
+        number = self.newest + 1
+        try:
+            return number, self.claim(number)
+        except FileExistsError:
+            raise self._fenced() from None
+
+    def give_up(self, number: int) -> None:
+        """A claim of ours will not be brought into force this time. It stays, because others may build on it."""
+        self._spare = number
+        with contextlib.suppress(PenstockError, OSError):
+            file = self._files.open(self.path(number), writable=True)
+            try:
+                file.truncate(0)
+            finally:
+                file.close()
+
+    def check(self) -> None:
+        """Raises `Fenced` where another owner came. The order of the two looks matters: see rule 4 of the format."""
+        with self._lock:
+            exists = self._files.exists
+            if exists(self.path(self.newest + 1)) or not exists(self.path(self.newest)):
+                raise self._fenced()
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"{self._directory / self._name}: its owner, which made generation {self.newest}, was replaced",
+            hint="another process owns it now; stop this one",
+        )
+
+    # -- which one counts ----------------------------------------------------------------------------------------
+
+    def existing(self, hint: int) -> range:
+        """The consecutive generations up to the newest one; none where there is none."""
+        exists = self._files.exists
+        newest = hint
+        if hint and exists(self.path(hint)):
+            while exists(self.path(newest + 1)):
+                newest += 1
+        else:
+            newest = max(self.listed(), default=0)
+        oldest = newest
+        while oldest > 1 and exists(self.path(oldest - 1)):
+            oldest -= 1
+        return range(oldest, newest + 1) if newest else range(0)
+
+    def listed(self) -> list[int]:
+        """Every generation that is there, ascending. Slow where thousands of record logs share the directory."""
+        found = (generation_of(self._name, entry) for entry in self._files.list(self._directory))
+        return sorted(number for number in found if number is not None)
+
+    def in_force(self, numbers: range, identity: Identity, slot: SyncedEnd | None) -> InForce | None:
+        """The newest one with a header, open; None where there is none. Raises `Corruption`, `FileNotFoundError`."""
+        if identity.format == 1:
+            return self._open(identity.generation, identity, slot)
+        for number in reversed(numbers):
+            found = self._open(number, identity, slot)
+            if found is not None:
+                return found
+        return None
+
+    def _open(self, number: int, identity: Identity, slot: SyncedEnd | None) -> InForce | None:
+        """None where it has no header."""
+        named = slot is not None and slot.file_id == number
+        try:
+            file = self._files.open(self.path(number))
+        except FileNotFoundError:
+            if identity.format == 1:
+                raise corruption(self.path(number), 0, f"{self._name}.current names it, but it is missing") from None
+            raise
+        try:
+            if identity.format != 1 and not named and not has_header(file):
+                file.close()
+                return None
+            header = read_file_header(file, RECORD_LOG_MAGIC, identity.uuid, number)
+        except BaseException:
+            file.close()
+            raise
+        return InForce(number, file, header, slot.synced_end if slot and named else FILE_HEADER_BYTES)
+
+    def refuse_lost(self) -> list[int]:
+        """Leftovers of a creation that was cut. Raises `Corruption` where there are records: `.current` was lost."""
+        numbers = self.listed()
+        for number in numbers:
+            file = self._files.open(self.path(number))
+            try:
+                lost = holds_frames(file, number)
+            finally:
+                file.close()
+            if lost:
+                raise self.current_lost(self.path(number).name)
+        return numbers
+
+    def current_lost(self, witness: str) -> Corruption:
+        return Corruption(
+            f"{self._directory / f'{self._name}.current'} is missing, but {witness} is there",
+            hint="nothing was changed; restore the directory from a copy",
+        )
+
+    def remove(self, numbers: range | list[int]) -> None:
+        """Oldest first, each removal durable before the next: those that are there stay consecutive."""
+        for at, number in enumerate(sorted(numbers)):
+            if at:
+                self._files.sync_directory(self._directory)
+            self._files.remove(self.path(number))
+
+
+def locate(files: Files, directory: Path, name: str) -> InForce:
+    """For whoever only looks: the generation in force, open. Raises `Corruption` where it is damaged or missing.
+
+    The owner may be at work: `FileNotFoundError` where it moved on at this moment.
+    """
+    identity = read_identity(files, directory, name)
+    generations = Generations(files, directory, name)
+    end_file = EndFile.open(files, directory / f"{name}.end")
+    try:
+        slot = end_file.read()
+    finally:
+        end_file.close()
+    return find_in_force(generations, identity, slot)[1]
+
+
+def find_in_force(generations: Generations, identity: Identity, slot: SyncedEnd | None) -> tuple[range, InForce]:
+    """The generations that exist, and the one that counts, open. Raises `Corruption` where it is damaged or missing."""
+    identity = identity.as_of(slot)
+    hint = identity.generation or (slot.file_id if slot is not None else 0)
+    numbers = generations.existing(hint)
+    found = generations.in_force(numbers, identity, slot)
+    if found is None and numbers:  # a claim on its own, by somebody who had slept: the newest is beyond it
+        numbers = generations.existing(0)
+        found = generations.in_force(numbers, identity, slot)
+    if found is None or found.number < hint:
+        if found is not None:
+            found.file.close()
+        where = generations.path(hint or max(numbers, default=0))
+        raise corruption(where, 0, "this file was in force, but it is missing or has lost its header")
+    return numbers, found
+
+
+def read_identity(files: Files, directory: Path, name: str) -> Identity:
+    """What `.current` says. Raises `FileNotFoundError`, `Corruption`, `NotSupported`."""
+    path = directory / f"{name}.current"
+    raw = read_file(files, path)
+    text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
+    if not text or not raw.endswith(b"\n") or f"{google_crc32c.value(text):08x}".encode() != crc:
+        raise corruption(path, 0, "it does not match its checksum")
+    document = json.loads(text)
+    if document["format"] not in (1, _FORMAT):
+        raise NotSupported(f"{path} has format {document['format']}", hint="a newer Penstock wrote it: upgrade")
+    named = document["format"] == 1
+    return Identity(
+        uuid.UUID(document["uuid"]),
+        document["format"],
+        document["generation"] if named else 0,
+        document["epoch"] if named else 0,
+    )
+
+
+def write_identity(files: Files, directory: Path, name: str, identity: uuid.UUID) -> None:
+    text = json.dumps({"format": _FORMAT, "uuid": str(identity)}, separators=(",", ":")).encode()
+    replace_file(files, directory / f"{name}.current", [text, f"\n{google_crc32c.value(text):08x}\n".encode()])
+
+
+def generation_path(directory: Path, name: str, generation: int) -> Path:
+    return directory / f"{name}-{generation:016d}.rlog"
+
+
+def generation_of(name: str, entry: str) -> int | None:
+    """The number in the name of a generation of record log `name`; None for other files."""
+    prefix, suffix = f"{name}-", ".rlog"
+    if not (entry.startswith(prefix) and entry.endswith(suffix)):
+        return None
+    digits = entry[len(prefix) : -len(suffix)]
+    return int(digits) if len(digits) == 16 and digits.isdecimal() else None
+
+
+def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:
+    """Every file of the record log, in the order in which they may be removed while its owner's lock is held."""
+    generations, slot = Generations(files, directory, name), None
+    end = directory / f"{name}.end"
+    if files.exists(end):
+        end_file = EndFile.open(files, end)
+        try:
+            slot = end_file.read()
+        finally:
+            end_file.close()
+    numbers = generations.existing(slot.file_id if slot is not None else 0)
+    return [
+        *(generations.path(number) for number in numbers),
+        *(directory / f"{name}.{kind}" for kind in ("end", "current", "lock")),
+    ]

@@ -1,0 +1,201 @@
+"""Group commit without a thread of its own: as `GroupCommit`, on the threads that all record logs share.
+
+At most one thread works for a record log at a time, so its groups stay in order. An append may bring a *builder* in place
+of its bytes: it is called when its group is written, and so holds whatever came while the last group was on its way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.errors import Closed, Fenced, PenstockError, StorageFailed
+from penstock.files import Buffer
+from penstock.log.frames.format import Changes
+from penstock.log.pending import Pending
+from penstock.log.records.workers import CHORES, COMMITS
+from penstock.log.stall import SyncStalled
+
+R = TypeVar("R")
+
+BATCH_BYTES_MAX = 32 << 20  # a commit's latency stays that of one large write
+BATCH_ITEMS_MAX = 8192
+
+Builder = Callable[[], bytes]
+
+
+class Queued(NamedTuple):
+    """One waiting append; `task` stands for an operation that must run alone, in order with the appends."""
+
+    data: Sequence[Buffer] | Builder
+    changes: Changes
+    size: int
+    task: Callable[[], None] | None
+    pending: Pending[object]
+
+
+class PooledCommit(Generic[R]):
+    """The first error fails what waits and every later append: a retried sync lies.
+
+    `check_owner` raises `Fenced` where another owner came: it is asked before a failure is put down to the disk, because
+    the next owner removes files.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        commit: Callable[[list[Queued]], Sequence[R]],
+        waiting_bytes_max: int,
+        check_owner: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._commit = commit
+        self._check_owner = check_owner
+        self._waiting_bytes_max = waiting_bytes_max
+        self._queue: deque[Queued] = deque()
+        self._waiting_bytes = 0
+        self._scheduled = False
+        self._closing = False
+        self._closed = False
+        self._worker: threading.Thread | None = None
+        self._in_flight: list[Queued] = []
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._change = threading.Condition(self._lock)  # room in the queue, or nothing left in it
+        COMMITS.enter()
+        CHORES.enter()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing can be appended any more."""
+        return self._error
+
+    def submit(
+        self,
+        data: Sequence[Buffer] | Builder,
+        changes: Changes = (),
+        size: int = 0,
+        task: Callable[[], None] | None = None,
+        *,
+        wait: bool = True,
+    ) -> Pending[R]:
+        """Queues one append. As for `wait`, see `GroupCommit.submit`."""
+        pending: Pending[R] = Pending()
+        with self._lock:
+            if wait:
+                self._wait_for_room()
+            if self._error is not None:
+                raise self._error
+            if self._closing:
+                raise Closed(f"{self._name} is closed")
+            self._queue.append(Queued(data, changes, size, task, pending))  # type: ignore[arg-type]
+            self._waiting_bytes += size
+            if not self._scheduled:
+                self._scheduled = True
+                COMMITS.run(self._run, self._stalled)
+        return pending
+
+    def wait_for_room(self) -> None:
+        """Returns once fewer bytes wait than the limit, or the writer stopped."""
+        with self._lock:
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        while self._waiting_bytes >= self._waiting_bytes_max and self._error is None and not self._closing:
+            self._change.wait()
+
+    def close(self) -> None:
+        """Takes nothing more; returns once every future is complete."""
+        with self._lock:
+            self._closing = True
+            self._change.notify_all()
+            while self._scheduled and self._worker is not threading.current_thread():
+                self._change.wait()
+            if self._closed:
+                return
+            self._closed = True
+        CHORES.leave()
+        COMMITS.leave()
+
+    def _run(self) -> None:
+        """One group, then back to the end of the lane: a busy record log does not starve the others."""
+        self._worker = threading.current_thread()
+        batch = self._gather()
+        results: Sequence[object] = [None]
+        failure: BaseException | None = None
+        try:
+            if batch[0].task is not None:
+                batch[0].task()
+            else:
+                results = self._commit(batch)
+        except BaseException as error:
+            failure = self._explained(error)
+        with self._lock:
+            if not self._in_flight:
+                return  # the disk answered too late: they were told, and this record log is over
+            self._in_flight = []
+        if failure is not None:
+            self._stop(batch, failure)
+        else:
+            for item, result in zip(batch, results, strict=True):
+                item.pending.complete(result)
+        with self._lock:
+            self._worker = None
+            self._scheduled = bool(self._queue)
+            if self._scheduled:
+                COMMITS.run(self._run, self._stalled)
+            else:
+                self._change.notify_all()
+
+    def _stalled(self, error: SyncStalled) -> None:
+        """On the watch's thread: nobody waits for the disk any more."""
+        with self._lock:
+            batch, self._in_flight = self._in_flight, []
+        self._stop(batch, SyncStalled(f"{self._name}: {error.message}", hint=error.hint))
+        with self._lock:
+            self._worker = None
+            self._scheduled = False
+            self._change.notify_all()
+
+    def _gather(self) -> list[Queued]:
+        batch: list[Queued] = []
+        size = 0
+        with self._lock:
+            queue = self._queue
+            while queue and len(batch) < BATCH_ITEMS_MAX and size < BATCH_BYTES_MAX:
+                if queue[0].task is not None and batch:
+                    break
+                item = queue.popleft()
+                batch.append(item)
+                size += item.size
+                if item.task is not None:
+                    break
+            self._waiting_bytes -= size
+            self._in_flight = batch
+            self._change.notify_all()
+        return batch
+
+    def _explained(self, error: BaseException) -> BaseException:
+        # Only where a file is missing: after a claim of ours that failed half-way, its name would be taken for another's.
+        if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
+            try:
+                self._check_owner()
+            except Fenced as fenced:
+                fenced.__cause__ = error
+                return fenced
+        return error
+
+    def _stop(self, batch: list[Queued], error: BaseException) -> None:
+        if not isinstance(error, PenstockError):
+            failed = StorageFailed(f"{self._name}: {type(error).__name__}: {error}", hint="start again")
+            failed.__cause__ = error
+            error = failed
+        with self._lock:
+            self._error = error
+            waiting = [*batch, *self._queue]
+            self._queue.clear()
+            self._waiting_bytes = 0
+        for item in waiting:
+            item.pending.fail(error)

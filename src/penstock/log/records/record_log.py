@@ -1,0 +1,311 @@
+"""The record log (docs/formats/record-log.md): one owner's small facts, group committed, compacted by rewriting.
+
+Records are numbered across rewrites. What `rewrite` gets replaces every record appended before it; records appended
+after the call follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one,
+never a mixture. Every open makes a generation of its own, so that an older owner, asleep or not, writes where nobody looks
+(record_generations.py). All record logs of a process share a few threads (workers.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Closed, PenstockError
+from penstock.files import REAL_FILES, Buffer, Files, typed_errors
+from penstock.log.frames.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, corruption, read_file_header
+from penstock.log.frames.format import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
+from penstock.log.frames.reader import BadFrameAt, read_frames
+from penstock.log.frames.writer import FrameWriter
+from penstock.log.pending import Pending
+from penstock.log.position import Position
+from penstock.log.records.group_commit import Builder, PooledCommit, Queued
+from penstock.log.records.idle_file import RestingFile
+from penstock.log.records.opening import Made, publish, take_over
+from penstock.log.records.workers import CHORES
+
+_WAITING_BYTES_MAX = 64 << 20
+_AWAKE_MAX = (
+    64  # record logs that keep their two descriptors; opening them for each commit costs far less than its sync
+)
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class Record(NamedTuple):
+    """What was appended."""
+
+    number: int
+    data: bytes
+    changes: tuple[StateChange, ...] = ()
+    wall_ms: int = 0
+
+
+class _Open:
+    """How many record logs this process has open."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def many(self) -> bool:
+        return self._count > _AWAKE_MAX
+
+    def add(self) -> None:
+        with self._lock:
+            self._count += 1
+
+    def remove(self) -> None:
+        with self._lock:
+            self._count -= 1
+
+
+_OPEN = _Open()
+
+
+class _Compaction:
+    """One that is under way; `tail` gets what is committed beside it."""
+
+    def __init__(self, answer: Pending[int]) -> None:
+        self.answer = answer
+        self.tail: list[tuple[Sequence[Buffer], Changes, int]] = []
+
+    def fail_with(self, step: Pending[int]) -> None:
+        error = step.exception(0)
+        if error is not None:
+            self.answer.fail(error)
+
+
+class RecordLog:
+    """The owner's handle. Thread-safe."""
+
+    def __init__(self, directory: Path, name: str, files: Files, clock: Clock, resources: contextlib.ExitStack) -> None:
+        self._directory = directory
+        self._name = name
+        self._files = files
+        self._clock = clock
+        self._resources = resources
+        owned = take_over(directory, name, files, clock, resources)
+        self._generations, self._maker = owned.generations, owned.maker
+        self._end_handle, self._end_file = owned.end_handle, owned.end_file
+        self._writer = owned.writer
+        self.uuid, self.epoch = owned.uuid, owned.writer.file_id
+        self._compaction: _Compaction | None = None
+        self._closed = False
+        self._commits: PooledCommit[int] = PooledCommit(
+            f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX, self._generations.check
+        )
+
+    @classmethod
+    def open(cls, directory: Path, name: str, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK) -> RecordLog:
+        """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where durable bytes are damaged."""
+        if not _NAME.fullmatch(name):
+            raise BadInput(
+                f"{name!r} cannot be the name of a record log", hint="letters, digits, dot, dash, underscore"
+            )
+        with typed_errors(f"record log {directory / name}"), contextlib.ExitStack() as resources:
+            files.make_directory(directory)
+            resources.enter_context(files.lock(directory / f"{name}.lock"))
+            log = cls(directory, name, files, clock, resources)
+            log._resources = resources.pop_all()  # from here on close() releases them
+        log._resources.callback(_OPEN.remove)
+        _OPEN.add()
+        log._rest()
+        return log
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing can be appended any more."""
+        return self._commits.error
+
+    @property
+    def bytes(self) -> int:
+        """Size of the present generation: what a rewrite could save."""
+        return self._writer.synced_end - FILE_HEADER_BYTES
+
+    def append(self, data: Buffer | Sequence[Buffer], changes: Changes = (), *, wait: bool = True) -> Pending[int]:
+        """Appends a record; its number comes once it is durable. As for `wait`, see `Log.append`."""
+        buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
+        size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
+        if size > BODY_BYTES_MAX:
+            raise BadInput(f"a record of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+        return self._commits.submit(buffers, changes, size, wait=wait)
+
+    def wait_for_room(self) -> None:
+        """Returns once less waits than the limit."""
+        self._commits.wait_for_room()
+
+    def append_built(self, build: Builder) -> Pending[int]:
+        """Appends the record that `build` gives when its group is written. Never waits."""
+        return self._commits.submit(build, wait=False)
+
+    def records(self) -> Iterator[Record]:
+        """Every durable record of the present generation, in order."""
+        writer = self._writer
+        try:
+            file = self._files.open(writer.file.path)
+        except FileNotFoundError:
+            self._generations.check()
+            raise
+        try:
+            header = read_file_header(file, RECORD_LOG_MAGIC, self.uuid, writer.file_id)
+            start, stop = FILE_HEADER_BYTES, writer.synced_end
+            for frame in read_frames(file, writer.file_id, start, header.first_entry, stop):
+                yield Record(
+                    frame.header.entry_id,
+                    bytes(frame.data),
+                    decode_changes(frame.changes, frame.header.wall_ms),
+                    frame.header.wall_ms,
+                )
+        except BadFrameAt as error:
+            raise corruption(file.path, error.offset, error.reason) from error
+        finally:
+            file.close()
+
+    def infos(self) -> Iterator[FrameInfo]:
+        """As `records`, addressed by position, for those who want state alone."""
+        for number, data, changes, wall_ms in self.records():
+            yield FrameInfo(Position(0, number), len(data), changes, wall_ms)
+
+    def rewrite(self, records: Iterable[Record | tuple[Buffer, Changes]]) -> None:
+        """Replaces every record appended so far by these; returns once they are durable."""
+        self.rewrite_later(records).result()
+
+    def rewrite_later(self, records: Iterable[Record | tuple[Buffer, Changes]]) -> Pending[int]:
+        """As `rewrite`, in order with the appends, without waiting. Safe to call from a callback."""
+        taken: list[tuple[Sequence[Buffer], Changes]] = []
+        size = 0
+        for record in records:
+            data, changes = (record.data, record.changes) if isinstance(record, Record) else record
+            taken.append(((data,), changes if isinstance(changes, bytes) else tuple(changes)))
+            size += len(data) + total_bytes(changes)
+        return self._commits.submit((), (), size, lambda: self._rewrite(taken), wait=False)
+
+    def compact(self, build: Builder) -> Pending[int]:
+        """Replaces every record before it by the one that `build` gives, without holding up appends.
+
+        `build` is called between two groups, on the thread that commits. A compaction that fails leaves the records as
+        they are. One at a time, and none beside a rewrite: the caller sees to that.
+        """
+        compaction = _Compaction(Pending())
+
+        def start() -> None:
+            self._compaction = compaction
+            snapshot, number = build(), self._writer.next_entry - 1
+            CHORES.run(
+                lambda: self._prepare(compaction, snapshot, number), lambda error: self._give_up(compaction, error)
+            )
+
+        self._commits.submit((), (), 0, start, wait=False).add_done_callback(compaction.fail_with)
+        return compaction.answer
+
+    def close(self) -> None:
+        """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""
+        already_failed = self._commits.error
+        if not self._closed:
+            with contextlib.suppress(PenstockError):  # on the lane, where a disk that does not answer is noticed
+                self._commits.submit((), (), 0, self._end_file.sync, wait=False)
+        self._commits.close()
+        if self._closed:
+            return
+        self._closed = True
+        if self._compaction is not None:
+            self._compaction.answer.exception()  # its file must be gone, or in force, before another owner comes
+        self._writer.file.close()
+        self._resources.close()
+        error = self._commits.error
+        if error is not None and error is not already_failed:
+            raise error
+
+    # -- the writer thread ---------------------------------------------------------------------------------------
+
+    def _commit(self, batch: list[Queued]) -> list[int]:
+        self._generations.check()
+        wall_ms = self._clock.wall_ms()
+        writer, compaction = self._writer, self._compaction
+        first = writer.next_entry
+        for item in batch:
+            data = (item.data(),) if callable(item.data) else item.data
+            writer.add(data, item.changes, wall_ms)
+            if compaction is not None:
+                compaction.tail.append((data, item.changes, wall_ms))
+        writer.sync()
+        self._generations.check()
+        publish(self._end_file, writer)
+        self._rest()
+        return list(range(first, writer.next_entry))
+
+    def _rest(self) -> None:
+        """Where there are many record logs, a descriptor is held for the time of a commit alone."""
+        if _OPEN.many:
+            self._end_handle.rest()
+            self._writer_file(self._writer).rest()
+
+    @staticmethod
+    def _writer_file(writer: FrameWriter) -> RestingFile:
+        assert isinstance(writer.file, RestingFile)
+        return writer.file
+
+    def _rewrite(self, records: list[tuple[Sequence[Buffer], Changes]]) -> None:
+        """(1) a new generation, written and synced, and its name; (2) its header; (3) slot; (4) the old one is removed."""
+        number, file = self._generations.claim_next()
+        made = self._maker.begin(number, file, self._writer.next_entry, self.uuid, self.epoch)
+        for data, changes in records:
+            made.writer.add(data, changes, self._clock.wall_ms())
+        self._maker.finish(made)
+        self._take_into_force(made)
+
+    def _take_into_force(self, made: Made) -> None:
+        old = self._writer
+        self._maker.write_header(made)
+        publish(self._end_file, made.writer)
+        self._writer = made.writer
+        old.file.close()
+        self._generations.remove(range(old.file_id, made.writer.file_id))
+
+    def _prepare(self, compaction: _Compaction, snapshot: Buffer, number: int) -> None:
+        """Beside the commits: a new generation with the snapshot, synced. Then `_switch`, in order with them."""
+        claimed = 0
+        made: Made | None = None
+        try:
+            claimed, file = self._generations.claim_next()
+            made = self._maker.begin(claimed, file, number, self.uuid, self.epoch)
+            made.writer.add((snapshot,), (), self._clock.wall_ms())
+            self._maker.finish(made)
+            if self._compaction is not compaction:
+                raise Closed(f"record log {self._directory / self._name}: the compaction was given up")
+            switch, prepared = self._switch, made
+            self._commits.submit((), (), 0, lambda: switch(compaction, prepared), wait=False).add_done_callback(
+                compaction.fail_with
+            )
+        except Exception as error:  # no room, or closed meanwhile: the old generation goes on
+            if made is not None:
+                made.writer.file.close()
+            if claimed:
+                self._generations.give_up(claimed)
+            self._give_up(compaction, error)
+
+    def _give_up(self, compaction: _Compaction, error: BaseException) -> None:
+        """The old generation goes on."""
+        if self._compaction is compaction:
+            self._compaction = None
+            compaction.answer.fail(error)
+
+    def _switch(self, compaction: _Compaction, made: Made) -> None:
+        writer = made.writer
+        if self._compaction is not compaction:  # given up meanwhile: its tail is not whole
+            writer.file.close()
+            self._generations.give_up(writer.file_id)
+            return
+        for data, changes, wall_ms in compaction.tail:
+            writer.add(data, changes, wall_ms)
+        if compaction.tail:
+            writer.sync()
+        self._take_into_force(made)
+        self._compaction = None
+        compaction.answer.complete(writer.next_entry - 1)

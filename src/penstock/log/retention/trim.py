@@ -1,0 +1,128 @@
+"""Which ledgers may go, and how they go: tombstone, delete, forget.
+
+(1) one metadata transaction takes them out of the list, notes them as `deleting` (and their objects as `discarded`, which the
+offload deletes) and checks that no hold was made since the holds were read; (2) their files are removed; (3) the list forgets them. A cut after (1) leaves a tombstone, and the next
+trim or open goes on at (2). A delete that fails is tried again with every trim. The open ledger always stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from penstock.clock import Clock
+from penstock.errors import StorageFailed, Unavailable
+from penstock.log.ledgers.catalog import HoldsChanged, LedgerCatalog
+from penstock.log.ledgers.holds import Hold, read_holds
+from penstock.log.ledgers.info import LedgerInfo, LedgerList
+from penstock.log.ledgers.local import LedgerStore
+from penstock.log.settings import LogSettings
+from penstock.metadata import MetadataStore
+
+_ATTEMPTS = 20
+
+
+def passed_by(info: LedgerInfo, holds: Sequence[Hold]) -> bool:
+    """Whether no hold needs an entry of this sealed ledger. `(L, last)` is the same place as `(L + 1, -1)`."""
+    return all(
+        info.id < hold.after.ledger_id or (info.id == hold.after.ledger_id and hold.after.entry_id >= info.entries - 1)
+        for hold in holds
+    )
+
+
+def over_retention(ledgers: Sequence[LedgerInfo], settings: LogSettings, now_ms: int) -> int:
+    """How many of the first ledgers retention does not keep: too old, or the log is too large with them."""
+    total = sum(info.frames_end for info in ledgers)
+    count = 0
+    for info in ledgers:
+        seconds, size = settings.retention_seconds, settings.retention_bytes
+        old = seconds is not None and now_ms - info.last_ms >= seconds * 1000
+        large = size is not None and total > size
+        if not info.sealed or not (old or large):
+            break
+        total -= info.frames_end
+        count += 1
+    return count
+
+
+class Trimmer:
+    """Trims one log for its owner. Any thread; one at a time is enough."""
+
+    def __init__(
+        self,
+        log_name: str,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        metadata: MetadataStore,
+        catalog: LedgerCatalog,
+        store: LedgerStore,
+        on_gone: Callable[[set[int]], None],
+    ) -> None:
+        self._log_name = log_name
+        self._settings = settings
+        self._clock = clock
+        self._metadata = metadata
+        self._catalog = catalog
+        self._store = store
+        self._on_gone = on_gone
+        self.failed_deletes = 0
+
+    def trim(self) -> list[int]:
+        """Removes what no cursor, no pin and no retention keeps; the numbers of the ledgers that went."""
+        settings = self._settings
+        if settings.retention_seconds is None and settings.retention_bytes is None:
+            self.delete_tombstoned()
+            return []
+        return self._remove(self._trimmable)
+
+    def truncate(self) -> list[int]:
+        """Removes every sealed ledger, whatever cursors say. Pins are the caller's to ask about first."""
+        return self._remove(lambda listed, _: [info.id for info in listed.ledgers if info.sealed])
+
+    def delete_tombstoned(self) -> None:
+        """Steps (2) and (3) for every tombstone. What cannot be deleted now stays for the next time."""
+        deleting = self._catalog.list.deleting
+        done: set[int] = set()
+        for number in deleting:
+            try:
+                self._store.delete(number)
+                done.add(number)
+            except (StorageFailed, Unavailable, OSError):
+                self.failed_deletes += 1
+        if done:
+
+            def forget(listed: LedgerList) -> LedgerList:
+                return dataclasses.replace(listed, deleting=tuple(n for n in listed.deleting if n not in done))
+
+            self._catalog.change(forget)
+
+    def _trimmable(self, listed: LedgerList, holds: Sequence[Hold]) -> list[int]:
+        kept = over_retention(listed.ledgers, self._settings, self._clock.wall_ms())
+        going = []
+        for info in listed.ledgers[:kept]:
+            if not passed_by(info, holds):
+                break
+            going.append(info.id)
+        return going
+
+    def _remove(self, choose: Callable[[LedgerList, Sequence[Hold]], list[int]]) -> list[int]:
+        for _ in range(_ATTEMPTS):
+            holds = read_holds(self._metadata, self._log_name)
+            going = choose(self._catalog.list, holds.holds)
+            if not going:
+                break
+
+            def tombstone(listed: LedgerList, going: list[int] = going) -> LedgerList:
+                below = max(listed.trimmed_below, going[-1] + 1)
+                return dataclasses.replace(listed.without(going), trimmed_below=below)
+
+            try:
+                self._catalog.change(tombstone, holds.unchanged)
+            except HoldsChanged:
+                continue  # a cursor or pin came: look again at what it needs
+            self._on_gone(set(going))
+            self.delete_tombstoned()
+            return going
+        self.delete_tombstoned()
+        return []

@@ -1,0 +1,138 @@
+"""Taking the end of a log back: every entry after a position goes, for good, with one change of the ledger list.
+
+(1) the open ledger is rolled, so that what goes lies in sealed ledgers; (2) one transaction with the holds: the ledger of the
+position is sealed at it (its index is found by reading it, as after a failure), those after it become tombstones;
+(3) the end that readers see goes back; (4) the files of the tombstones are removed. A cut of the power before (2) leaves
+the log as it was, after it the rest is done at the next open. Positions are never given twice: what is appended next goes
+into a later ledger. Readers in other processes see the end go back, and what they read before stays what it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from penstock.errors import BadInput, Unavailable
+from penstock.log.append.appender import Appender
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.reader import rebuild_index
+from penstock.log.ledgers.catalog import HoldsChanged, LedgerCatalog
+from penstock.log.ledgers.holds import Hold, read_holds
+from penstock.log.ledgers.info import LedgerInfo, LedgerList, read_footer
+from penstock.log.ledgers.local import LedgerStore
+from penstock.log.position import Position
+from penstock.log.read.reader import LogReader
+from penstock.metadata import MetadataStore
+
+_ATTEMPTS = 20
+
+
+class HeldBeyond(BadInput):
+    """A cursor or pin stands after the position that a log was to be cut at. Nothing was changed."""
+
+
+class Cutter:
+    """Cuts one log for its owner; `cut` runs on the writer thread, in order with the appends."""
+
+    def __init__(
+        self,
+        log_name: str,
+        *,
+        metadata: MetadataStore,
+        catalog: LedgerCatalog,
+        store: LedgerStore,
+        appender: Appender,
+        reader: LogReader,
+    ) -> None:
+        self._log_name = log_name
+        self._metadata = metadata
+        self._catalog = catalog
+        self._store = store
+        self._appender = appender
+        self._reader = reader
+
+    def check(self, position: Position, *, own: Collection[str], force: bool) -> None:
+        """Raises where the log cannot be cut there: no such entry, or a hold beyond it."""
+        if position < self._appender.last:
+            self._check_kept(position)
+            if not force:
+                self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
+
+    def cut(self, position: Position, *, own: Collection[str], force: bool) -> set[int]:
+        """Steps (1) to (3); the ledgers that went. `own`: pins of the caller, which moves them itself."""
+        if position >= self._appender.last:
+            return set()
+        self._check_kept(position)
+        self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
+        self._appender.roll_before_cut()
+        for _ in range(_ATTEMPTS):
+            holds = read_holds(self._metadata, self._log_name)
+            self._check_holds(holds.holds, position, own, force)
+            before = self._catalog.list
+            after = self._shortened(before, position)
+            try:
+                self._catalog.change(lambda listed, after=after: after, holds.unchanged)  # type: ignore[misc]
+            except HoldsChanged:
+                continue  # a cursor or pin came: look again at where it stands
+            self._appender.went_back(_last(after))
+            return {info.id for info in before.ledgers} - {info.id for info in after.ledgers}
+        raise Unavailable(f"log {self._log_name}: its cursors move all the time", hint="try again")
+
+    def _check_kept(self, position: Position) -> None:
+        for info in self._catalog.list.ledgers:
+            if info.id == position.ledger_id and (not info.sealed or position.entry_id < info.entries):
+                return
+        raise BadInput(f"the log has no entry {position}", hint="it is cut after an entry that it holds")
+
+    def beyond(self, position: Position, own: Collection[str], holds: Collection[Hold] | None = None) -> list[Hold]:
+        """The cursors and pins that stand after it."""
+        if holds is None:
+            holds = read_holds(self._metadata, self._log_name).holds
+        return [
+            hold
+            for hold in holds
+            if not (hold.kind == "pin" and hold.name in own) and self._reader.count(position, hold.after) > 0
+        ]
+
+    def _check_holds(self, holds: Collection[Hold], position: Position, own: Collection[str], force: bool) -> None:
+        beyond = [hold for hold in self.beyond(position, own, holds) if not (force and hold.kind == "pin")]
+        if beyond:
+            names = ", ".join(f"{hold.kind} {hold.name} ({hold.after})" for hold in beyond)
+            raise HeldBeyond(
+                f"the log cannot be cut after {position}: {names} stands beyond it",
+                hint="move it back first, or cut with force: it is moved to the new end",
+            )
+
+    def _shortened(self, listed: LedgerList, position: Position) -> LedgerList:
+        kept: list[LedgerInfo] = []
+        gone: list[int] = []
+        for info in listed.ledgers:
+            if not info.sealed or info.id < position.ledger_id:
+                kept.append(info)
+            elif info.id == position.ledger_id and position.entry_id >= 0:
+                kept.append(self._sealed_at(info, position.entry_id + 1))
+            else:
+                gone.append(info.id)
+        return dataclasses.replace(listed.without(gone), ledgers=tuple(kept))
+
+    def _sealed_at(self, info: LedgerInfo, entries: int) -> LedgerInfo:
+        if entries == info.entries:
+            return info
+        file = self._store.open(info)
+        try:
+            if info.footer:
+                end = int(read_footer(file, info).offsets[entries])
+            else:
+                end = int(rebuild_index(file, info.id, info.entries, info.frames_end).offsets[entries])
+        finally:
+            file.close()
+        assert end > FILE_HEADER_BYTES
+        # The last time may be that of an entry that goes: never lower than those that stay.
+        return dataclasses.replace(info, entries=entries, frames_end=end, footer=False)
+
+
+def _last(listed: LedgerList) -> Position:
+    for info in reversed(listed.ledgers):
+        if info.sealed and info.entries:
+            return Position(info.id, info.entries - 1)
+    return Position(listed.ledgers[-1].id, -1)

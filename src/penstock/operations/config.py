@@ -1,0 +1,177 @@
+"""penstock.yaml: loading, environment variables, and problems told by line.
+
+`load` gives a typed `Config` or raises `BadConfig` with *every* problem found, each with its line and key, so that a user
+mends the file once. Nothing is started and nothing is written here; no JVM, no database.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from penstock.capture.log_config import LogPart
+from penstock.delivery.settings import SinkSettings
+from penstock.errors import BadInput
+from penstock.sources.settings import SourceSettings
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
+_NOT_YET = {
+    "rules": "row rules (mask, route, transform) are not in this version yet",
+    "limits": "limits are not in this version yet",
+    "mask_key": "masks are not in this version yet",
+    "http": "the HTTP endpoint is not in this version yet",
+}
+
+
+class Config(BaseModel):
+    """One flow from a source to its sinks. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = 1
+    state_dir: Path = Path("./penstock-data")
+    source: SourceSettings
+    sinks: dict[str, SinkSettings] = Field(min_length=1)
+    log: LogPart = LogPart()
+    spark: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("version")
+    @classmethod
+    def _known_version(cls, value: int) -> int:
+        if value != 1:
+            raise ValueError(f"version {value} is not known here; this Penstock reads version 1")
+        return value
+
+    @field_validator("sinks")
+    @classmethod
+    def _sink_names(cls, value: dict[str, SinkSettings]) -> dict[str, SinkSettings]:
+        for name in value:
+            if not _NAME.match(name):
+                raise ValueError(f"sink name {name!r}: use lower-case letters, digits, - and _, at most 63")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in the file."""
+
+    key: str
+    line: int
+    message: str
+
+
+class BadConfig(BadInput):
+    """The configuration is refused; nothing was started."""
+
+    def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
+        self.path = path
+        self.problems = tuple(problems)
+        lines = "; ".join(
+            f"{path}:{p.line}: {p.key}: {p.message}" if p.key else f"{path}: {p.message}" for p in problems
+        )
+        super().__init__(lines, hint="penstock check shows every setting; penstock init writes a new file")
+
+
+def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in the file. A relative state directory is taken from the file's own directory."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadConfig(path, [Problem("", 0, "there is no such file")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(path, [Problem("", 0, f"cannot be read: {error}")]) from error
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error)
+        raise BadConfig(path, [Problem("yaml", mark.line + 1 if mark else 0, str(what))]) from error
+    if not isinstance(value, dict):
+        raise BadConfig(path, [Problem("", 1, "the file must hold a mapping that starts with version: 1")])
+    lines = _lines(node)
+    problems: list[Problem] = []
+    value = _substitute(value, environment, (), lines, problems)
+    for key in [k for k in value if k in _NOT_YET]:
+        problems.append(Problem(key, lines.get((key,), 0), _NOT_YET[key]))
+        del value[key]
+    try:
+        config = TypeAdapter(Config).validate_python(value)
+    except ValidationError as error:
+        problems += [_problem(e["loc"], e["msg"], lines) for e in error.errors(include_input=False, include_url=False)]
+        raise BadConfig(path, sorted(problems, key=lambda p: p.line)) from None
+    if problems:
+        raise BadConfig(path, problems)
+    return _anchored(config, path.parent.resolve())
+
+
+def _anchored(config: Config, directory: Path) -> Config:
+    """The same configuration with relative paths taken from the file's own directory."""
+
+    def url_of(place: str) -> str:
+        return place if "://" in place else (directory / place).resolve().as_uri()
+
+    sinks = {name: sink.model_copy(update={"url": url_of(sink.url)}) for name, sink in config.sinks.items()}
+    log = config.log
+    if log.offload is not None:
+        log = log.model_copy(update={"offload": log.offload.model_copy(update={"url": url_of(log.offload.url)})})
+    return config.model_copy(update={"state_dir": directory / config.state_dir, "sinks": sinks, "log": log})
+
+
+def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:
+    # A discriminated union puts its tag into the location; the file has no such key, so it is left out.
+    known = tuple(part for i, part in enumerate(location) if (*location[:i], part) in lines or i == len(location) - 1)
+    line = next((lines[known[:n]] for n in range(len(known), 0, -1) if known[:n] in lines), 0)
+    message = message.removeprefix("Value error, ")
+    if message == "Extra inputs are not permitted":
+        message = "unknown key"
+    return Problem(".".join(str(part) for part in known), line, message[:1].lower() + message[1:])
+
+
+def _lines(node: yaml.Node | None, prefix: tuple[int | str, ...] = ()) -> dict[tuple[int | str, ...], int]:
+    """Where each key of the document stands."""
+    found: dict[tuple[int | str, ...], int] = {}
+    if isinstance(node, yaml.MappingNode):
+        for key, child in node.value:
+            path = (*prefix, key.value)
+            found[path] = key.start_mark.line + 1
+            found |= _lines(child, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            found[(*prefix, index)] = child.start_mark.line + 1
+            found |= _lines(child, (*prefix, index))
+    return found
+
+
+def _substitute(
+    value: Any,
+    environment: Mapping[str, str],
+    path: tuple[int | str, ...],
+    lines: dict[tuple[int | str, ...], int],
+    problems: list[Problem],
+) -> Any:
+    """Replaces `${NAME}` in every string; a variable that is not set is a problem, never an empty password."""
+    if isinstance(value, dict):
+        return {k: _substitute(v, environment, (*path, k), lines, problems) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_substitute(v, environment, (*path, i), lines, problems) for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replacement(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in environment:
+            key = ".".join(str(part) for part in path)
+            problems.append(Problem(key, lines.get(path, 0), f"the environment variable {name} is not set"))
+            return ""
+        return environment[name]
+
+    return _VARIABLE.sub(replacement, value)

@@ -1,0 +1,132 @@
+"""The demonstration: a small shop's changes through every room, with one process killed on the way, then verified.
+
+It owns one directory and refuses to touch a directory that it did not make.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from penstock.errors import BadInput
+from penstock.operations.config import Config, load
+from penstock.operations.runner import run_settings
+from penstock.operations.verify.sink_files import data_directories
+from penstock.supervisor.settings import RunSummary
+from penstock.supervisor.status import RunStatus
+from penstock.supervisor.supervisor import run
+
+_MARKER = ".penstock-demo"
+_SINK = "lake"
+_KILL_AFTER_SHARE = 0.4  # of the rows: late enough to have files, early enough to see it go on
+
+
+@dataclass(slots=True)
+class Demo:
+    """One run of the demonstration. `say` gets the lines that stay on the screen."""
+
+    directory: Path
+    config: Config
+    changes: int
+    say: Callable[[str], None]
+    _started: float = field(default_factory=time.monotonic)
+    _killed_pid: int | None = None
+    _killed_at: float = 0.0
+    _back: bool = False
+    _first_file: bool = False
+    _ready: bool = False
+    _versions: int = 0
+
+    @classmethod
+    def prepare(cls, directory: Path, *, seconds: int, rate: int, say: Callable[[str], None]) -> Demo:
+        """An empty demonstration in `directory`; an earlier one there is removed, anything else is refused."""
+        if directory.exists() and any(directory.iterdir()):
+            if not (directory / _MARKER).exists():
+                raise BadInput(f"{directory} holds other files; nothing was changed", hint="give another --directory")
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _MARKER).write_text("made by penstock demo; removed by the next one\n")
+        changes = seconds * rate
+        path = directory / "penstock.yaml"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "version": 1,
+                    "state_dir": "./state",
+                    "source": {"type": "demo", "changes": changes, "rate": rate},
+                    "sinks": {
+                        _SINK: {"url": f"./{_SINK}", "format": "parquet", "flush": {"size": "4MiB", "every": "2s"}}
+                    },
+                },
+                sort_keys=False,
+            )
+        )
+        return cls(directory, load(path), changes, say)
+
+    @property
+    def lake(self) -> Path:
+        return self.directory / _SINK
+
+    def run(self, on_progress: Callable[[RunStatus], None]) -> RunSummary:
+        """Streams to the end of the demo source; kills the delivery process once on the way."""
+
+        def progress(status: RunStatus) -> None:
+            self._watch(status)
+            on_progress(status)
+
+        self._started = time.monotonic()
+        return run(run_settings(self.config, once=True), on_progress=progress)
+
+    def sample(self, table: str = "orders", rows: int = 3) -> pa.Table | None:
+        """The last few changes of a table, its key, the columns after it and the newest one."""
+        files = [path for d in data_directories(self.lake) if d.table == table for path in d.files]
+        if not files:
+            return None
+        data = pq.read_table(files[-1], partitioning=None)
+        names = [n for n in data.column_names if n != "_seq"]
+        shown = names[:6] + [n for n in names[-1:] if n not in names[:6]]
+        return data.select(shown).slice(max(0, data.num_rows - rows))
+
+    def _watch(self, status: RunStatus) -> None:
+        """Tells what happens, each thing once."""
+        elapsed = time.monotonic() - self._started
+        children = {child.name: child for child in status.children}
+        driver = children.get("driver")
+        if not self._ready and driver is not None and driver.state == "running":
+            self._ready = True
+            self.say(f"  [green]✓[/] Spark ready {elapsed:.1f} s")
+        if not self._first_file and status.files:
+            directories = [d for d in data_directories(self.lake) if d.files]
+            if directories:
+                self._first_file = True
+                path = directories[0].files[0].relative_to(self.directory)
+                self.say(f"  [green]✓[/] first file {elapsed:.1f} s  {path}")
+        self._watch_schema()
+        delivery = children.get("delivery")
+        if delivery is None or delivery.pid is None:
+            return
+        if self._killed_pid is None and status.rows >= self.changes * _KILL_AFTER_SHARE:
+            self._killed_pid, self._killed_at = delivery.pid, time.monotonic()
+            os.kill(delivery.pid, signal.SIGKILL)
+            self.say("  [yellow]![/] killed the delivery process on purpose (kill -9)")
+            return
+        came_back = self._killed_pid not in (None, delivery.pid) and delivery.state == "running"
+        if came_back and not self._back:
+            self._back = True
+            self.say(f"  [green]✓[/] delivery is back after {time.monotonic() - self._killed_at:.1f} s")
+
+    def _watch_schema(self) -> None:
+        versions = sorted((self.lake / "shop" / "orders").glob("version=*"))
+        if len(versions) > 1 and self._versions <= 1:
+            name = versions[-1].name
+            self.say(f"  [yellow]![/] ALTER TABLE shop.orders ADD note: its rows were flushed first, then {name}")
+        self._versions = len(versions)

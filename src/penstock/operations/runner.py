@@ -1,0 +1,31 @@
+"""From a configuration to a running flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.operations.config import Config
+from penstock.sources.settings import process_settings
+from penstock.supervisor.settings import RunSettings
+
+
+def run_settings(config: Config, *, once: bool) -> RunSettings:
+    """What `changefeed.supervisor.run` is told for this configuration."""
+    return RunSettings(
+        state_dir=config.state_dir,
+        source=process_settings(config.source),
+        changefeeds={name: changefeed_settings(config, name) for name in config.sinks},
+        log=config.log.model_dump(mode="json", by_alias=True),
+        spark=dict(config.spark),
+        once=once,
+    )
+
+
+def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
+    """One sink's settings as delivery and the driver read them: the sink's own, and which tables are wanted."""
+    tables = config.source.tables
+    return {
+        **config.sinks[name].model_dump(mode="json", exclude_none=True),
+        "source_include": list(tables.include),
+        "source_exclude": list(tables.exclude),
+    }

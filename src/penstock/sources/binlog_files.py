@@ -1,0 +1,127 @@
+"""Binlog files on disk as a source: a directory, a file or a glob, in the order of their numbers.
+
+With `follow` the last file is read as it grows, and the next one when it appears. A file that ends in the middle of an event
+is damaged, unless it is the last one and is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from penstock.binlog.events import split_events
+from penstock.binlog.types import HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED, EventType
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.sources.position import SourcePosition, file_number
+from penstock.sources.settings import BinlogFilesSource as BinlogFilesSettings
+from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
+
+READ_BYTES = 8 << 20
+_TICK_SECONDS = 0.05
+
+
+class BinlogFilesSource:
+    """Reads files that another program writes or has written."""
+
+    def __init__(
+        self, settings: BinlogFilesSettings, clock: Clock = SYSTEM_CLOCK, read_bytes: int = READ_BYTES
+    ) -> None:
+        self._path = settings.path
+        self._follow = settings.follow
+        self._clock = clock
+        self._read_bytes = read_bytes
+        self._closed = False
+        self._read_to = 4
+        self.name = f"binlog-files:{settings.path}"
+
+    def begin(self, version: int) -> Beginning:
+        """The start of the first file. Schemas come from its CREATE statements, or from full table maps."""
+        del version
+        return Beginning(SourcePosition(self._files()[0].name, 4, source=self.name))
+
+    def end(self) -> SourcePosition:
+        last = self._files()[-1]
+        return SourcePosition(last.name, last.stat().st_size, source=self.name)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def open(self, position: SourcePosition) -> Iterator[Chunk]:
+        path = self._find(position.file)
+        start = position.pos
+        while not self._closed:
+            yield from self._file(path, start)
+            following = self._after(path)
+            if following is not None:
+                path, start = following, 4
+            elif self._follow:
+                start = max(start, self._read_to)
+                yield IDLE
+                self._clock.sleep(_TICK_SECONDS)
+            else:
+                yield IDLE
+                return
+
+    def _file(self, path: Path, start: int) -> Iterator[Chunk]:
+        """From `start` to the last whole event that is there now, the format description first."""
+        with path.open("rb", buffering=0) as file:
+            head = file.read(4 + HEADER_BYTES)
+            if head[:4] == MAGIC_ENCRYPTED:
+                raise SourceError(f"{path} is encrypted", hint="SET GLOBAL encrypt_binlog = OFF")
+            if len(head) < 4 + HEADER_BYTES and self._follow and MAGIC.startswith(head[:4]):
+                self._read_to = start
+                return  # just created
+            if head[:4] != MAGIC:
+                raise SourceError(f"{path} is not a binlog file: it starts with {head[:4].hex()}")
+            if head[8] != EventType.FORMAT_DESCRIPTION:
+                raise SourceError(f"{path} does not start with a format description")
+            size = int.from_bytes(head[13:17], "little")
+            file.seek(4)
+            yield Chunk(np.frombuffer(file.read(size), np.uint8), path.name, 4)
+            at = max(start, 4 + size)
+            window = self._read_bytes
+            while not self._closed:
+                file.seek(at)
+                data = file.read(window)
+                consumed = split_events(data, whole=False).consumed
+                if consumed:
+                    yield Chunk(np.frombuffer(data, np.uint8)[:consumed], path.name, at)
+                    at += consumed
+                    window = self._read_bytes
+                elif len(data) == window:
+                    window *= 2  # one event larger than the window
+                else:
+                    break
+            self._read_to = at
+            if data and not self._closed and (not self._follow or self._after(path) is not None):
+                raise SourceError(f"{path} ends in the middle of an event, at {at}", hint="copy the whole file")
+
+    def _files(self) -> list[Path]:
+        if self._path.is_dir():
+            found = [p for p in self._path.iterdir() if p.is_file() and file_number(p.name) >= 0]
+        elif self._path.is_file():
+            found = [self._path]
+        else:
+            found = [p for p in self._path.parent.glob(self._path.name) if p.is_file() and p.suffix != ".index"]
+        if not found:
+            raise SourceError(
+                f"no binlog files at {self._path}", hint="name a directory, a file, or a pattern such as bin.*"
+            )
+        return sorted(found, key=lambda p: (file_number(p.name), p.name))
+
+    def _find(self, name: str) -> Path:
+        files = self._files()
+        for path in files:
+            if path.name == name:
+                return path
+        raise SourceError(
+            f"{name} is gone (oldest at {self._path}: {files[0].name}). Nothing was skipped",
+            hint="put the file back, or start with a new state_dir",
+        )
+
+    def _after(self, path: Path) -> Path | None:
+        files = self._files()
+        at = next((i for i, p in enumerate(files) if p.name == path.name), None)
+        return files[at + 1] if at is not None and at + 1 < len(files) else None

@@ -1,0 +1,150 @@
+"""Writes the checkpoints of a state beside its writers, and pins the log at the oldest one that is kept.
+
+The order: (1) freeze, under the state's lock, with the last commit; (2) wait until that one is durable; (3) write, the first
+time after the directory was given the name of its log; (4) the pin of the log moves to the oldest checkpoint kept, and the
+pin of its start goes once there are checkpoints enough. So no checkpoint holds what the log might lose, and none that
+counts needs what a trim removed.
+
+The thread is started when there is first something to do. A checkpoint that fails leaves those before it in force; the next
+roll tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.errors import Closed, Corruption, Fenced, PenstockError
+from penstock.log import Log, Pending, Position
+from penstock.observe.metrics import METRICS
+from penstock.state.checkpoints import identity
+from penstock.state.checkpoints.recovery import DIRECTORY, PIN, START_PIN
+from penstock.state.engines.engine import CheckpointInfo, Frozen, StateEngine
+
+CLOSE_SECONDS_MAX = 30.0  # a close never hangs on a disk that does not answer: what counts is in the log
+
+_logger = logging.getLogger(__name__)
+
+
+class Moment(NamedTuple):
+    """A state that was frozen: everything up to `last`, and every frame at or before `end`."""
+
+    engine: StateEngine
+    frozen: Frozen
+    last: Pending[Any] | None
+    end: Position
+
+
+class Checkpointer:
+    """One state's. `freeze` takes the moment under the state's lock; `current` is the engine in force, and `heal` makes it
+    another one where its checkpoints prove to be damaged."""
+
+    def __init__(
+        self,
+        log: Log,
+        freeze: Callable[[], Moment],
+        current: Callable[[], StateEngine],
+        kept: int,
+        *,
+        heal: Callable[[Corruption], None],
+    ) -> None:
+        self._log = log
+        self._freeze = freeze
+        self._current = current
+        self._heal = heal
+        self._kept = kept
+        self.turn = threading.Lock()  # one checkpoint at a time, from freeze to pin
+        self.writing = threading.Lock()  # held for the files alone: whoever replaces the engine takes it
+        self._work = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._wanted = False
+        self._closing = False
+        self._identified = False
+        self.error: BaseException | None = None  # of the last attempt; None where it succeeded
+        self.count = 0
+
+    def wake(self) -> None:
+        """A checkpoint is due. Never waits."""
+        with self._work:
+            if self._closing:
+                return
+            self._wanted = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"state {self._log.directory}", daemon=True)
+                self._thread.start()
+            self._work.notify()
+
+    def checkpoint(self) -> CheckpointInfo | None:
+        """Steps (1) to (4), now. None where the state was replaced meanwhile, by a truncation or because it was damaged.
+
+        A merge reads old runs whole, and may be the first to meet damage in them: without a cure every later checkpoint
+        would fail as well.
+        """
+        try:
+            return self._checkpoint()
+        except Corruption as error:
+            self._heal(error)
+            return self._checkpoint()
+
+    def _checkpoint(self) -> CheckpointInfo | None:
+        with self.turn:
+            moment = self._freeze()
+            position = moment.end if moment.last is None else max(moment.end, moment.last.result())
+            with self.writing:
+                if moment.engine is not self._current():
+                    return None
+                self._log.check_owner()
+                if not self._identified:
+                    identity.ensure(self._log.files, self._log.directory / DIRECTORY, self._log.uuid)
+                    self._identified = True
+                info = moment.engine.write(moment.frozen, position)
+                self.move_pins(moment.engine)
+            self.count += 1
+            METRICS.state_checkpoint_seconds.observe(info.seconds)
+            METRICS.state_checkpoint_bytes.inc(info.bytes_written)
+            return info
+
+    def move_pins(self, engine: StateEngine) -> None:
+        """Step (4)."""
+        kept = engine.checkpoints()
+        pinned = self._log.pins()
+        if not kept:
+            return
+        oldest = min(info.position for info in kept)
+        wanted = Position(oldest.ledger_id, oldest.entry_id + 1)
+        if pinned.get(PIN) != wanted:
+            self._log.pin(PIN, wanted)
+            self._log.trim_soon()
+        if len(kept) >= self._kept and START_PIN in pinned:
+            self._log.unpin(START_PIN)
+
+    def close(self) -> bool:
+        """Ends the thread; a checkpoint under way is finished first. False where its disk does not answer."""
+        with self._work:
+            self._closing = True
+            self._work.notify()
+        if self._thread is None or threading.current_thread() is self._thread:
+            return True
+        self._thread.join(CLOSE_SECONDS_MAX)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._work:
+                while not self._wanted and not self._closing:
+                    self._work.wait()
+                if self._closing:
+                    return
+                self._wanted = False
+            try:
+                self.checkpoint()
+                self.error = None
+            except (Closed, Fenced) as error:
+                self.error = error
+                return
+            except (PenstockError, OSError) as error:
+                self.error = error
+                METRICS.state_checkpoint_failures.inc()
+                _logger.warning("a checkpoint of the state of %s failed: %s", self._log.directory, error)

@@ -1,0 +1,211 @@
+"""The checkpoints in a directory: which are there and good, adding one, putting one on other runs, removing the rest.
+
+The order of every change: (1) new runs durable; (2) manifests that name them durable, oldest first; (3) manifests no longer
+kept removed, and the directory synced, so that none comes back without its runs; (4) runs that none names removed.
+Not thread-safe: the engine has one lock for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.files import Files
+from penstock.log.position import Position
+from penstock.state.engines.engine import CheckpointInfo, Finding
+from penstock.state.engines.native import manifest as manifests
+from penstock.state.engines.native.format import BadRun
+from penstock.state.engines.native.manifest import Manifest
+from penstock.state.engines.native.run import Run, RunName
+
+_LISTS_MAX = 5  # the owner may prune between a reader's look at the directory and at the files: it looks again
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A manifest with its runs open, oldest first."""
+
+    manifest: Manifest
+    runs: tuple[Run, ...]
+
+    @property
+    def position(self) -> Position:
+        return self.manifest.position
+
+    def info(self) -> CheckpointInfo:
+        puts = sum(run.footer.puts for run in self.runs)
+        return CheckpointInfo(
+            position=self.position,
+            wall_ms=self.manifest.wall_ms,
+            keys=max(puts - sum(run.footer.tombstones for run in self.runs), 0),
+            bytes=sum(run.name.bytes for run in self.runs),
+            bytes_written=self.manifest.bytes_written,
+            seconds=self.manifest.seconds,
+        )
+
+
+class Checkpoints:
+    """Those of one directory. `kept`: good ones, newest first."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self.directory = directory
+        self.kept: list[Checkpoint] = []
+        self.damaged: list[Finding] = []
+        self._files = files
+        self._runs: dict[RunName, Run] = {}
+        self._generation = 0
+        self._run_id = 0
+        self._on_their_way: set[int] = set()  # run ids that a prune leaves alone
+
+    def load(self, *, at: Position | None, count: int, verify: bool) -> None:
+        """Fills `kept` with the newest good ones at or below `at`, `count` at most; what is bad on the way stands in `damaged`."""
+        for _ in range(_LISTS_MAX):
+            names = self._files.list(self.directory)
+            self._load(names, at=at, count=count, verify=verify)
+            if not self.damaged or self._files.list(self.directory) == names:
+                return
+
+    def _load(self, names: list[str], *, at: Position | None, count: int, verify: bool) -> None:
+        self.kept, self.damaged, self._runs = [], [], {}
+        found: list[Manifest] = []
+        for name in names:
+            self._run_id = max(self._run_id, manifests.run_id_of(name) or 0)
+            generation = manifests.generation_of(name)
+            if generation is None:
+                continue
+            self._generation = max(self._generation, generation)
+            try:
+                found.append(manifests.read(self._files, self.directory / name))
+            except FileNotFoundError:
+                self.damaged.append(Finding(str(self.directory / name), 0, "the file is not there"))
+            except BadRun as error:
+                self.damaged.append(Finding(str(self.directory / name), error.offset, error.problem))
+        found.sort(key=lambda m: (m.position, m.generation), reverse=True)
+        for manifest in found:
+            self._run_id = max(self._run_id, *(run.id for run in manifest.runs), 0)
+        wanted = [manifest for manifest in found if at is None or manifest.position <= at]
+        newest = list({manifest.position: manifest for manifest in reversed(wanted)}.values())[::-1]
+        # Each position once; then, where that is too few, what else there is of them.
+        good: list[Checkpoint] = []
+        tried: set[int] = set()
+        for manifest in [*newest, *wanted]:
+            if len(good) < count and manifest.generation not in tried:
+                tried.add(manifest.generation)
+                runs = self._open_runs(manifest, verify=verify)
+                if runs is not None:
+                    good.append(Checkpoint(manifest, runs))
+        self.kept = sorted(good, key=lambda c: (c.position, c.manifest.generation), reverse=True)
+
+    def _open_runs(self, manifest: Manifest, *, verify: bool) -> tuple[Run, ...] | None:
+        runs = []
+        for name in manifest.runs:
+            path = self.directory / name.file
+            try:
+                run = self.run(name)
+                if verify:
+                    bad = next(run.findings(), None)
+                    if bad is not None:
+                        self.damaged.append(bad)
+                        return None
+                runs.append(run)
+            except FileNotFoundError:
+                self.damaged.append(Finding(str(path), 0, "the file is not there"))
+                return None
+            except BadRun as error:
+                self.damaged.append(Finding(str(path), error.offset, error.problem))
+                return None
+        return tuple(runs)
+
+    def run(self, name: RunName) -> Run:
+        """Open once, however many checkpoints stand on it."""
+        run = self._runs.get(name)
+        if run is None:
+            run = self._runs[name] = Run(self._files, self.directory, name)
+        return run
+
+    def next_run_id(self) -> int:
+        """Of a run that is about to be written: no prune takes it until `settled`."""
+        self._run_id += 1
+        self._on_their_way.add(self._run_id)
+        return self._run_id
+
+    def settled(self, run_id: int) -> None:
+        self._on_their_way.discard(run_id)
+
+    def write(self, manifest: Manifest) -> Checkpoint:
+        """Steps (2): durable when it returns. The generation is given here."""
+        self._generation += 1
+        manifest = manifest.pointed(self._generation, manifest.runs)
+        manifests.write(self._files, self.directory, manifest)
+        return Checkpoint(manifest, tuple(self.run(name) for name in manifest.runs))
+
+    def keep(self, kept: list[Checkpoint]) -> None:
+        """Steps (3) and (4): these are durable, the others go."""
+        self.kept = kept
+        names = self._files.list(self.directory)
+        wanted = {checkpoint.manifest.file for checkpoint in kept}
+        gone = [name for name in names if _is_manifest(name) and name not in wanted]
+        for name in gone:
+            self._files.remove(self.directory / name)
+        if gone:
+            self._files.sync_directory(self.directory)
+        runs = {run.name for checkpoint in kept for run in checkpoint.runs}
+        ids = {name.id for name in runs} | self._on_their_way
+        for name in names:
+            run_id = manifests.run_id_of(name)
+            if run_id is not None and (
+                run_id not in ids or (name.startswith(".") and run_id not in self._on_their_way)
+            ):
+                self._files.remove(self.directory / name)
+        self._runs = {name: run for name, run in self._runs.items() if name in runs}
+
+    def drop_after(self, position: Position) -> None:
+        """No checkpoint above `position` comes back, whatever happens. Damaged ones, whose position nobody knows, stay."""
+        gone = False
+        for name in self._files.list(self.directory):
+            if manifests.generation_of(name) is None:
+                continue
+            try:
+                above = manifests.read(self._files, self.directory / name).position > position
+            except BadRun:
+                continue
+            if above:
+                self._files.remove(self.directory / name)
+                gone = True
+        if gone:
+            self._files.sync_directory(self.directory)
+        self.kept = [checkpoint for checkpoint in self.kept if checkpoint.position <= position]
+
+    def findings(self) -> Iterator[Finding]:
+        """Reads every byte of every checkpoint in the directory, anew."""
+        seen: set[RunName] = set()
+        for name in self._files.list(self.directory):
+            if manifests.generation_of(name) is None:
+                continue
+            path = self.directory / name
+            try:
+                runs = manifests.read(self._files, path).runs
+            except FileNotFoundError:
+                continue  # the owner removed it meanwhile
+            except BadRun as error:
+                yield Finding(str(path), error.offset, error.problem)
+                continue
+            for run in runs:
+                if run in seen:
+                    continue
+                seen.add(run)
+                try:
+                    yield from Run(self._files, self.directory, run).findings()
+                except FileNotFoundError:
+                    if self._files.exists(path):
+                        yield Finding(str(self.directory / run.file), 0, f"{name} names it, and it is not there")
+                except BadRun as error:
+                    yield Finding(str(self.directory / run.file), error.offset, error.problem)
+
+    def close(self) -> None:
+        self._runs.clear()
+
+
+def _is_manifest(name: str) -> bool:
+    return manifests.generation_of(name.removeprefix(".").removesuffix(".tmp")) is not None

@@ -1,0 +1,158 @@
+"""Finds a key in the runs of a checkpoint by compiled code: one call for all of them, which makes the value's bytes itself.
+
+The same steps as `run.Run.finder`, which does without numba, serves until kernels are loaded, and checks pages: where this
+one meets a page that nobody checked yet it gives up with `...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import box, intrinsic, models, register_model
+
+from penstock.log.frames.kernels import crc_of
+from penstock.state.engines.native.format import RECORD_BYTES, TOMBSTONE, salt_of
+from penstock.state.engines.native.kernels import byte_at, u32_at, u64_at
+from penstock.state.engines.native.run import Run
+
+Get = Callable[[bytes], bytes | EllipsisType | None]
+
+_CONTEXT_HEAD, _CONTEXT_RUN = 2, 6  # numbers before the first run, and of a run
+_FACTOR = np.uint64(0x9E3779B1)
+_LOW = np.uint64(0xFFFFFFFF)
+_TAG = np.uint64(0xFFFF)
+_TOMBSTONE = np.uint32(TOMBSTONE)
+
+_compiled: Any = intrinsic
+
+
+class _Object(types.Type):
+    """A Python object that compiled code made and only hands out."""
+
+    def __init__(self) -> None:
+        super().__init__(name="PenstockStateValue")
+
+
+_object = _Object()
+register_model(_Object)(models.OpaqueModel)
+
+
+@box(_Object)  # type: ignore[untyped-decorator, no-untyped-call]
+def _hand_out(kind: Any, value: Any, c: Any) -> Any:
+    return value
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _bytes_at(typing: Any, address: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        return context.get_python_api(builder).bytes_from_string_and_size(start, args[1])
+
+    return _object(types.int64, types.int64), generate
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _none(typing: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_python_api(builder).make_none()
+
+    return _object(), generate
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _unchecked(typing: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        api = context.get_python_api(builder)
+        found = api.get_c_object("_Py_EllipsisObject")
+        api.incref(found)
+        return found
+
+    return _object(), generate
+
+
+def _locked(function: Any) -> Any:
+    """Keeps the GIL: it makes objects, and a lookup is shorter than letting go."""
+    return njit(cache=True)(function)
+
+
+@_locked
+def _find(context: Any, key: Any) -> Any:
+    """The newest value of the key, None, or `...` where a page is to be checked first."""
+    size = len(key)
+    salt, runs = u64_at(context), np.int64(u64_at(context + 8))
+    value = ((np.uint64(crc_of(key, 0, size)) ^ salt) * _FACTOR) & _LOW
+    tag = value & _TAG
+    for run in range(runs):
+        at = context + 8 * (_CONTEXT_HEAD + run * _CONTEXT_RUN)
+        mapped, checked = np.int64(u64_at(at)), np.int64(u64_at(at + 8))
+        index_at, slots = np.int64(u64_at(at + 16)), np.int64(u64_at(at + 24))
+        start, end = np.int64(u64_at(at + 32)), np.int64(u64_at(at + 40))
+        slot_at = np.int64((value * np.uint64(slots)) >> np.uint64(32))
+        while True:
+            if byte_at(checked + ((index_at + slot_at * 8) >> 12)) == 0:
+                return _unchecked()
+            slot = u64_at(mapped + index_at + slot_at * 8)
+            if slot == np.uint64(0):
+                break
+            record = np.int64(slot >> np.uint64(16))
+            if slot & _TAG == tag and start <= record < end:
+                page = record >> 12
+                last = (record + RECORD_BYTES - 1) >> 12
+                while page <= last:
+                    if byte_at(checked + page) == 0:
+                        return _unchecked()
+                    page += 1
+                key_len, value_len = np.int64(u32_at(mapped + record)), u32_at(mapped + record + 4)
+                if key_len == size:
+                    value_at = record + RECORD_BYTES + size
+                    stop = value_at
+                    if value_len != _TOMBSTONE:
+                        stop += np.int64(value_len)
+                    last = (stop - 1) >> 12
+                    while page <= last:
+                        if byte_at(checked + page) == 0:
+                            return _unchecked()
+                        page += 1
+                    same = 0
+                    key_at = mapped + record + RECORD_BYTES
+                    while same < size and byte_at(key_at + same) == key[same]:
+                        same += 1
+                    if same == size:
+                        if value_len == _TOMBSTONE:
+                            return _none()
+                        return _bytes_at(mapped + value_at, np.int64(value_len))
+            slot_at += 1
+            if slot_at == slots:
+                slot_at = np.int64(0)
+    return _none()
+
+
+class _Getter(partial):  # type: ignore[type-arg]
+    """Calls `_find` without a step in Python. `held`: what its addresses point to."""
+
+    held: tuple[Any, ...]
+
+
+def getter(namespace: int, runs: Sequence[Run]) -> Get:
+    """Looks up keys of one namespace in runs, newest first."""
+    runs = [run for run in runs if namespace in run.sections]
+    context = np.zeros(_CONTEXT_HEAD + len(runs) * _CONTEXT_RUN, np.uint64)
+    context[:2] = salt_of(namespace), len(runs)
+    held: list[Any] = [context]
+    for number, run in enumerate(runs):
+        mapped, checked = run.array(), np.frombuffer(run.checked, np.uint8)
+        held += [mapped, checked]
+        _, start, end, _, _ = run.sections[namespace]
+        first = _CONTEXT_HEAD + number * _CONTEXT_RUN
+        context[first : first + _CONTEXT_RUN] = (
+            mapped.ctypes.data, checked.ctypes.data, run.footer.index_at, run.footer.slots, start, end,
+        )  # fmt: skip
+    find = _Getter(_find, int(context.ctypes.data))
+    find.held = tuple(held)
+    return find

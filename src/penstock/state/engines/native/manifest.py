@@ -1,0 +1,102 @@
+"""Manifests (docs/formats/checkpoint.md): one small file a checkpoint, written once."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import google_crc32c
+
+from penstock.errors import NotSupported
+from penstock.files import Files, read_file, replace_file
+from penstock.log.position import Position
+from penstock.state.engines.native.format import BadRun
+from penstock.state.engines.native.run import RunName
+
+_FORMAT = "penstock state checkpoint"
+_VERSION = 1
+_NAME = re.compile(r"checkpoint-([0-9a-f]{16})\.json")
+_RUN_NAME = re.compile(r"\.?run-([0-9a-f]{16})\.run(\.tmp)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    generation: int
+    position: Position
+    wall_ms: int
+    bytes_written: int
+    seconds: float
+    runs: tuple[RunName, ...]  # oldest first
+
+    @property
+    def file(self) -> str:
+        return f"checkpoint-{self.generation:016x}.json"
+
+    def pointed(self, generation: int, runs: tuple[RunName, ...]) -> Manifest:
+        """The same checkpoint on other runs."""
+        return replace(self, generation=generation, runs=runs)
+
+
+def generation_of(name: str) -> int | None:
+    found = _NAME.fullmatch(name)
+    return int(found[1], 16) if found else None
+
+
+def run_id_of(name: str) -> int | None:
+    """Of a run, or of one on its way."""
+    found = _RUN_NAME.fullmatch(name)
+    return int(found[1], 16) if found else None
+
+
+def encode(manifest: Manifest) -> bytes:
+    record = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "generation": manifest.generation,
+        "position": str(manifest.position),
+        "wall_ms": manifest.wall_ms,
+        "bytes_written": manifest.bytes_written,
+        "seconds": manifest.seconds,
+        "runs": [run._asdict() for run in manifest.runs],
+    }
+    line = json.dumps(record, sort_keys=True).encode()
+    return b"%s\n%08x\n" % (line, google_crc32c.value(line))
+
+
+def decode(raw: bytes) -> Manifest:
+    """Raises `BadRun` where it is damaged, `NotSupported` for a newer version."""
+    line, _, _ = raw.partition(b"\n")
+    if raw != b"%s\n%08x\n" % (line, google_crc32c.value(line)):
+        raise BadRun(0, "the checksum of the manifest does not match")
+    try:
+        record = json.loads(line)
+        known = (record["format"], record["version"]) == (_FORMAT, _VERSION)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadRun(0, "this is no manifest") from error
+    if not known:
+        raise NotSupported(
+            f"version {record['version']} of a {record['format']} is not known",
+            hint="a newer Penstock wrote it: upgrade",
+        )
+    return Manifest(
+        record["generation"],
+        Position.parse(record["position"]),
+        record["wall_ms"],
+        record["bytes_written"],
+        record["seconds"],
+        tuple(RunName(**run) for run in record["runs"]),
+    )
+
+
+def write(files: Files, directory: Path, manifest: Manifest) -> None:
+    replace_file(files, directory / manifest.file, [encode(manifest)])
+
+
+def read(files: Files, path: Path) -> Manifest:
+    """Raises `BadRun`, `NotSupported` or `FileNotFoundError`."""
+    manifest = decode(read_file(files, path))
+    if manifest.file != path.name:
+        raise BadRun(0, f"the manifest calls itself {manifest.file}")
+    return manifest

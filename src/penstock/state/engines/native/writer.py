@@ -1,0 +1,292 @@
+"""Writes a run (docs/formats/checkpoint.md) as a stream: memory holds one buffer, and of each record offset and hash.
+
+The order: (1) temporary name; (2) records, page by page; (3) the sections that tell where they are; (4) footer; (5) sync;
+(6) rename; (7) sync of the directory. Before (7) nothing refers to the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from penstock.files import File, Files
+from penstock.state.engines.native import kernels
+from penstock.state.engines.native.format import (
+    ANCHOR_EVERY,
+    FOOTER_BYTES,
+    PAGE_BYTES,
+    Footer,
+    Header,
+    Section,
+    aligned,
+    footer_crc,
+    pack_footer,
+    pack_header,
+    pack_sections,
+    salt_of,
+    slots_for,
+)
+from penstock.state.engines.native.run import Run, RunName
+from penstock.state.engines.overlay import Layer, Pair
+
+_BUFFER_BYTES = 4 << 20
+_SYNC_BYTES = 16 << 20  # written at once before the next sync: a burst would hold up the log's own
+TAKEN_AT_ONCE = 1000  # keys, about 0.2 ms of Python, then the GIL is let go
+PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """Keys and values of one namespace in buffers, unsorted. A value length below 0: a tombstone."""
+
+    keys: Bytes
+    key_lens: Ints
+    values: Bytes
+    value_lens: Ints
+
+
+def take(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Batch:
+    """What tables of one namespace, newest first, hold together. Lets go of the GIL after every few keys."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    key_lens: list[Ints] = []
+    value_lens: list[Ints] = []
+    for pairs in _portions(tables, bottom=bottom):
+        some_keys, some_values = zip(*pairs, strict=True)
+        keys.append(b"".join(some_keys))
+        key_lens.append(np.fromiter(map(len, some_keys), np.int64, len(some_keys)))
+        if None in some_values:
+            value_lens.append(np.array([-1 if value is None else len(value) for value in some_values], np.int64))
+            values.append(b"".join(value for value in some_values if value is not None))
+        else:
+            value_lens.append(np.fromiter(map(len, some_values), np.int64, len(some_values)))
+            values.append(b"".join(some_values))
+        del pairs, some_keys, some_values
+        time.sleep(PAUSE_SECONDS)
+    return Batch(joined(keys), _concatenated(key_lens), joined(values), _concatenated(value_lens))
+
+
+def _portions(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Iterator[list[Pair]]:
+    for number, table in enumerate(tables):
+        newer = tables[:number]
+        items = iter(table.items())
+        while portion := list(itertools.islice(items, TAKEN_AT_ONCE)):
+            for other in newer:
+                portion = [pair for pair in portion if pair[0] not in other]
+            if bottom:
+                portion = [pair for pair in portion if pair[1] is not None]
+            if portion:
+                yield portion
+
+
+def joined(parts: list[bytes]) -> Bytes:
+    """Piece by piece: one join of all would hold the GIL for as long as it takes."""
+    whole = np.empty(max(sum(map(len, parts)), 1), np.uint8)
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part)
+    return whole
+
+
+def _concatenated(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def starts_of(lens: Ints) -> Ints:
+    starts = np.zeros(len(lens), np.int64)
+    np.cumsum(np.maximum(lens[:-1], 0), out=starts[1:])
+    return starts
+
+
+class RunWriter:
+    """One run on its way. `records_max`: no more than so many will come."""
+
+    def __init__(self, files: Files, directory: Path, header: Header, records_max: int) -> None:
+        self._files = files
+        self._header = header
+        self._path = directory / f"run-{header.run_id:016x}.run"
+        self._temporary = directory / f".{self._path.name}.tmp"
+        self._offsets = np.empty(records_max, np.int64)
+        self._hashes = np.empty(records_max, np.uint32)
+        self._count = 0
+        self._sections: list[Section] = []
+        self._anchors: list[Ints] = []
+        self._pages: list[npt.NDArray[np.uint32]] = []
+        self._totals = np.zeros(3, np.int64)  # puts, tombstones, bytes of content
+        self._raw = np.empty(_BUFFER_BYTES, np.uint8)
+        self._used = 0
+        self._start = 0  # of the buffer, in the file
+        self._unsynced = 0
+        files.remove(self._temporary)
+        self._file: File = files.create(self._temporary)
+        self._put(pack_header(header))
+
+    def add_batch(self, namespace: int, batch: Batch) -> None:
+        """Namespaces come in order."""
+        key_starts, value_starts = starts_of(batch.key_lens), starts_of(batch.value_lens)
+        keys, values = batch.keys.ctypes.data, batch.values.ctypes.data
+        order = kernels.sort_keys(keys, key_starts, batch.key_lens)
+        start, first, done = self._start + self._used, self._count, 0
+        while done < len(order):
+            done, self._used, self._count = kernels.write_records(
+                keys, key_starts, batch.key_lens, values, value_starts, batch.value_lens, order, done,
+                salt_of(namespace), self._raw, self._raw.ctypes.data, self._used, self._start, self._offsets,
+                self._hashes, self._count,
+            )  # fmt: skip
+            if done < len(order):
+                following = int(order[done])
+                self._flush(8 + int(batch.key_lens[following]) + max(int(batch.value_lens[following]), 0))
+        tombstones = int(np.count_nonzero(batch.value_lens < 0))
+        content = int(batch.key_lens.sum()) + int(np.maximum(batch.value_lens, 0).sum())
+        self._close_section(namespace, start, first, (len(order) - tombstones, tombstones, content))
+
+    def add_merged(self, namespace: int, sources: Sequence[Run], *, bottom: bool) -> None:
+        """What runs, newest first, hold together in one namespace. Every page of theirs was checked."""
+        arrays = [run.array() for run in sources]
+        sections = [run.sections[namespace] for run in sources]
+        at = np.array([a.ctypes.data + s.start for a, s in zip(arrays, sections, strict=True)], np.int64)
+        end = np.array([a.ctypes.data + s.end for a, s in zip(arrays, sections, strict=True)], np.int64)
+        start, first = self._start + self._used, self._count
+        totals = np.zeros(3, np.int64)
+        while True:
+            self._used, self._count, state = kernels.merge_records(
+                at, end, bottom, salt_of(namespace), self._raw, self._raw.ctypes.data, self._used, self._start,
+                self._offsets, self._hashes, self._count, totals,
+            )  # fmt: skip
+            if state == kernels.DONE:
+                break
+            self._flush(int(kernels.next_size(at, end)))
+        puts, tombstones, content = totals.tolist()
+        self._close_section(namespace, start, first, (puts, tombstones, content))
+
+    def finish(self) -> RunName | None:
+        """Durable when it returns. None: there was no record, and there is no run."""
+        if not self._count:
+            self.abandon()
+            return None
+        namespaces_at = self._align()
+        self._put(pack_sections(self._sections))
+        anchors_at = self._align()
+        anchors = np.concatenate(self._anchors)
+        self._put_array(anchors)
+        index_at = self._align()
+        slots = np.zeros(slots_for(self._count), np.uint64)
+        kernels.build_index(self._offsets, self._hashes, self._count, slots)
+        self._put_array(slots)
+        pages_at = self._start + self._used
+        self._flush(0, whole_pages=False)
+        pages = np.concatenate(self._pages).tobytes()
+        puts, tombstones, content = self._totals.tolist()
+        footer = pack_footer(
+            Footer(
+                self._header.run_id, pages_at + len(pages) + FOOTER_BYTES, namespaces_at, len(self._sections),
+                anchors_at, len(anchors), index_at, len(slots), pages_at, len(pages) // 4,
+                puts, tombstones, content, google_crc32c.value(pages),
+            )
+        )  # fmt: skip
+        try:
+            self._file.append([pages, footer])
+            self._file.datasync()
+        finally:
+            self._file.close()
+        self._files.rename(self._temporary, self._path)
+        self._files.sync_directory(self._path.parent)
+        return RunName(self._header.run_id, pages_at + len(pages) + FOOTER_BYTES, footer_crc(footer))
+
+    def abandon(self) -> None:
+        """After an error: leaves nothing but perhaps a temporary file, which the next prune removes."""
+        self._file.close()
+        with contextlib.suppress(Exception):
+            self._files.remove(self._temporary)
+
+    def _close_section(self, namespace: int, start: int, first: int, totals: tuple[int, int, int]) -> None:
+        if self._count == first:
+            return
+        self._sections.append(Section(namespace, start, self._start + self._used, totals[0], totals[1]))
+        self._anchors.append(self._offsets[first : self._count : ANCHOR_EVERY].copy())
+        self._totals += totals
+
+    def _align(self) -> int:
+        at = self._start + self._used
+        self._put(bytes(aligned(at) - at))
+        return aligned(at)
+
+    def _put_array(self, array: npt.NDArray[np.generic]) -> None:
+        self._put_bytes(array.view(np.uint8))
+
+    def _put(self, data: bytes) -> None:
+        self._put_bytes(np.frombuffer(data, np.uint8))
+
+    def _put_bytes(self, data: Bytes) -> None:
+        at = 0
+        while at < len(data):
+            if self._used == len(self._raw):
+                self._flush(1)
+            size = min(len(data) - at, len(self._raw) - self._used)
+            self._raw[self._used : self._used + size] = data[at : at + size]
+            self._used += size
+            at += size
+
+    def _flush(self, room: int, *, whole_pages: bool = True) -> None:
+        """Writes what the buffer holds, whole pages of it; there is `room` in it afterwards."""
+        size = self._used - self._used % PAGE_BYTES if whole_pages else self._used
+        if size:
+            checksums = np.empty(-(-size // PAGE_BYTES), np.uint32)
+            kernels.page_checksums(self._raw, size, checksums)
+            self._pages.append(checksums)
+            self._file.append([self._raw[:size].data])
+            self._unsynced += size
+            if self._unsynced >= _SYNC_BYTES:
+                self._file.datasync()
+                self._unsynced = 0
+        rest = self._used - size
+        target = self._raw if rest + room <= len(self._raw) else np.empty(rest + room, np.uint8)
+        target[:rest] = self._raw[size : self._used].copy()
+        self._raw = target
+        self._start += size
+        self._used = rest
+
+
+def write_layers(
+    files: Files, directory: Path, header: Header, layers: Sequence[Layer], *, bottom: bool
+) -> RunName | None:
+    """A run of what layers, newest first, hold together. `bottom`: there is nothing below, tombstones are left out."""
+    tables: dict[int, list[dict[bytes, bytes | None]]] = {}
+    for layer in layers:
+        for namespace, table in layer.tables.items():
+            tables.setdefault(namespace, []).append(table)
+    writer = RunWriter(files, directory, header, sum(len(t) for some in tables.values() for t in some))
+    try:
+        for namespace in sorted(tables):
+            batch = take(tables[namespace], bottom=bottom)
+            if len(batch.key_lens):
+                writer.add_batch(namespace, batch)
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def write_merged(files: Files, directory: Path, header: Header, runs: Sequence[Run], *, bottom: bool) -> RunName | None:
+    """A run of what runs, oldest first, hold together. Checks every byte of them first."""
+    for run in runs:
+        run.check_all()
+    writer = RunWriter(files, directory, header, sum(run.records for run in runs))
+    try:
+        for namespace in sorted({n for run in runs for n in run.sections}):
+            writer.add_merged(namespace, [run for run in reversed(runs) if namespace in run.sections], bottom=bottom)
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise

@@ -1,5 +1,0 @@
-"""The `native` engine: layers in memory over immutable, memory-mapped, hash-indexed runs (docs/formats/checkpoint.md)."""
-
-from penstock.state.native.engine import NativeEngine
-
-__all__ = ["NativeEngine"]

@@ -1,0 +1,192 @@
+"""Bucket state: typed stores on a log, changed together with its entries, back in milliseconds after a crash.
+
+The owner's changes are visible to its own reads as soon as `commit` returns, and durable when the future completes. When
+that future fails, this state is ahead of the disk and takes no more changes: open log and state again. What is durable comes
+back at the next open: the newest good checkpoint, then the frames after it (recovery.py). A log whose state was never
+written has no files and no threads for it.
+
+Over a record log the whole state is in memory, and a rewrite of the log is its checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import BadInput, Closed, NotSupported, PenstockError
+from penstock.files import Buffer
+from penstock.log import Log, Pending, Position, RecordLog, StateChange
+from penstock.observe.metrics import METRICS
+from penstock.state.changes import Change, encode
+from penstock.state.checkpoints.recovery import OnProgress
+from penstock.state.engines.engine import CheckpointInfo, StateEngine
+from penstock.state.metrics import forget_state, watch_state
+from penstock.state.reader import StateReader
+from penstock.state.settings import StateSettings
+from penstock.state.store import RawStore, TypedStore
+from penstock.state.types.descriptor import StateDescriptor
+from penstock.state.types.registry import Registry
+from penstock.state.view import StateView
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_TIMED_EVERY = 16
+
+
+class BucketState(StateView):
+    """The owner's state over its log. Thread-safe. Made by `open`."""
+
+    @classmethod
+    def open(
+        cls,
+        log: Log | RecordLog,
+        settings: StateSettings | None = None,
+        progress: OnProgress | None = None,
+        clock: Clock | None = None,
+    ) -> BucketState:
+        """What was durable is here when this returns; `progress` is told how far it is.
+
+        Raises `StateLost` where neither a checkpoint nor the log holds all of it, and `BadInput` where this process has the
+        state of this log open already. It is closed with the log.
+        """
+        from penstock.state.log_state import LogState  # they stand on this class
+        from penstock.state.record_state import RecordLogState
+
+        if isinstance(log, RecordLog):
+            return RecordLogState(log, clock or SYSTEM_CLOCK)
+        return LogState(log, settings or StateSettings(), progress, clock or log.clock)
+
+    def __init__(self, engine: StateEngine, registry: Registry, clock: Clock) -> None:
+        super().__init__(engine, registry)
+        self._clock = clock
+        self._unlogged: list[StateChange] = []  # registrations that ride in the next frame
+        self._broken: PenstockError | None = None
+        self._commits = 0
+        self.wal_bytes = 0
+        self.writes = 0
+        watch_state(self)
+
+    def begin(self) -> Change:
+        return Change()
+
+    def get_or_create_store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
+        """The store; a new one is registered in the frame of the next commit. Raises `Incompatible`."""
+        return self.store(descriptor)
+
+    def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
+        """As `get_or_create_store`."""
+        store = super().store(descriptor)
+        with self._lock:
+            if store.raw.number is None:
+                registration = self.registry.register(descriptor)
+                self._registered(store.raw, registration.number, registration.change())
+        return store
+
+    def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
+        """A store of bytes without types; as for a new one, see `get_or_create_store`."""
+        raw = super().raw_store(name, operator, table=table, bucket=bucket)
+        with self._lock:
+            if raw.number is None:
+                registration = self.registry.register_bytes(raw.namespace)
+                self._registered(raw, registration.number, registration.change())
+        return raw
+
+    def commit(self, change: Change, data: Buffer | Sequence[Buffer] = b"") -> Pending[Any]:
+        """Appends data and changes as one frame: both survive or neither does. The position (or number) comes once durable."""
+        self._make_room(change)
+        timed = self._commits % _TIMED_EVERY == 0
+        started = time.perf_counter() if timed else 0.0
+        with self._lock:
+            self._check()
+            for store in change.edits:
+                if store._holder is not self:
+                    raise BadInput(f"store {store.namespace} belongs to another state", hint="use a store of this one")
+            for typed in change.typed:
+                self._know(typed)
+            for store in change.edits:
+                if store.number is None:  # a truncation took it back, and nobody says how it is written
+                    raise BadInput(f"store {store.namespace} is not there any more", hint="open it again")
+            encoded = encode(change, self._unlogged, self._clock.wall_ms())
+            pending = self._append(data, encoded)
+            if self._unlogged:
+                self.engine.apply(self._unlogged)
+                self._unlogged = []
+            self._apply(change, encoded)
+            self._commits += 1
+            self.wal_bytes += len(encoded)
+            self.writes += sum(map(len, change.edits.values()))
+        if timed:
+            METRICS.state_write_seconds.observe(time.perf_counter() - started)
+        return pending
+
+    def close(self) -> None:
+        """Nothing is committed any more. The log stays open."""
+        with self._lock:
+            self._broken = self._broken or Closed("the state was closed")
+        forget_state(self)
+        self.engine.close()
+
+    @property
+    def size_bytes(self) -> int:
+        """Keys and values, about."""
+        return self.engine.estimate_size()
+
+    @property
+    def reads(self) -> int:
+        return sum(raw.reads for raw in tuple(self._raw.values()))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _registered(self, raw: RawStore, number: int, change: StateChange) -> None:
+        """In memory at once: two new stores in one change must not get the same number. Lock held."""
+        raw.bind(number)
+        self._unlogged.append(change)
+
+    def _know(self, typed: TypedStore[Any, Any]) -> None:
+        """The registry has its schema version from here on; and the store again, where a truncation took it back."""
+        raw, descriptor = typed.raw, typed.descriptor
+        if raw.number is None:
+            new = self.registry.register(descriptor)
+            self._registered(raw, new.number, new.change())
+        registration = self.registry.add_schema(descriptor)
+        if registration is not None:
+            self._unlogged.append(registration.change())
+        typed.known_to = self.registry
+
+    def _apply(self, change: Change, encoded: bytes) -> None:
+        self.engine.apply_edits({store.number: table for store, table in change.edits.items()}, len(encoded))  # type: ignore[misc]
+
+    def _make_room(self, change: Change) -> None:
+        raise NotImplementedError
+
+    def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        raise NotImplementedError
+
+    # -- a record log has none of these --------------------------------------------------------------------------
+
+    def checkpoint(self) -> CheckpointInfo | None:
+        """Makes what is durable now a checkpoint; returns once it is one. None where there is nothing to write."""
+        raise _not_here("checkpoint")
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Those kept, newest first."""
+        return self.engine.checkpoints()
+
+    def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
+        """The state after every entry up to and including `to`, to be read. Close it."""
+        raise _not_here("recovery to a position")
+
+    def truncate(self, position: Position, *, force: bool = False) -> None:
+        """Takes log and state back: no entry after `position` is there any more, nor any of its changes."""
+        raise _not_here("truncation")
+
+
+def _not_here(what: str) -> NotSupported:
+    return NotSupported(f"a state over a record log has no {what}", hint="its log is rewritten instead")

@@ -1,0 +1,185 @@
+"""The registry of a state: which number stands for which store, and with which codecs and schemas it was written.
+
+It is namespace 0 of the state itself, so it is logged before a store's first change, copied into each checkpoint, and taken
+back with a truncation. A number is given once and never stands for another store (docs/formats/state.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.errors import BadInput, Corruption, NotSupported
+from penstock.log import StateChange
+from penstock.state.types import codecs
+from penstock.state.types.codecs import Codec
+from penstock.state.types.descriptor import Namespace, StateDescriptor
+
+REGISTRY_NAMESPACE = 0
+BYTES = "bytes"  # stands for the codec of a store without types: no key version, no value header
+
+REGISTRY: StateDescriptor[Any, Any] = StateDescriptor(
+    "registry", "state", codecs.tuple_of(codecs.text, codecs.text), codecs.json
+)
+_PLACED: StateDescriptor[Any, Any] = StateDescriptor(
+    "registry", "state", codecs.tuple_of(codecs.text, codecs.u64, codecs.text, codecs.text), codecs.json
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What values of one schema version were written with; `fields` where the codec knows them (JSON Schema)."""
+
+    value: str
+    fields: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, codec: Codec[Any]) -> Schema:
+        return cls(codec.name, getattr(codec, "schema", None))
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One store as the registry knows it."""
+
+    number: int
+    namespace: Namespace
+    key: str
+    value: str  # of the schema that it was registered with
+    schemas: dict[int, Schema] = field(default_factory=dict)
+
+    @property
+    def typed(self) -> bool:
+        return self.key != BYTES
+
+    def document(self) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "id": self.number,
+            "operator": self.namespace.operator,
+            "name": self.namespace.state,
+            "key": self.key,
+            "value": self.value,
+        }
+        if self.namespace.table or self.namespace.bucket:
+            record |= {"table": self.namespace.table, "bucket": self.namespace.bucket}
+        if self.schemas:
+            record["schemas"] = {
+                str(version): {"value": schema.value} | ({"fields": schema.fields} if schema.fields else {})
+                for version, schema in sorted(self.schemas.items())
+            }
+        return record
+
+    @classmethod
+    def from_document(cls, record: Any) -> Registration:
+        try:
+            namespace = Namespace(record.get("table", ""), record.get("bucket", 0), record["operator"], record["name"])
+            # The first format did not say which schemas there are: there was one.
+            schemas = record.get("schemas") or ({} if record["key"] == BYTES else {"1": {"value": record["value"]}})
+            return cls(
+                int(record["id"]),
+                namespace,
+                record["key"],
+                record["value"],
+                {int(version): Schema(one["value"], one.get("fields")) for version, one in schemas.items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Corruption(f"the registry of state has a record that cannot be read: {record!r}") from error
+
+    def change(self) -> StateChange:
+        """The change that logs it."""
+        table, bucket, operator, state = self.namespace
+        if table or bucket:
+            key = _PLACED.encode_key((table, bucket, operator, state))
+        else:
+            key = REGISTRY.encode_key((operator, state))
+        return StateChange(REGISTRY_NAMESPACE, key, REGISTRY.encode_value(self.document()))
+
+
+class Registry:
+    """Ids and names, both ways. Not thread-safe where it changes: its holder locks; readers need no lock."""
+
+    def __init__(self, records: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self._by_name: dict[Namespace, Registration] = {}
+        self._by_number: dict[int, Registration] = {}
+        for _, value in records:
+            self.load(value)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._by_number
+
+    def load(self, value: bytes | None) -> None:
+        """A change of namespace 0. Raises `Corruption` where it contradicts an earlier one."""
+        if value is None:
+            raise Corruption("the registry of state lost a store")
+        new = Registration.from_document(REGISTRY.decode_value(value))
+        known = self._by_number.get(new.number)
+        if known is not None and known.namespace != new.namespace:
+            raise Corruption(f"the registry gives number {new.number} to {known.namespace} and to {new.namespace}")
+        self._by_number[new.number] = self._by_name[new.namespace] = new
+
+    def registrations(self) -> list[Registration]:
+        """By number."""
+        return [self._by_number[number] for number in sorted(self._by_number)]
+
+    def find(self, namespace: Namespace) -> Registration | None:
+        return self._by_name.get(namespace)
+
+    def number_of(self, namespace: Namespace) -> int:
+        """The id of a store. Raises `BadInput` where it was never registered."""
+        found = self._by_name.get(namespace)
+        if found is None:
+            names = ", ".join(str(name) for name in self._by_name) or "none"
+            raise BadInput(f"there is no store {namespace}", hint=f"there are: {names}")
+        return found.number
+
+    def namespace_of(self, number: int) -> Namespace:
+        """The names that an id stands for. Raises `Corruption`: ids come from the log alone."""
+        found = self._by_number.get(number)
+        if found is None:
+            raise unregistered(number)
+        return found.namespace
+
+    def check(self, numbers: Iterable[int]) -> None:
+        """Raises `Corruption` where one of them was never registered."""
+        for number in numbers:
+            if number != REGISTRY_NAMESPACE and number not in self._by_number:
+                raise unregistered(number)
+
+    def register(self, descriptor: StateDescriptor[Any, Any]) -> Registration:
+        """A new store, with the next number."""
+        schema = Schema.of(descriptor.value)
+        return self._add(descriptor.namespace, descriptor.key.name, {descriptor.schema_version: schema})
+
+    def register_bytes(self, namespace: Namespace) -> Registration:
+        """A new store of bytes without types."""
+        return self._add(namespace, BYTES, {})
+
+    def add_schema(self, descriptor: StateDescriptor[Any, Any]) -> Registration | None:
+        """The store with one more schema version; None where it is known."""
+        known = self._by_name[descriptor.namespace]
+        if descriptor.schema_version in known.schemas:
+            return None
+        schemas = {**known.schemas, descriptor.schema_version: Schema.of(descriptor.value)}
+        new = replace(known, schemas=schemas)
+        self._by_number[new.number] = self._by_name[new.namespace] = new
+        return new
+
+    def _add(self, namespace: Namespace, key: str, schemas: dict[int, Schema]) -> Registration:
+        number = max(self._by_number, default=REGISTRY_NAMESPACE) + 1
+        if number >= 1 << 64:
+            raise NotSupported("there are no more namespace numbers")
+        value = next(iter(schemas.values())).value if schemas else BYTES
+        new = Registration(number, namespace, key, value, schemas)
+        self._by_number[number] = self._by_name[namespace] = new
+        return new
+
+
+def unregistered(number: int) -> Corruption:
+    return Corruption(
+        f"state changes name namespace {number}, which no earlier frame registered",
+        hint="the log was not read from its start",
+    )

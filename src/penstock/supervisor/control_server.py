@@ -1,0 +1,155 @@
+"""`control.sock`: what delivery, the driver and the front doors ask of a running `penstock run` (ARCHITECTURE.md).
+
+It listens from the start; until the log is there, a request about a changefeed waits for its keeper, then gets
+`Unavailable`. A request that lacks an argument, or has one of the wrong kind, gets `BadInput` that names it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.changefeed.facts import parse_seq
+from penstock.changefeed.maintainer import LastRow, Maintainer
+from penstock.delivery.keeper_client import Intent
+from penstock.errors import BadInput, Unavailable
+from penstock.log.position import Position
+from penstock.supervisor.status import RunStatus
+from penstock.wire import Server, socket_path
+
+OPENING_SECONDS_MAX = 20.0  # below the wire's own timeout, so that the caller learns why
+
+Arguments = dict[str, Any]
+
+
+def control_path(state_dir: Path) -> Path:
+    return socket_path(state_dir / "run", "control")
+
+
+class ControlServer:
+    """Serves all changefeeds of the process. `names` are known at once, their maintainers come with `attach`."""
+
+    def __init__(self, path: Path, names: list[str], status: Callable[[], RunStatus]) -> None:
+        self._names = frozenset(names)
+        self._status = status
+        self._maintainers: dict[str, Maintainer] = {}
+        self._attached = threading.Condition()
+        self._ending = False
+        self._server = Server(
+            path,
+            {
+                "begin_run": self._begin_run,
+                "published": self._published,
+                "intent": self._intent,
+                "done": self._done,
+                "drained": self._drained,
+                "dispatchers": self._dispatchers,
+                "checkpoint": self._checkpoint,
+                "status": lambda _arguments, _body: self._status().model_dump(mode="json"),
+            },
+        )
+
+    def attach(self, maintainer: Maintainer) -> None:
+        with self._attached:
+            self._maintainers[maintainer.keeper.name] = maintainer
+            self._attached.notify_all()
+
+    def end(self) -> None:
+        """The run is about to end: nobody waits for a log any more."""
+        with self._attached:
+            self._ending = True
+            self._attached.notify_all()
+
+    def close(self) -> None:
+        self.end()
+        self._server.close()
+
+    def _of(self, arguments: Arguments) -> Maintainer:
+        name = arguments.get("changefeed")
+        if name not in self._names:
+            raise BadInput(f"there is no changefeed {name!r} in this run", hint=f"there are: {sorted(self._names)}")
+        with self._attached:
+            self._attached.wait_for(lambda: name in self._maintainers or self._ending, OPENING_SECONDS_MAX)
+            if name not in self._maintainers:
+                raise Unavailable(f"{name}: the log is not there yet", hint="capture makes it once the source answers")
+            return self._maintainers[name]
+
+    def _begin_run(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        return self._of(arguments).begin_run()
+
+    def _published(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        last = {
+            str(dispatcher): LastRow(parse_seq(_get(row, "seq"), "last seq"), _text(row, "schema"), _text(row, "table"))
+            for dispatcher, row in dict(_get(arguments, "last")).items()
+        }
+        self._of(arguments).published(
+            _text(arguments, "run"),
+            _position(arguments, "start"),
+            _position(arguments, "end"),
+            _integer(arguments, "commit_ts"),
+            last,
+        )
+        return {}
+
+    def _intent(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        intent = Intent(
+            path=_text(arguments, "path"),
+            first_seq=parse_seq(_get(arguments, "first_seq"), "first_seq"),
+            last_seq=parse_seq(_get(arguments, "last_seq"), "last_seq"),
+            length=_integer(arguments, "length"),
+            checksum=_get(arguments, "checksum"),
+            rows=_integer(arguments, "rows") if arguments.get("rows") is not None else 0,
+        )
+        self._of(arguments).intent(_text(arguments, "dispatcher"), _integer(arguments, "epoch"), intent)
+        return {}
+
+    def _done(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        checkpoint = self._of(arguments).done(
+            _text(arguments, "dispatcher"),
+            _integer(arguments, "epoch"),
+            parse_seq(_get(arguments, "seq"), "seq"),
+            _text(arguments, "path") if arguments.get("path") is not None else None,
+        )
+        return {"checkpoint_ts": checkpoint}
+
+    def _drained(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        self._of(arguments).drained(_text(arguments, "dispatcher"), parse_seq(_get(arguments, "seq"), "seq"))
+        return {}
+
+    def _dispatchers(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        facts = self._of(arguments).keeper.facts()
+        return {"facts": {dispatcher: one.to_json() for dispatcher, one in facts.items()}}
+
+    def _checkpoint(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        keeper = self._of(arguments).keeper
+        return {"checkpoint_ts": keeper.checkpoint_ts, "mark_delete": str(keeper.mark_delete)}
+
+
+def _get(arguments: Arguments, name: str) -> Any:
+    if name not in arguments:
+        raise BadInput(f"the request lacks {name!r}")
+    return arguments[name]
+
+
+def _text(arguments: Arguments, name: str) -> str:
+    value = _get(arguments, name)
+    if not isinstance(value, str):
+        raise BadInput(f"{name} must be text, not {value!r}")
+    return value
+
+
+def _integer(arguments: Arguments, name: str) -> int:
+    value = _get(arguments, name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadInput(f"{name} must be a whole number, not {value!r}")
+    return value
+
+
+def _position(arguments: Arguments, name: str) -> Position:
+    value = _get(arguments, name)
+    try:
+        return Position.parse(str(value))
+    except ValueError as error:
+        raise BadInput(f"{name} {value!r} is no position", hint="a position is ledger:entry") from error

@@ -1,0 +1,175 @@
+"""Makes a run's status out of what its parts know. Used by the run's own thread; the result is immutable."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.changefeed.keeper import Keeper
+from penstock.changefeed.lag import Lag
+from penstock.clock import Clock
+from penstock.log import LogReader
+from penstock.supervisor.restarts import Place
+from penstock.supervisor.settings import RunSettings
+from penstock.supervisor.status import (
+    ChangefeedState,
+    ChangefeedStatus,
+    LogStatus,
+    RunStatus,
+    SourceStatus,
+)
+
+Phase = Literal["starting", "running", "draining", "stopped"]
+
+
+@dataclass(slots=True)
+class Totals:
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Watched:
+    """A changefeed as the reporter sees it; `before` is what had been delivered when this run began."""
+
+    keeper: Keeper
+    lag: Lag
+    before: Totals = field(default_factory=Totals)
+
+    @classmethod
+    def of(cls, keeper: Keeper, reader: LogReader) -> Watched:
+        return cls(keeper, Lag(keeper, reader), totals(keeper))
+
+
+def totals(keeper: Keeper) -> Totals:
+    """Everything the changefeed ever delivered."""
+    facts = keeper.snapshot().values()
+    return Totals(sum(f.rows for f in facts), sum(f.files for f in facts), sum(f.bytes for f in facts))
+
+
+class Reporter:
+    def __init__(self, settings: RunSettings, places: dict[str, Place], clock: Clock) -> None:
+        self._settings = settings
+        self._places = places
+        self._clock = clock
+        self._started_ms = clock.wall_ms()
+        self.watched: dict[str, Watched] = {}
+        self.reader: LogReader | None = None
+        self._source_position: dict[str, Any] | None = None
+        self._source_lag_seconds: float | None = None
+
+    def hear_capture(self, event: dict[str, Any]) -> None:
+        """Keeps what capture says of the source."""
+        position, lag_ms = event.get("position"), event.get("lag_ms")
+        if isinstance(position, dict):
+            self._source_position = position
+        if isinstance(lag_ms, int):
+            self._source_lag_seconds = lag_ms / 1000
+
+    def delivered(self) -> Totals:
+        """What this run brought to the sinks so far."""
+        total = Totals()
+        for watched in self.watched.values():
+            now = totals(watched.keeper)
+            total.rows += now.rows - watched.before.rows
+            total.files += now.files - watched.before.files
+            total.bytes += now.bytes - watched.before.bytes
+        return total
+
+    def status(self, phase: Phase, delivery: dict[str, Any], note: str = "") -> RunStatus:
+        now_ms = self._clock.wall_ms()
+        feeds = tuple(self._feed(name, phase, delivery, now_ms) for name in self._settings.changefeeds)
+        delivered = self.delivered()
+        return RunStatus(
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            now_ms=now_ms,
+            phase=phase,
+            rows=delivered.rows,
+            files=delivered.files,
+            bytes=delivered.bytes,
+            lag_seconds=max((feed.lag_seconds for feed in feeds), default=0.0),
+            restarts=sum(place.restarts for place in self._places.values()),
+            source=self._source(),
+            log=LogStatus(
+                bytes=_directory_bytes(self._settings.state_dir / "log"),
+                end=str(self.reader.end()) if self.reader is not None else None,
+            ),
+            changefeeds=feeds,
+            children=tuple(place.status() for place in self._places.values()),
+            note=note,
+        )
+
+    def _source(self) -> SourceStatus:
+        return SourceStatus(
+            type=str(self._settings.source.get("type", "unknown")),
+            state=self._places["capture"].state,
+            position=self._source_position,
+            lag_seconds=self._source_lag_seconds,
+        )
+
+    def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:
+        watched = self.watched.get(name)
+        state = self._state(phase, opened=watched is not None)
+        note = _note(name, delivery, self._places)
+        if note and state == "running":
+            state = "recovering"
+        if watched is None:
+            return ChangefeedStatus(name=name, state=state, note="waits for capture to make the log")
+        keeper = watched.keeper
+        facts = keeper.snapshot().values()
+        total = totals(keeper)
+        return ChangefeedStatus(
+            name=name,
+            state=state,
+            rows=total.rows,
+            files=total.files,
+            bytes=total.bytes,
+            tables=len({(f.schema, f.table) for f in facts}),
+            lag_seconds=watched.lag.seconds(now_ms),
+            backlog_entries=keeper.backlog(),
+            mark_delete=str(keeper.mark_delete),
+            published_end=str(keeper.published_end),
+            checkpoint_ts=keeper.checkpoint_ts,
+            last_write_ms=max((f.last_write_ms for f in facts), default=0) or None,
+            note=note,
+        )
+
+    def _state(self, phase: Phase, *, opened: bool) -> ChangefeedState:
+        if phase == "draining":
+            return "stopping"
+        if phase == "stopped":
+            return "stopped"
+        path = (self._places["delivery"], self._places["driver"])
+        if any(
+            place.state in ("waiting", "failed") or (place.restarts and place.state == "starting") for place in path
+        ):
+            return "recovering"
+        if not opened or any(place.state == "starting" for place in path):
+            return "starting"
+        return "running"
+
+
+def _note(name: str, delivery: dict[str, Any], places: dict[str, Place]) -> str:
+    """The first thing that is wrong, in the words of whom it happened to."""
+    for place in (places["delivery"], places["driver"]):
+        if place.note and place.state != "starting":
+            return f"{place.name} {place.note}"
+    feed = delivery.get("changefeeds", {}).get(name, {})
+    for dispatcher in dict(feed.get("dispatchers", {})).values():
+        if dispatcher.get("last_error"):
+            retrying = f", attempt {dispatcher['attempts']}" if dispatcher.get("attempts") else ""
+            table = f"{dispatcher.get('schema')}.{dispatcher.get('table')}"
+            return f"{table} {dispatcher.get('state', '')}{retrying}: {dispatcher['last_error']}"
+    return ""
+
+
+def _directory_bytes(directory: Path) -> int:
+    try:
+        with os.scandir(directory) as entries:
+            return sum(entry.stat().st_size for entry in entries if entry.is_file())
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,234 @@
+"""The real delivery process over real sockets: killed in the middle, started again, asked to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.delivery.payload import Payload
+from penstock.errors import BadInput, StaleRun, Unavailable
+from penstock.wire import Client, Server, connect, socket_path
+from tests.delivery.memory_keeper import MemoryKeeper
+from tests.delivery.rig import FEED, Row, expected_tables, id_of, payloads_of, stream
+
+KILLS = 5
+ROOT = Path(__file__).parents[2]
+
+
+class Delivery:
+    """A delivery process; its settings are short intervals and tiny files."""
+
+    def __init__(self, state_dir: Path, sink: Path, **changes: Any) -> None:
+        flush = {"size": changes.pop("size", 1024), "every": changes.pop("every", 0.1)}
+        settings = {
+            "state_dir": str(state_dir),
+            "log_uuid": "u1",
+            "changefeeds": {FEED: {"url": f"file://{sink}", "format": "canal-json", "flush": flush}},
+            **changes,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.delivery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(settings) + "\n")
+        self.process.stdin.flush()
+        self.said = self.hear()
+        self.client = Client(socket_path(state_dir / "run", "delivery"), timeout_seconds=30)
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return dict(json.loads(self.process.stdout.readline() or "{}"))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.close_pipes()
+
+    def close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def a_world(tmp_path: Path) -> Iterator[tuple[MemoryKeeper, ExitStack]]:
+    keeper = MemoryKeeper()
+    (tmp_path / "run").mkdir()
+    server = Server(socket_path(tmp_path / "run", "control"), keeper.handlers())
+    with ExitStack() as stack:
+        stack.callback(server.close)
+        yield keeper, stack
+
+
+def begin(keeper: MemoryKeeper, delivery: Delivery, run: str) -> str:
+    answer = delivery.client.call("begin_run", changefeed=FEED, run=run)
+    keeper.begin_run(run)
+    assert answer["published_end"] is None
+    return str(answer["incarnation"])
+
+
+def stage(client: Client, run: str, start: int, end: int, payloads: list[Payload]) -> dict[str, Any]:
+    for ordinal, p in enumerate(payloads):
+        client.call(
+            "stage",
+            p.body,
+            changefeed=FEED,
+            run=run,
+            start=f"1:{start}",
+            end=f"1:{end}",
+            attempt=0,
+            ordinal=ordinal,
+            first_seq=str(p.first_seq),
+            last_seq=str(p.last_seq),
+            **{name: getattr(p, name) for name in Payload.__slots__ if name not in ("first_seq", "last_seq", "body")},
+        )
+    ts = max((p.last_commit_ts for p in payloads), default=0)
+    return {"start": f"1:{start}", "end": f"1:{end}", "attempt": 0, "payloads": len(payloads), "commit_ts": ts}
+
+
+def deliver(keeper: MemoryKeeper, delivery: Delivery, rows: list[Row], run: str, rows_max: int) -> None:
+    """A run from the keeper's facts to the end of the rows."""
+    incarnation = begin(keeper, delivery, run)
+    facts = keeper.dispatchers(FEED)
+    start = keeper.mark_delete.entry_id + 1 if keeper.mark_delete is not None else 0
+    entries = rows[-1].seq.entry_id + 1
+    while start < entries:
+        end = min(entries, start + 7) - 1
+        inside = [r for r in rows if start <= r.seq.entry_id <= end]
+        named = stage(delivery.client, run, start, end, payloads_of(inside, facts, rows_max=rows_max))
+        delivery.client.call("publish", changefeed=FEED, run=run, incarnation=incarnation, ranges=[named])
+        start = end + 1
+    delivery.client.call("flush", changefeed=FEED, timeout_seconds=30)
+
+
+def read_json_tables(sink: Path) -> dict[str, list[bytes]]:
+    from tests.delivery.rig import read_tables
+
+    return read_tables(sink)
+
+
+@pytest.mark.slow
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    random_ = random.Random(seed)
+    rows = stream(150, tables=["orders", "items", "users"], seed=seed, ddl_every=31)
+    sink = tmp_path / "sink"
+    with a_world(tmp_path) as (keeper, stack):
+        kills = 0
+        points = [0]
+        limit = [0]
+        delivery: Delivery | None = None
+
+        def hook(_name: str) -> None:
+            points[0] += 1
+            if points[0] == limit[0] and delivery is not None:
+                os.kill(delivery.process.pid, signal.SIGKILL)
+
+        keeper.hook = hook
+        for life in range(60):
+            points[0], limit[0] = 0, random_.randint(1, 60) if life < KILLS else 0
+            delivery = Delivery(tmp_path, sink)
+            stack.callback(delivery.kill)
+            try:
+                deliver(keeper, delivery, rows, f"r{life}", rows_max=random_.randint(1, 9))
+                break
+            except Unavailable:
+                delivery.kill()
+                kills += 1
+        assert kills >= 2, f"seed {seed}: it was killed only {kills} times"
+        assert read_json_tables(sink) == expected_tables(rows), f"seed {seed}"
+        assert keeper.mark_delete is not None
+        assert keeper.mark_delete.entry_id == rows[-1].seq.entry_id  # the last entry may be without rows
+        owner = json.loads((sink / "_penstock/owner.json").read_text())
+        assert owner["epoch"] == kills + 1
+        status = delivery.client.call("status")["changefeeds"][FEED]
+        assert status["dispatchers"][id_of("orders")]["last_error"] is None
+
+
+def test_stops_when_standard_input_closes_and_drains(tmp_path: Path) -> None:
+    rows = stream(9, seed=2)
+    with a_world(tmp_path) as (keeper, stack):
+        delivery = Delivery(tmp_path, tmp_path / "sink", every=3000)
+        stack.callback(delivery.kill)
+        assert delivery.said["event"] == "ready"
+        incarnation = begin(keeper, delivery, "r")
+        assert incarnation == delivery.said["incarnation"]
+        named = stage(delivery.client, "r", 0, 8, payloads_of(rows, {}, rows_max=5))
+        ranges = {"changefeed": FEED, "run": "r", "incarnation": incarnation, "ranges": [named]}
+        assert delivery.client.call("publish", **ranges) == {"accepted": 1}
+        assert delivery.client.call("pressure", changefeed=FEED)["spool_bytes"] > 0
+        assert keeper.mark_delete is None
+        with pytest.raises(StaleRun):
+            delivery.client.call("publish", **{**ranges, "incarnation": "x"})
+        with pytest.raises(BadInput, match="knows no changefeed 'x'"):
+            delivery.client.call("pressure", changefeed="x")
+        assert delivery.process.stdin is not None
+        delivery.process.stdin.close()
+        assert delivery.hear() == {"event": "stopped", "drained": True}
+        assert delivery.process.wait(20) == 0
+        assert read_json_tables(tmp_path / "sink") == expected_tables(rows)
+        assert (tmp_path / "sink/metadata").exists()
+
+
+def test_a_used_prefix_is_refused(tmp_path: Path) -> None:
+    with a_world(tmp_path) as (_keeper, stack):
+        (tmp_path / "sink").mkdir()
+        (tmp_path / "sink/x").write_text("not ours")
+        delivery = Delivery(tmp_path, tmp_path / "sink")
+        stack.callback(delivery.kill)
+        with pytest.raises(BadInput, match="no feed of Penstock owns"):
+            delivery.client.call("begin_run", changefeed=FEED, run="r")
+
+
+def test_bad_settings_are_told(tmp_path: Path) -> None:
+    delivery = Delivery(tmp_path, tmp_path / "sink", spool_high_bytes=1, spool_low_bytes=2)
+    assert delivery.said["event"] == "error"
+    assert delivery.said["kind"] == "BadInput"
+    assert "spool_low_bytes is above" in delivery.said["message"]
+    assert delivery.process.wait(10) == 2
+    delivery.close_pipes()
+
+
+def test_dies_with_its_parent(tmp_path: Path) -> None:
+    """A parent that is killed cannot close anything in order; delivery must not live on with the prefix locked."""
+    code = (
+        "import subprocess, sys, time\n"
+        "p = subprocess.Popen([sys.executable, '-m', 'penstock.delivery'], stdin=subprocess.PIPE)\n"
+        f"p.stdin.write(b'{json.dumps({'state_dir': str(tmp_path), 'changefeeds': {}})}\\n'); p.stdin.flush()\n"
+        "time.sleep(60)\n"
+    )
+    reader, writer = os.pipe()
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=writer, cwd=ROOT, pass_fds=(writer,))
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        child = int(json.loads(pipe.readline())["pid"])
+        with connect(socket_path(tmp_path / "run", "delivery")) as client:
+            assert client.call("status")["changefeeds"] == {}
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{child}/stat").exists() and _state(child) != "Z" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not Path(f"/proc/{child}/stat").exists() or _state(child) == "Z"
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"

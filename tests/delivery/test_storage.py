@@ -1,0 +1,235 @@
+"""Names at the sink, the owner of a prefix, the checkpoint file, settings."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from penstock.clock import ManualClock
+from penstock.delivery.payload import parse_stage
+from penstock.delivery.settings import (
+    DeliverySettings,
+    FlushSettings,
+    SinkSettings,
+    local_directory,
+)
+from penstock.delivery.storage.checkpoint import CheckpointFile
+from penstock.delivery.storage.layout import date_of, encode_name, file_number, layout_of
+from penstock.delivery.storage.owner import Claim, claim
+from penstock.delivery.storage.store import LocalStore
+from penstock.errors import BadInput, Corruption, NotSupported, StorageFailed, Unavailable
+from penstock.files import REAL_FILES, File, RealFiles
+from penstock.quantities import parse_seconds, parse_size
+from tests.delivery.rig import commit_ts, data_payload
+
+# ---- layout
+
+
+def test_ticdc_layout() -> None:
+    layout = layout_of("canal-json")
+    directory = layout.data_directory("shop", "orders", 449, "2026-11-16")
+    assert layout.data_path(directory, 7) == "shop/orders/449/2026-11-16/CDC00000000000000000007.json"
+    assert layout.index_path(directory) == "shop/orders/449/2026-11-16/meta/CDC.index"
+    assert layout.schema_directory("shop", "orders") == "shop/orders/meta"
+    assert layout.schema_directory("shop", "") == "shop/meta"
+
+
+def test_parquet_layout() -> None:
+    layout = layout_of("parquet")
+    directory = layout.data_directory("shop", "orders", 449, "2026-11-16")
+    assert layout.data_path(directory, 7) == "shop/orders/version=449/date=2026-11-16/CDC000007.parquet"
+    assert layout.index_path(directory) == "shop/orders/version=449/date=2026-11-16/_meta/CDC.index"
+    assert layout.schema_directory("shop", "orders") == "shop/orders/_meta"
+    assert layout.table_directory("_hidden", "a=b") == "%5Fhidden/a%3Db"
+    with pytest.raises(NotSupported, match="csv"):
+        layout_of("csv")
+
+
+def test_names_never_meet_and_never_leave_the_prefix() -> None:
+    names = ["a", "A", "..", ".", "a/b", "a%2Fb", "a\\b", "a\0b", "metadata", "_penstock", "ä", "a b", "%2E.", "meta"]
+    encoded = [encode_name(name) for name in names]
+    assert len(set(encoded)) == len(names)
+    for text in encoded:
+        assert "/" not in text
+        assert "\0" not in text
+        assert text not in (".", "..", "metadata", "_penstock")
+    assert encode_name("a b") == "a b"
+    assert encode_name("ä") == "ä"
+    for bad in ("", "x" * 256):
+        with pytest.raises(BadInput):
+            encode_name(bad)
+
+
+def test_dates_come_from_commit_ts() -> None:
+    midnight = 20_000 * 86_400_000
+    assert date_of(commit_ts(midnight) - 1) == "2024-10-03"
+    assert date_of(commit_ts(midnight)) == "2024-10-04"
+
+
+def test_file_numbers() -> None:
+    assert file_number("a/b/CDC00000000000000000012.json") == 12
+    assert file_number("CDC000003.parquet\n") == 3
+    for bad in ("", "CDC.index", "CDC1.json\r\n", "foo\n"):
+        with pytest.raises(Corruption):
+            file_number(bad)
+
+
+def test_the_store_keeps_inside(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "prefix", REAL_FILES)
+    for bad in ("../x", "/etc/x", "a/../../x", "", "a//b", "./a"):
+        with pytest.raises(BadInput):
+            store.put(bad, b"x")
+    assert not (tmp_path / "x").exists()
+
+
+class BrokenFiles(RealFiles):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def create(self, path: Path) -> File:
+        raise OSError(self.number, "no")
+
+
+def test_a_full_disk_heals_and_a_forbidden_one_does_not(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        LocalStore(tmp_path, BrokenFiles(errno.ENOSPC)).put("a/b", b"x")
+    with pytest.raises(StorageFailed):
+        LocalStore(tmp_path, BrokenFiles(errno.EACCES)).put("a/b", b"x")
+
+
+# ---- owner
+
+
+def take(root: Path, changefeed: str = "raw", log_uuid: str = "u1", format_name: str = "canal-json") -> Claim:
+    return claim(root, REAL_FILES, ManualClock(), changefeed=changefeed, log_uuid=log_uuid, format_name=format_name)
+
+
+def test_one_owner(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    assert first.owner.epoch == 1
+    with pytest.raises(Unavailable, match="in use by another process"):
+        take(tmp_path)
+    first.close()
+    again = take(tmp_path)
+    assert again.owner.epoch == 2
+    again.close()
+    store = LocalStore(tmp_path, REAL_FILES)
+    CheckpointFile(store, ManualClock(), "raw").write(5)
+    with pytest.raises(BadInput, match="holds files of feed raw, last write 2023-11-14 22:13:20 UTC"):
+        take(tmp_path, changefeed="lake")
+    with pytest.raises(BadInput, match="holds files of feed raw of another state directory"):
+        take(tmp_path, log_uuid="u2")
+    with pytest.raises(BadInput, match="holds canal-json files of feed raw, which is set to parquet"):
+        take(tmp_path, format_name="parquet")
+    assert json.loads((tmp_path / "_penstock/owner.json").read_text())["epoch"] == 2
+
+
+def test_a_prefix_without_an_owner_must_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "something").write_text("x")
+    with pytest.raises(BadInput, match="no feed of Penstock owns"):
+        take(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["something"]
+
+
+def test_a_claim_that_died_half_way_can_be_made_again(tmp_path: Path) -> None:
+    (tmp_path / "_penstock").mkdir()
+    (tmp_path / "_penstock/.owner.json.tmp").write_text("{")
+    with contextlib.closing(take(tmp_path)) as made:
+        assert made.owner.epoch == 1
+
+
+# ---- checkpoint
+
+
+def test_checkpoint_is_rare_and_never_goes_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = LocalStore(tmp_path, REAL_FILES)
+    file = CheckpointFile(store, clock, "raw")
+    assert file.write(10)
+    clock.advance(1.9)
+    assert not file.write(11)
+    clock.advance(0.1)
+    assert file.write(11)
+    clock.advance(5)
+    assert not file.write(11)
+    assert not file.write(9)
+    assert (tmp_path / "metadata").read_bytes() == b'{"checkpoint-ts":11}'
+    after_restart = CheckpointFile(store, clock, "raw")
+    assert not after_restart.write(10)
+    assert after_restart.write(12)
+    clock.advance(0.1)
+    assert after_restart.write(13, at_once=True)
+    assert json.loads((tmp_path / "_penstock/progress.json").read_text())["checkpoint_ts"] == 13
+
+
+# ---- settings and messages
+
+
+def test_urls() -> None:
+    assert local_directory("file:///a/b%20c") == Path("/a/b c")
+    assert local_directory("x/y") == Path("x/y").absolute()
+    for url in ("s3://bucket/x", "gs://b/x", "kafka://broker:9092"):
+        with pytest.raises(NotSupported, match=url.partition(":")[0]):
+            local_directory(url)
+        with pytest.raises(ValidationError, match="not supported yet"):
+            SinkSettings(url=url, format="parquet")
+    with pytest.raises(BadInput, match="names no host"):
+        local_directory("file://a/b")
+
+
+def test_quantities() -> None:
+    assert (parse_size("64MiB"), parse_size("1kB"), parse_size(7)) == (64 << 20, 1000, 7)
+    assert (parse_seconds("5m"), parse_seconds("250ms"), parse_seconds("60s")) == (300.0, 0.25, 60.0)
+    for bad in ("64 parsecs", "", None, True, "-1s"):
+        with pytest.raises(ValueError):
+            parse_size(bad)
+    assert FlushSettings() == FlushSettings.model_validate({"size": "64MiB", "every": "1m"})
+    with pytest.raises(ValidationError):
+        FlushSettings.model_validate({"size": "1"})
+    with pytest.raises(ValidationError, match="above spool_high_bytes"):
+        DeliverySettings(state_dir=Path("x"), changefeeds={}, spool_high_bytes=1, spool_low_bytes=2)
+
+
+def stage_message() -> dict[str, object]:
+    payload = data_payload("orders", 0, 3)
+    names = (
+        "kind",
+        "dispatcher",
+        "epoch",
+        "schema",
+        "table",
+        "version",
+        "date",
+        "first_commit_ts",
+        "last_commit_ts",
+        "rows",
+    )
+    message = {name: getattr(payload, name) for name in names}
+    seqs = {"first_seq": str(payload.first_seq), "last_seq": str(payload.last_seq)}
+    return {**message, **seqs, "run": "r", "start": "1:0", "end": "1:3", "attempt": 0, "ordinal": 0}
+
+
+def test_stage_messages_are_checked() -> None:
+    assert parse_stage(stage_message(), memoryview(b"x"))[1].rows == 4
+    wrong = {
+        "kind": "other",
+        "dispatcher": "12",
+        "date": "2020-01-01",
+        "rows": 0,
+        "last_seq": "1:2",
+        "start": "x",
+        "first_seq": "9:9:9:9",
+    }
+    for name, value in wrong.items():
+        with pytest.raises(BadInput):
+            parse_stage({**stage_message(), name: value}, memoryview(b"x"))
+    for name in stage_message():
+        message = stage_message()
+        del message[name]
+        with pytest.raises(BadInput, match=name):
+            parse_stage(message, memoryview(b"x"))

@@ -1,0 +1,173 @@
+"""Entries → changes: order, grouping, what counts and what does not."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.binlog.types import ColumnType as C
+from penstock.binlog.types import Flavour
+from penstock.entries import decode as module
+from penstock.entries.decode import SchemaView, decode_entries
+from penstock.entries.format import TXN_DTYPE, EntryHeader, Kind, encode_entry
+from penstock.errors import BadInput, NotSupported
+from penstock.log import Entry
+from penstock.log.position import Position, Seq
+from penstock.schema.changes import ChangeBatch, SchemaChange
+from penstock.schema.ddl import SchemaDrift
+from penstock.schema.model import Column, DdlType, TableSchema
+from penstock.schema.view import UnknownTable
+from tests.binlog.build import event, image, rows, table_map
+
+FDE = event(
+    15,
+    b"\4\0"
+    + b"10.11.6-MariaDB".ljust(50, b"\0")
+    + b"\0" * 4
+    + bytes([19, 56, 13, 0, 8, 0, 18, 0, 4, 4, 4, 4, 18, 0, 0, 95, 0, 4, 26, 8])
+    + b"\0" * 150
+    + b"\0" * 5,
+)
+HEADER = EntryHeader(Flavour.MARIADB, False, "test", ("f",), FDE)
+XID = event(16, b"\0" * 8)
+TWO = [(C.LONG, b""), (C.LONG, b"")]
+
+
+def table(name: str, *, schema: str = "s", columns: int = 2, version: int = 1) -> TableSchema:
+    made = tuple(Column(f"c{i}", "int") for i in range(columns))
+    return TableSchema(schema, name, version, made, "create …", DdlType.CREATE_TABLE)
+
+
+def insert(name: str, *values: int, table_id: int = 7, schema: str = "s") -> list[bytes]:
+    images = [image([struct.pack("<i", value), None]) for value in values]
+    return [table_map(TWO, table_id=table_id, schema=schema, table=name), rows(30, 2, images, table_id=table_id)]
+
+
+def entry(position: Position, *transactions: tuple[int, Kind, list[bytes]]) -> Entry:
+    records = np.zeros(len(transactions), TXN_DTYPE)
+    offset = first = 0
+    for record, (commit_ts, kind, events) in zip(records, transactions, strict=True):
+        length = sum(map(len, events))
+        for name, value in (
+            ("offset", offset), ("length", length), ("commit_ts", commit_ts), ("first_event", first),
+            ("events", len(events)), ("kind", kind),
+        ):  # fmt: skip
+            record[name] = value
+        offset += length
+        first += len(events)
+    parts = encode_entry(HEADER, records, [e for _, _, events in transactions for e in events])
+    return Entry(position, memoryview(b"".join(parts)), (), 0)
+
+
+def view(*tables: TableSchema) -> SchemaView:
+    return SchemaView((Position(1, 0), t) for t in tables)
+
+
+def batches(*entries: Entry, schemas: SchemaView) -> list[ChangeBatch]:
+    found = list(decode_entries(entries, schemas))
+    assert all(isinstance(change, ChangeBatch) for change in found)
+    return [change for change in found if isinstance(change, ChangeBatch)]
+
+
+def seqs(batch: ChangeBatch) -> list[str]:
+    return [str(Seq.from_bytes(seq.tobytes())) for seq in batch.seq]
+
+
+def test_several_entries_and_tables_become_one_batch_a_table() -> None:
+    entries = [
+        entry(Position(1, 1), (10, Kind.ROWS, [*insert("a", 1, 2), XID]), (11, Kind.ROWS, [*insert("b", 3), XID])),
+        entry(Position(1, 2), (12, Kind.ROWS, [*insert("a", 4, table_id=9), XID])),
+        entry(Position(2, 0), (13, Kind.ROWS, [*insert("a", 5), *insert("b", 6, table_id=8), *insert("a", 7), XID])),
+    ]
+    a, b = batches(*entries, schemas=view(table("a"), table("b")))
+    assert (a.table.table, b.table.table) == ("a", "b")
+    assert a.after[0].to_pylist() == [1, 2, 4, 5, 7] and b.after[0].to_pylist() == [3, 6]
+    assert seqs(a) == ["1:1:1:0", "1:1:1:1", "1:2:1:0", "2:0:1:0", "2:0:5:0"]
+    assert seqs(b) == ["1:1:4:0", "2:0:3:0"]
+    assert a.commit_ts.tolist() == [10, 10, 12, 13, 13] and b.commit_ts.tolist() == [11, 13]
+    assert a.seq.tobytes() == b"".join(Seq.parse(text).to_bytes() for text in seqs(a))
+
+
+def test_small_chunks_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [entry(Position(1, i), (i, Kind.ROWS, [*insert("a", i), XID])) for i in range(1, 6)]
+    monkeypatch.setattr(module, "CHUNK_BYTES_MAX", 1)
+    found = batches(*entries, schemas=view(table("a")))
+    assert [batch.after[0].to_pylist() for batch in found] == [[1], [2], [3], [4], [5]]
+
+
+def test_a_ddl_stands_between_rows() -> None:
+    sql = "alter table s.a add x int"
+    query = event(2, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"s\0" + sql.encode())
+    new = table("a", columns=3, version=20)
+    schemas = view(table("a"))
+    schemas.add(Position(1, 2), new)
+    three = [table_map([*TWO, (C.LONG, b"")], table="a"), rows(30, 3, [image([struct.pack("<i", 2), None, None])])]
+    found = list(
+        decode_entries(
+            [
+                entry(Position(1, 1), (10, Kind.ROWS, [*insert("a", 1), XID])),
+                entry(Position(1, 2), (20, Kind.DDL, [event(162, b"\0" * 19), query])),
+                entry(Position(1, 3), (30, Kind.ROWS, [*three, XID])),
+            ],
+            schemas,
+        )
+    )
+    before, change, after = found
+    assert isinstance(before, ChangeBatch) and before.table.version == 1
+    assert isinstance(change, SchemaChange) and change.table == new and change.commit_ts == 20
+    assert str(Seq.from_bytes(change.seq)) == "1:2:1:0"
+    assert isinstance(after, ChangeBatch) and after.table == new and len(after.after) == 3
+    with pytest.raises(SchemaDrift, match="has 3 columns"):
+        list(decode_entries([entry(Position(1, 4), (40, Kind.ROWS, [*insert("a", 1), XID]))], schemas))
+
+
+def test_held_and_void_are_passed_over_and_chunks_refused() -> None:
+    schemas = view(table("a"))
+    (batch,) = batches(
+        entry(
+            Position(1, 1),
+            (1, Kind.HELD, [*insert("a", 1), XID]),
+            (2, Kind.ROWS, [*insert("a", 2), XID]),
+            (3, Kind.VOID, [*insert("a", 3), XID]),
+        ),
+        schemas=schemas,
+    )
+    assert batch.after[0].to_pylist() == [2] and batch.commit_ts.tolist() == [2]
+    with pytest.raises(NotSupported, match="initial load"):
+        list(decode_entries([entry(Position(1, 1), (1, Kind.CHUNK, insert("a", 1)))], schemas))
+
+
+def test_tables_that_do_not_count() -> None:
+    found = batches(entry(Position(1, 1), (1, Kind.ROWS, [*insert("user", 1, schema="mysql"), XID])), schemas=view())
+    assert found == []
+    one = entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 1), *insert("b", 2, table_id=8), XID]))
+    with pytest.raises(UnknownTable, match=r"s\.b"):
+        list(decode_entries([one], view(table("a"))))
+    (batch,) = list(decode_entries([one], view(table("a")), lambda _s, t: t == "a"))
+    assert batch.table.table == "a"
+    assert list(decode_entries([Entry(Position(1, 1), memoryview(b""), (), 0)], view())) == []
+
+
+def test_a_table_map_does_not_reach_into_the_next_entry() -> None:
+    first = entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 1), XID]))
+    second = entry(Position(1, 2), (2, Kind.ROWS, [insert("a", 2)[1], XID]))
+    with pytest.raises(BadInput, match="without a table map"):
+        list(decode_entries([first, second], view(table("a"))))
+
+
+def test_a_new_version_without_a_ddl() -> None:
+    """Capture saw a table differ from its schema: a new version rides in a rows entry."""
+    schemas = view(table("a"))
+    seen = replace(table("a", columns=1, version=9), ddl_type=DdlType.NONE)
+    schemas.add(Position(1, 2), seen)
+    one = [table_map(TWO[:1], table="a"), rows(30, 1, [image([struct.pack("<i", 8)])])]
+    old, new = batches(
+        entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 7), XID])),
+        entry(Position(1, 2), (2, Kind.ROWS, [*one, XID])),
+        schemas=schemas,
+    )
+    assert (old.table.version, old.after[0].to_pylist()) == (1, [7])
+    assert (new.table.version, new.after[0].to_pylist()) == (9, [8])

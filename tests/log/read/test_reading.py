@@ -1,0 +1,319 @@
+"""Reading: positions across ledgers, search, the cache, shared reads, the limiter. Behaviours 18, 22, 23."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.files import File, RealFiles
+from penstock.files.memory import MemoryFiles
+from penstock.log import Entry, Log, LogReader, LogSettings, Position, wait_all
+from penstock.log.read.cache import ReadCache, ReadLimiter
+from penstock.log.read.run import Run
+from penstock.metadata import MemoryMetadata
+
+DIRECTORY = Path("/s/log")
+SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, maintenance_interval_seconds=0)
+
+
+def small_log(entries: int, clock: ManualClock | None = None) -> Log:
+    log = Log.open(DIRECTORY, SMALL, MemoryFiles(), clock or ManualClock(), MemoryMetadata())
+    for n in range(entries):
+        log.append(b"%d" % n).result(5)
+        if clock is not None:
+            clock.advance(1)
+    return log
+
+
+def test_positions_before_after_and_between_across_ledgers() -> None:
+    log = small_log(8)
+    reader = log.reader()
+    assert reader.previous(Position(2, 0)) == Position(1, 2)
+    assert reader.previous(Position(2, -1)) == Position(1, 2)  # (1, last) and (2, -1) are the same place
+    assert reader.previous(Position(1, 0)) is None
+    assert reader.next(Position(1, 2)) == reader.next(Position(2, -1)) == Position(2, 0)
+    assert reader.advance(Position(1, 0), 4) == Position(2, 1)
+    assert reader.advance(Position(2, -1), 1) == Position(2, 0)
+    assert reader.advance(Position(1, 0), 100) == Position(3, 1)
+    assert [reader.nth(n) for n in (0, 3, 7, 8, -1)] == [Position(1, 0), Position(2, 0), Position(3, 1), None, None]
+    assert reader.count(Position(1, 2), Position(3, 0)) == reader.count(Position(2, -1), Position(3, 0)) == 4
+    log.close()
+
+
+def test_find_newest_matching_by_binary_search() -> None:
+    log = small_log(100)
+    reader = log.reader()
+    asked: list[int] = []
+
+    def up_to(limit: int) -> Callable[[Entry], bool]:
+        def matches(entry: Entry) -> bool:
+            asked.append(int(bytes(entry.data)))
+            return asked[-1] <= limit
+
+        return matches
+
+    for limit in (0, 41, 42, 98, 99):
+        asked.clear()
+        assert reader.find_newest(up_to(limit)) == reader.nth(limit)
+        assert len(asked) <= 7
+    assert reader.find_newest(up_to(-1)) is None  # the first entry does not match
+    assert reader.find_newest(up_to(50), after=Position(10, 2)) == reader.nth(50)
+    assert reader.find_newest(up_to(5), after=Position(10, 2)) is None
+    log.close()
+
+
+def test_find_by_time_with_the_index_and_with_a_clock_that_jumps() -> None:
+    clock = ManualClock(1_000_000)
+    log = small_log(20, clock)
+    reader = log.reader()
+    for n in (0, 1, 7, 18, 19):
+        assert reader.find_by_time(1_000_000 + n * 1000) == reader.nth(n)
+        assert reader.find_by_time(1_000_000 + n * 1000 + 999) == reader.nth(n)
+    assert reader.find_by_time(999_999) is None
+    assert reader.find_by_time(10**12) == log.end
+    clock.jump(-30)  # what is written now is later than all before it, whatever it says
+    log.append(b"back").result(5)
+    assert reader.find_by_time(1_000_000 + 5_000) == reader.nth(5)
+    log.close()
+
+
+class CountingFiles(RealFiles):
+    """Counts reads of ledgers' frames, and may make them slow."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.bytes = 0
+        self.seconds = 0.0
+
+    def open(self, path: Path, *, writable: bool = False) -> File:
+        file = super().open(path, writable=writable)
+        read_at = file.read_at
+
+        def counted(offset: int, size: int) -> bytes:
+            if path.suffix == ".log" and offset >= 64:
+                self.reads += 1
+                time.sleep(self.seconds)
+            raw = read_at(offset, size)
+            self.bytes += len(raw)
+            return raw
+
+        file.read_at = counted  # type: ignore[method-assign]
+        return file
+
+
+def test_find_by_time_in_the_open_ledger_walks_over_little(tmp_path: Path) -> None:
+    """Also where the clock goes back: an entry counts as late as the latest before it."""
+    clock, rng = ManualClock(1_000_000), random.Random(6)
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0), clock=clock)
+    files = CountingFiles()
+    reader = LogReader.open(tmp_path / "log", files)
+    for size in (100, 700, 64, 1, 3000):
+        for _ in range(size):
+            clock.jump(rng.choice((0.0, 0.001, 0.05, 1.0, -0.7)))
+            log.append(bytes(400))
+            if rng.random() < 0.03:
+                log.append(b"").result(5)
+        log.append(b"").result(5)
+        times = [entry.wall_ms for entry in reader.read(reader.first, reader.end())]  # of their groups
+        for wall_ms in (times[0] - 1, times[0], times[-1], max(times), *rng.choices(times, k=6)):
+            before = files.bytes
+            found = reader.find_by_time(wall_ms)
+            expected = next((n for n, time in enumerate(times) if time > wall_ms), len(times)) - 1
+            assert (found.entry_id if found is not None else -1) == expected
+        assert files.bytes - before < 300_000, "the last search read more than 64 headers, and where they are"
+    log.roll()
+    assert reader.find_by_time(10**15) == log.end
+    reader.close()
+    log.close()
+
+
+def test_find_by_time_reads_few_headers_of_a_large_sealed_ledger(tmp_path: Path) -> None:
+    clock = ManualClock(0)
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0), clock=clock)
+    for n in range(1000):
+        log.append(b"%d" % n)
+        if n % 10 == 9:
+            log.append(b"").result(5)
+            clock.advance(1)
+    log.roll()
+    reader = log.reader()
+    for second in (0, 50, 99):
+        found = reader.find_by_time(second * 1000 + 500)
+        assert found is not None
+        assert found.entry_id == (second + 1) * 11 - 1
+    log.close()
+
+
+def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> None:
+    files = CountingFiles()
+    log = Log.open(tmp_path / "log", files=files)
+    first = log.append(b"0").result(5)
+    list(log.read(first, first))  # somebody reads here
+    files.reads = 0
+    for n in range(1, 50):
+        position = log.append(b"%d" % n).result(5)
+        assert [bytes(e.data) for e in log.read(position, position)] == [b"%d" % n]
+    big = log.append(bytes(200_000)).result(5)
+    assert [len(e.data) for e in log.read(big, big)] == [200_000]
+    assert files.reads == 0
+    statistics = log.statistics()
+    assert statistics.cache_hits >= 50
+    log.close()
+
+
+def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    wait_all([log.append(b"%d" % n) for n in range(100)], 5)
+    log.roll()
+    files = CountingFiles()
+    reader = LogReader.open(tmp_path / "log", files)
+    assert len(list(reader.read(Position(1, 99), Position(1, 99)))) == 1  # the footer is known
+    files.reads, files.seconds = 0, 0.2
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(len(list(reader.read(Position(1, 0), Position(1, 98))))))
+        for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [99] * 5
+    assert files.reads == 1
+    reader.close()
+    log.close()
+
+
+def run(ledger: int, first: int, size: int = 100) -> Run:
+    return Run(ledger, first, bytes(size), np.array([[0, size - 68, 0, 0]], np.int64))
+
+
+def test_the_cache_is_bounded_in_bytes_and_first_in_is_first_out() -> None:
+    cache, log = ReadCache(bytes_max=1000), uuid4()
+    for n in range(50):
+        cache.put(log, run(1, n))
+        assert cache.bytes <= 1000
+    assert cache.get(log, 1, 39) is None
+    assert cache.get(log, 1, 40) is not None
+    assert (cache.hits, cache.misses) == (1, 1)
+
+
+def test_the_cache_keeps_what_a_cursor_is_still_to_read() -> None:
+    cache, log = ReadCache(bytes_max=1000), uuid4()
+
+    class Reader:
+        pass
+
+    cursor = Reader()
+    cache.expect(cursor, log, Position(1, 0))
+    cache.put(log, run(1, 0))
+    for n in range(12):
+        cache.put(uuid4(), run(9, n))
+    assert cache.get(log, 1, 0) is not None
+    cache.forget(cursor)
+    for n in range(12, 40):
+        cache.put(uuid4(), run(9, n))
+    assert cache.get(log, 1, 0) is None
+    assert cache.bytes <= 1000
+
+
+def test_a_cursor_that_stands_still_does_not_keep_the_cache_for_ever() -> None:
+    cache, log = ReadCache(bytes_max=1000), uuid4()
+
+    class Reader:
+        pass
+
+    cursor = Reader()
+    cache.expect(cursor, log, Position(1, 0))
+    for n in range(200):
+        cache.put(log, run(1, n))
+    assert cache.bytes <= 1000
+    assert cache.get(log, 1, 199) is not None
+
+
+def test_a_consumer_that_keeps_its_entries_does_not_block_the_limiter(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    for _ in range(20):
+        log.append(bytes(300_000)).result(5)
+    reader = LogReader.open(tmp_path / "log", RealFiles())
+    reader.cache.limiter.bytes_max = 400_000
+    kept = [list(reader.read(Position(1, n), Position(1, n + 9))) for n in range(10)]
+    assert sum(len(entries) for entries in kept) == 100
+    assert reader.cache.limiter.bytes == 0
+    reader.close()
+    log.close()
+
+
+def test_the_limiter_bounds_what_is_read_at_one_time() -> None:
+    limiter = ReadLimiter(100)
+    highest = 0
+    lock = threading.Lock()
+
+    def work(size: int) -> None:
+        nonlocal highest
+        with limiter.take(size):
+            with lock:
+                highest = max(highest, limiter.bytes)
+            time.sleep(0.005)
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in [40] * 10 + [250]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert highest == 250 or highest <= 100
+    assert limiter.bytes == 0
+
+
+def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    log = Log.open(tmp_path / "log", LogSettings(ledger_bytes_max=300_000))
+    data = [rng.randbytes(rng.choice((0, 5, 1000, 40_000))) for _ in range(400)]
+    positions = wait_all([log.append(item) for item in data], 30)
+    reader = LogReader.open(tmp_path / "log", RealFiles())
+    for _ in range(60):
+        low, high = sorted(rng.sample(range(400), 2))
+        if rng.random() < 0.3:
+            reader.cache.drop(reader.uuid)
+        found = [bytes(entry.data) for entry in reader.read(positions[low], positions[high])]
+        assert found == data[low : high + 1]
+        runs = [(r, a, b) for r, a, b in reader.runs(positions[low], positions[high])]
+        assert sum(b - a + 1 for _, a, b in runs) == high - low + 1
+    reader.close()
+    log.close()
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+def test_frames_packed_and_checked_by_the_kernels_are_those_of_the_format(kernels: bool) -> None:
+    from penstock.log.frames import kernels as frame_kernels
+    from penstock.log.frames.format import encode_frame
+    from penstock.log.read import run as runs
+
+    data = [b"", b"x", bytes(7), random.Random(1).randbytes(1000), bytes(5000)]
+    raw = b"".join(b"".join(encode_frame(7, 3, 10 + n, 99, 64, (item,), ())[0]) for n, item in enumerate(data))
+    check = runs.check_chunk if kernels else runs._check_in_python
+    table, at, need, reason = check(raw, 7, 10)
+    assert (table[:, 1].tolist(), at, need, reason) == ([len(item) for item in data], len(raw), 64, "")
+    rng = random.Random(2)
+    for _ in range(300):
+        bad = bytearray(raw)
+        where = rng.randrange(len(bad))
+        bad[where] ^= 1 << rng.randrange(8)
+        try:
+            _, stopped, _, reason = check(bytes(bad), 7, 10)
+        except Exception as error:  # a version that nobody knows
+            assert "is not known" in str(error)
+            continue
+        assert stopped <= where
+        assert reason or stopped < len(raw)
+    assert frame_kernels.crc_of(np.frombuffer(b"123456789", np.uint8), 0, 9) == 0xE3069283

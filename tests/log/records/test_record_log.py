@@ -1,0 +1,240 @@
+"""The record log: records survive, a rewrite replaces them atomically, one owner."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import BadInput, Fenced, StorageFailed, Unavailable
+from penstock.files import RealFiles, read_file, replace_file
+from penstock.files.memory import Fault, MemoryFiles, PowerCut
+from penstock.log import Pending, RecordLog, StateChange, wait_all
+
+
+class UnlockedFiles(RealFiles):
+    @contextlib.contextmanager
+    def lock(self, path: Path) -> Iterator[None]:
+        yield
+
+
+def test_records_survive_and_go_on_after_a_rewrite(tmp_path: Path) -> None:
+    log = RecordLog.open(tmp_path / "d", "name")
+    changes = (StateChange(3, b"k", b"v"),)
+    assert wait_all([log.append(b"%d" % n, changes) for n in range(5)], 5) == [0, 1, 2, 3, 4]
+    log.rewrite([(b"all", changes)])
+    assert log.append(b"after").result(5) == 6
+    log.close()
+    again = RecordLog.open(tmp_path / "d", "name")
+    assert [(r.number, r.data, r.changes) for r in again.records()] == [(5, b"all", changes), (6, b"after", ())]
+    again.rewrite([record for record in again.records() if record.data != b"after"])
+    assert [(r.number, r.data, r.changes) for r in again.records()] == [(7, b"all", changes)]
+    assert again.append(b"next").result(5) == 8
+    assert len(list((tmp_path / "d").glob("*.rlog"))) == 1
+    again.close()
+
+
+def test_one_owner(tmp_path: Path) -> None:
+    files = UnlockedFiles()
+    first = RecordLog.open(tmp_path, "r", files)
+    first.append(b"a").result(5)
+    second = RecordLog.open(tmp_path, "r", files)
+    with pytest.raises(Fenced):
+        first.append(b"b").result(5)
+    second.append(b"c").result(5)
+    assert [r.data for r in second.records()] == [b"a", b"c"]
+    second.close()
+    with contextlib.suppress(Fenced):
+        first.close()
+    held = RecordLog.open(tmp_path, "r")
+    with pytest.raises(Unavailable):
+        RecordLog.open(tmp_path, "r")
+    held.close()
+
+
+def test_a_name_cannot_leave_its_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        RecordLog.open(tmp_path, "../r")
+
+
+def program(files: MemoryFiles, told: list[bytes]) -> None:
+    """Sets a counter again and again, with rewrites; `told` gets each value that was acknowledged."""
+    with contextlib.suppress(PowerCut):
+        for session in range(2):
+            log = RecordLog.open(Path("/d"), "r", files)
+            try:
+                for n in range(4):
+                    value = b"%d" % (session * 4 + n)
+                    log.append(value).result(5)
+                    told.append(value)
+                    if n == 2:
+                        log.rewrite([(value, ())])
+            finally:
+                with contextlib.suppress(PowerCut):
+                    log.close()
+
+
+def test_a_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None:
+    whole, told = MemoryFiles(), list[bytes]()
+    program(whole, told)
+    assert len(told) == 8
+    for operation in range(1, whole.operations + 1):
+        files = MemoryFiles()
+        files.stop_at(operation)
+        told = []
+        program(files, told)
+        for fate in range(6):
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            log = RecordLog.open(Path("/d"), "r", after)
+            found = [record.data for record in log.records()]
+            submitted = [b"%d" % n for n in range(8)]
+            if told:
+                assert submitted.index(found[-1]) >= submitted.index(told[-1]), (operation, fate, found, told)
+            numbers = [int(value) for value in found]
+            assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not told
+            log.append(b"on").result(5)
+            log.close()
+
+
+def first_format(epochs: int) -> MemoryFiles:
+    """A record log as the first format left it: `.current` names the generation and the owner's epoch."""
+    files = MemoryFiles()
+    log = RecordLog.open(Path("/d"), "r", files, ManualClock())
+    wait_all([log.append(b"%d" % n) for n in range(3)], 5)
+    document = {"format": 1, "uuid": str(log.uuid), "epoch": log.epoch + epochs, "generation": log.epoch}
+    log.close()
+    text = json.dumps(document, separators=(",", ":")).encode()
+    replace_file(files, Path("/d/r.current"), [text, b"\n%08x\n" % google_crc32c.value(text)])
+    return files
+
+
+@pytest.mark.parametrize("epochs", [0, 7])
+def test_the_first_format_is_taken_over_and_a_cut_at_every_operation_loses_nothing(epochs: int) -> None:
+    whole = first_format(epochs)
+    before = whole.operations
+    RecordLog.open(Path("/d"), "r", whole, ManualClock()).close()
+    assert b'"format":2' in read_file(whole, Path("/d/r.current"))
+    for operation in range(before + 1, whole.operations + 1):
+        for fate in range(6):
+            files = first_format(epochs)
+            files.stop_at(operation)
+            with contextlib.suppress(PowerCut):
+                RecordLog.open(Path("/d"), "r", files, ManualClock()).close()
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            log = RecordLog.open(Path("/d"), "r", after, ManualClock())
+            assert [record.data for record in log.records()] == [b"0", b"1", b"2"], (operation, fate)
+            log.append(b"3").result(5)
+            log.close()
+            again = RecordLog.open(Path("/d"), "r", after, ManualClock())
+            assert [record.data for record in again.records()] == [b"0", b"1", b"2", b"3"]
+            again.close()
+            assert len([name for name in after.list(Path("/d")) if name.endswith(".rlog")]) == 1
+
+
+def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:
+    """Its claim is used for the next try, not another one each time."""
+    files = MemoryFiles()
+    log = RecordLog.open(Path("/d"), "r", files)
+    log.append(b"first").result(5)
+
+    def fail(number: int, name: str, path: Path) -> None:
+        if name == "datasync" and path.name.endswith(".rlog"):
+            files.fail_at(number, Fault.ENOSPC)
+
+    for _ in range(5):
+        files.on_operation = fail
+        with pytest.raises(StorageFailed):
+            log.compact(lambda: b"all").result(5)
+        files.on_operation = None
+        assert log.append(b"more").result(5)
+    assert len([name for name in files.list(Path("/d")) if name.endswith(".rlog")]) == 2
+    log.compact(lambda: b"all").result(5)
+    assert [record.data for record in log.records()] == [b"all"]
+    log.close()
+    assert len([name for name in files.list(Path("/d")) if name.endswith(".rlog")]) == 1
+
+
+def outstanding(files: MemoryFiles, gate: threading.Event) -> tuple[int, int]:
+    """Twelve records of one size, all on their way at once; (how many were acknowledged, how many were sent)."""
+    sent: list[Pending[int]] = []
+    with contextlib.suppress(PowerCut):
+        log = RecordLog.open(Path("/d"), "r", files)
+        gate.clear()
+        with contextlib.suppress(PowerCut):
+            sent += [log.append(b"%04d" % n * 100) for n in range(12)]
+        gate.set()
+        with contextlib.suppress(PowerCut):
+            log.close()
+    return sum(pending.exception(5) is None for pending in sent), len(sent)
+
+
+def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
+    """The tail of a torn group may hold whole frames: they must not follow what is written over its head later."""
+    gate = threading.Event()
+    gate.set()
+
+    def wait_at_writes(_number: int, name: str, _path: Path) -> None:
+        if name == "append":
+            gate.wait(5)  # so that the rest of the records becomes one group
+
+    for operation in range(14, 20):
+        for fate in range(40):
+            gate.set()
+            files = MemoryFiles(wait_at_writes)
+            files.stop_at(operation)
+            acknowledged, sent = outstanding(files, gate)
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            log = RecordLog.open(Path("/d"), "r", after)
+            found = [record.data for record in log.records()]
+            assert found == [b"%04d" % n * 100 for n in range(len(found))]
+            assert acknowledged <= len(found) <= sent
+            log.append(b"last" * 100).result(5)
+            log.close()
+            again = RecordLog.open(Path("/d"), "r", after.kill())
+            assert [record.data for record in again.records()] == [*found, b"last" * 100]
+            again.close()
+
+
+def test_many_open_record_logs_hold_few_descriptors(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    logs = [RecordLog.open(tmp_path / "d", f"r{n}") for n in range(200)]
+    for value in (b"a", b"b"):
+        wait_all([log.append(value) for log in logs], 20)
+    assert descriptors() - before < 200 + 2 * 64 + 20  # a lock each, and the few that keep theirs
+    for log in logs:
+        log.rewrite([(b"all", ())])
+        log.append(b"c").result(5)
+        log.close()
+    assert descriptors() <= before + 2
+    again = RecordLog.open(tmp_path / "d", "r199")
+    assert [record.data for record in again.records()] == [b"all", b"c"]
+    again.close()
+
+
+def test_a_failure_after_another_owner_came_is_put_down_to_it(tmp_path: Path) -> None:
+    """The next owner removes files: what an old one then stumbles over is no fault of the disk."""
+    old = RecordLog.open(tmp_path, "name", UnlockedFiles())
+    old.append(b"1").result(5)
+    deposed = []
+
+    def stumble() -> bytes:
+        deposed.append(RecordLog.open(tmp_path, "name", UnlockedFiles()))
+        raise FileNotFoundError("name-0000000000000001.rlog")
+
+    with pytest.raises(Fenced):
+        old.append_built(stumble).result(5)
+    with pytest.raises(Fenced):
+        old.append(b"2")
+    with contextlib.suppress(Fenced):
+        old.close()
+    deposed[0].close()

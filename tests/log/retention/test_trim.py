@@ -1,0 +1,375 @@
+"""What is trimmed and what is kept: behaviours 9 to 12, 14, 15; pins, truncate, delete."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import BadInput, StorageFailed, Unavailable
+from penstock.files.memory import MemoryFiles, PowerCut
+from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Trimmed
+from penstock.log.ledgers.holds import pin_key
+from penstock.log.ledgers.info import LedgerList
+from penstock.metadata import MemoryMetadata
+
+DIRECTORY = Path("/s/log")
+ZERO = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, retention_seconds=0, maintenance_interval_seconds=0)
+
+
+class World:
+    """A log of three sealed ledgers of three entries and an open one with one."""
+
+    def __init__(self, settings: LogSettings = ZERO, entries: int = 10) -> None:
+        self.files, self.metadata, self.clock = MemoryFiles(), MemoryMetadata(), ManualClock()
+        self.settings = settings
+        self.log = self.open()
+        for n in range(entries):
+            self.log.append(b"%d" % n).result(5)
+
+    def open(self) -> Log:
+        return Log.open(DIRECTORY, self.settings, self.files, self.clock, self.metadata)
+
+    def reopen(self) -> None:
+        self.log.close()
+        self.log = self.open()
+
+    def ledgers(self) -> list[int]:
+        return [view.info.id for view in self.log.reader().ledgers()]
+
+    def files_of_ledgers(self) -> list[int]:
+        return [int(name[7:23]) for name in self.files.list(DIRECTORY) if name.startswith("ledger-")]
+
+
+def test_without_cursors_closed_ledgers_are_trimmed_and_the_open_one_stays() -> None:
+    world = World()
+    assert world.log.trim() == [1, 2, 3]
+    assert world.ledgers() == world.files_of_ledgers() == [4]
+    assert world.log.reader().first == Position(4, 0)
+    assert world.log.trim() == []
+    world.log.close()
+
+
+def test_a_ledger_goes_when_the_mark_delete_sits_on_its_last_entry() -> None:
+    world = World()
+    cursor = world.log.open_cursor("c")
+    cursor.mark_delete(Position(1, 1)).result(5)
+    assert world.log.trim() == []
+    cursor.mark_delete(Position(1, 2)).result(5)
+    world.reopen()
+    assert world.log.trim() == [1]
+    assert world.ledgers()[0] == 2
+    world.log.close()
+
+
+def test_the_slowest_cursor_counts() -> None:
+    world = World()
+    fast, slow = world.log.open_cursor("fast"), world.log.open_cursor("slow")
+    fast.mark_delete(Position(3, 2)).result(5)
+    slow.mark_delete(Position(2, 0)).result(5)
+    world.reopen()
+    assert world.log.trim() == [1]
+    world.log.open_cursor("slow").mark_delete(Position(2, 2)).result(5)
+    world.reopen()
+    assert world.log.trim() == [2]
+    world.log.close()
+
+
+def test_a_pin_keeps_its_position_until_it_goes() -> None:
+    world = World()
+    world.log.pin("checkpoint", Position(2, 2))
+    assert world.log.trim() == [1]
+    world.reopen()
+    assert world.log.pins() == {"checkpoint": Position(2, 2)}
+    assert world.log.trim() == []
+    world.log.pin("checkpoint", Position(3, 0))
+    assert world.log.trim() == [2]
+    with pytest.raises(BadInput, match="no entry 2:0 any more"):
+        world.log.pin("late", Position(2, 0))
+    world.log.unpin("checkpoint")
+    assert world.log.trim() == [3, 4]
+    world.log.close()
+
+
+def test_infinite_retention_keeps_everything() -> None:
+    world = World(dataclasses.replace(ZERO, retention_seconds=None))
+    assert world.log.trim() == []
+    assert world.files_of_ledgers() == [1, 2, 3, 4]
+    world.reopen()
+    world.clock.advance(10**9)
+    assert world.log.trim() == []
+    assert world.files_of_ledgers()[:4] == [1, 2, 3, 4]
+    world.log.close()
+
+
+def test_zero_retention_keeps_only_what_is_needed_across_a_restart() -> None:
+    world = World()
+    cursor = world.log.open_cursor("c")
+    cursor.mark_delete(Position(2, 1)).result(5)
+    world.reopen()
+    assert world.log.trim() == [1]
+    world.log.open_cursor("c").clear_backlog().result(5)
+    world.reopen()
+    assert world.log.trim() == [2, 3, 4]
+    assert world.ledgers() == world.files_of_ledgers()
+    world.log.close()
+
+
+def test_retention_by_time_across_a_restart() -> None:
+    world = World(dataclasses.replace(ZERO, retention_seconds=100), entries=3)
+    world.clock.advance(60)
+    for n in range(3, 7):
+        world.log.append(b"%d" % n).result(5)
+    assert world.log.trim() == []
+    world.clock.advance(50)
+    world.reopen()
+    assert world.log.trim() == [1]
+    world.clock.advance(60)
+    assert world.log.trim() == [2, 3]
+    world.log.close()
+
+
+def test_retention_by_size_across_a_restart() -> None:
+    world = World(dataclasses.replace(ZERO, retention_seconds=None, retention_bytes=600))
+    sizes = [view.frames_end for view in world.log.reader().ledgers()]
+    world.reopen()
+    assert sum(sizes[1:]) > 600 >= sum(sizes[2:])
+    assert world.log.trim() == [1, 2]
+    world.log.close()
+
+
+def test_a_cursor_keeps_what_retention_does_not() -> None:
+    world = World(dataclasses.replace(ZERO, retention_bytes=0))
+    world.log.open_cursor("c", start=Position(1, 2))
+    assert world.log.trim() == [1]
+    world.log.close()
+
+
+def test_a_hold_that_is_made_during_a_trim_wins_or_loses_but_never_points_at_nothing() -> None:
+    """The trim has read the holds; before its transaction a pin comes."""
+    world = World()
+    transaction = world.metadata.transaction
+    came: list[str] = []
+
+    def racing(operations: object) -> None:
+        if not came:
+            came.append("pin")
+            world.log.pin("p", Position(2, 0))
+        transaction(operations)  # type: ignore[arg-type]
+
+    world.metadata.transaction = racing  # type: ignore[method-assign]
+    assert world.log.trim() == [1]
+    assert world.ledgers() == [2, 3, 4]
+    world.log.close()
+
+
+def test_a_pin_that_loses_against_a_trim_is_refused() -> None:
+    world = World()
+    get = world.metadata.get
+    came: list[str] = []
+
+    def racing(key: str) -> object:
+        found = get(key)
+        if key == pin_key("log", "p") and not came:
+            came.append("trim")
+            world.log.trim()
+        return found
+
+    world.metadata.get = racing  # type: ignore[method-assign, assignment]
+    with pytest.raises(BadInput, match="no entry 2:0 any more"):
+        world.log.pin("p", Position(2, 0))
+    assert world.log.pins() == {}
+    world.log.close()
+
+
+def test_a_reader_in_another_process_is_told_what_is_still_there() -> None:
+    world = World()
+    reader = LogReader.open(DIRECTORY, world.files.kill(), world.metadata)  # its files are those of before
+    stale = LogReader.open(DIRECTORY, world.files, world.metadata)
+    assert [bytes(e.data) for e in stale.read(Position(1, 0), Position(1, 0))] == [b"0"]
+    stale.cache.drop(stale.uuid)
+    world.log.trim()
+    with pytest.raises(Trimmed, match="it starts at 4:0") as error:
+        list(stale.read(Position(1, 0), Position(4, 0)))
+    assert error.value.first == Position(4, 0)
+    assert [bytes(e.data) for e in stale.read(Position(4, 0), Position(4, 0))] == [b"9"]
+    reader.close()
+    stale.close()
+    world.log.close()
+
+
+def test_trim_drops_its_entries_from_the_cache() -> None:
+    world = World()
+    reader = world.log.reader()
+    assert len(list(reader.read(reader.first, reader.end()))) == 10
+    before = reader.cache.bytes
+    world.log.trim()
+    assert reader.cache.bytes < before
+    with pytest.raises(Trimmed):
+        list(reader.read(Position(1, 0), Position(1, 0)))
+    world.log.close()
+
+
+def test_a_cursor_that_points_at_a_trimmed_ledger_goes_on_with_the_first_kept_entry() -> None:
+    world = World()
+    cursor = world.log.open_cursor("c")
+    world.log.truncate()
+    world.log.append(b"new").result(5)
+    assert cursor.backlog() == 1
+    assert [bytes(entry.data) for entry in cursor.read(10)] == [b"new"]
+    world.reopen()
+    assert [bytes(e.data) for e in world.log.open_cursor("c").read(10)] == [b"new"]
+    world.log.close()
+
+
+def test_truncate_removes_everything_but_not_under_a_pin() -> None:
+    world = World()
+    world.log.pin("held", Position(2, 0))
+    with pytest.raises(BadInput, match="pinned by held"):
+        world.log.truncate()
+    world.log.unpin("held")
+    world.log.truncate()
+    assert world.log.statistics().entries == 0
+    position = world.log.append(b"after").result(5)
+    assert [bytes(e.data) for e in world.log.read(world.log.reader().first, position)] == [b"after"]
+    world.log.close()
+
+
+def test_a_delete_that_fails_is_tried_again() -> None:
+    world = World()
+    remove = world.files.remove
+
+    def refuse(path: Path) -> None:
+        if path.name.startswith("ledger-"):
+            raise OSError(5, "Input/output error")
+        remove(path)
+
+    world.files.remove = refuse  # type: ignore[method-assign]
+    assert world.log.trim() == [1, 2, 3]
+    statistics = world.log.statistics()
+    assert (statistics.deleting, statistics.failed_deletes) == (3, 3)
+    assert world.files_of_ledgers() == [1, 2, 3, 4]
+    world.files.remove = remove  # type: ignore[method-assign]
+    world.log.trim()
+    assert world.files_of_ledgers() == [4]
+    assert world.log.statistics().deleting == 0
+    world.log.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_power_is_cut_at_every_operation_of_a_trim(seed: int) -> None:
+    """What is listed is there; what is gone is not listed; the next open finishes the trim."""
+    for operation in range(1, 40):
+        world = World()
+        world.log.pin("p", Position(3, 1))
+
+        def power(world: World = world) -> None:
+            if world.files.is_cut:
+                raise PowerCut("the power is off")
+
+        world.metadata.before_write = power
+        world.files.stop_at(world.files.operations + operation)
+        try:
+            world.log.trim()
+            finished = not world.files.is_cut
+        except (PowerCut, StorageFailed, Unavailable):
+            finished = False
+        after = world.files.crash(random.Random(f"{seed} {operation}"))
+        metadata = world.metadata.copy()
+        metadata.before_write = lambda: None
+        log = Log.open(DIRECTORY, ZERO, after, ManualClock(), metadata)
+        reader = log.reader()
+        found = [bytes(e.data) for e in reader.read(reader.first, reader.end())]
+        assert found[-4:] == [b"6", b"7", b"8", b"9"]
+        listed = LedgerList.decode(metadata.get("log/log").value)  # type: ignore[union-attr]
+        assert not listed.deleting
+        on_disk = {int(name[7:23]) for name in after.list(DIRECTORY) if name.startswith("ledger-")}
+        assert on_disk == {info.id for info in listed.ledgers}
+        log.close()
+        if finished:
+            break
+    else:
+        pytest.fail("the trim never finished")
+
+
+def test_minimum_and_maximum_age_of_a_ledger() -> None:
+    settings = dataclasses.replace(
+        ZERO, retention_seconds=None, ledger_age_min_seconds=10, ledger_age_max_seconds=60, ledger_idle_max_seconds=30
+    )
+    world = World(settings, entries=5)
+    assert world.ledgers() == [1], "a full ledger that is too young goes on"
+    world.clock.advance(11)
+    assert world.log.append(b"x").result(5).ledger_id == 2
+    world.clock.advance(20)
+    world.log.append(b"y").result(5)
+    world.clock.advance(20)
+    world.log.append(b"z").result(5)
+    world.log.maintain()
+    assert world.ledgers() == [1, 2]
+    world.clock.advance(21)  # 61 s old
+    world.log.maintain()
+    assert world.ledgers() == [1, 2, 3]
+    world.log.append(b"only").result(5)
+    world.clock.advance(31)  # idle
+    world.log.maintain()
+    assert world.ledgers() == [1, 2, 3, 4]
+    world.clock.advance(1000)
+    world.log.maintain()
+    assert world.ledgers() == [1, 2, 3, 4], "an empty ledger is not rolled"
+    world.log.close()
+
+
+def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resumes() -> None:
+    finished = False
+    for operation in range(1, 60):
+        world = World()
+        world.log.open_cursor("c").mark_delete(Position(1, 1)).result(5)
+        world.log.pin("p", Position(1, 0))
+        world.log.close()
+        old = world.metadata.get("log/log")
+        assert old is not None
+
+        def power(world: World = world) -> None:
+            if world.files.is_cut:
+                raise PowerCut("the power is off")
+
+        world.metadata.before_write = power
+        world.files.stop_at(world.files.operations + operation)
+        try:
+            Log.delete(DIRECTORY, world.files, world.clock, world.metadata)
+            finished = not world.files.is_cut
+        except PowerCut:
+            finished = False
+        files, metadata = world.files.crash(random.Random(operation)), world.metadata.copy()
+        metadata.before_write = lambda: None
+        started = metadata.get("log/log")
+        if started is None or started.version > old.version:  # it had begun: the next open is of a new log
+            log = Log.open(DIRECTORY, ZERO, files, ManualClock(), metadata)
+            assert log.uuid != LedgerList.decode(old.value).uuid
+            assert log.statistics().entries == 0
+            assert metadata.children("cursor/") == metadata.children("pin/") == []
+            left = [path.name for path in files._names if path.suffix in {".rlog", ".current"}]
+            assert not left, "record logs of its cursors are still there"
+            log.append(b"new").result(5)
+            Cursor.open(log.reader(), Path("/s/cursors"), "c", files=files).close()
+            log.close()
+        if finished:
+            break
+    assert finished
+
+
+def test_the_maintenance_thread_trims_after_a_roll_by_itself(tmp_path: Path) -> None:
+    settings = LogSettings(ledger_entries_max=2, retention_seconds=0, maintenance_interval_seconds=30)
+    log = Log.open(tmp_path / "log", settings)
+    import time
+
+    for n in range(9):
+        log.append(b"%d" % n).result(5)
+    deadline = time.monotonic() + 10
+    while len(list((tmp_path / "log").glob("ledger-*"))) > 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(list((tmp_path / "log").glob("ledger-*"))) == 1
+    log.close()

@@ -1,0 +1,140 @@
+"""The configuration: every problem at once, each with its line; secrets from the environment only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.capture.log_config import LogPart
+from penstock.errors import BadInput
+from penstock.log import LogSettings
+from penstock.operations.check import describe
+from penstock.operations.config import BadConfig, Problem, load
+from penstock.operations.runner import run_settings
+from penstock.operations.template import render
+
+GOOD = """\
+version: 1
+source:
+  type: mariadb
+  host: db
+  user: penstock
+  password: ${SHOP_PASSWORD}
+sinks:
+  lake:
+    url: ./lake
+    format: parquet
+    flush: {size: 1MiB, every: 5m}
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "penstock.yaml"
+    path.write_text(text)
+    return path
+
+
+def problems(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> list[Problem]:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, text), environment or {})
+    return list(caught.value.problems)
+
+
+def test_a_good_file_with_a_secret_from_the_environment(tmp_path: Path) -> None:
+    config = load(write(tmp_path, GOOD), {"SHOP_PASSWORD": "hush"})
+    assert config.source.type == "mariadb"
+    assert config.source.secret() == "hush"
+    assert config.state_dir == tmp_path / "penstock-data", "a relative path is taken from the file's directory"
+    assert config.sinks["lake"].url == (tmp_path / "lake").as_uri()
+    assert config.sinks["lake"].flush.size == 1 << 20
+    assert config.sinks["lake"].flush.every == 300.0
+
+
+def test_check_shows_every_setting_but_no_secret(tmp_path: Path) -> None:
+    findings = describe(load(write(tmp_path, GOOD), {"SHOP_PASSWORD": "hush-canary"}))
+    text = "\n".join(f"{f.key} {f.value}" for f in findings)
+    assert "source.password (hidden)" in text
+    assert "hush-canary" not in text
+    assert "sinks.lake.flush.every 300.0" in text
+
+
+def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
+    text = GOOD.replace("host: db", "hoost: db").replace("format: parquet", "format: avro").replace("1MiB", "1MebiByte")
+    found = {(p.key, p.line) for p in problems(tmp_path, text)}
+    assert ("source.password", 6) in found, "the variable is not set"
+    assert ("source.hoost", 4) in found
+    assert ("sinks.lake.format", 10) in found
+    assert ("sinks.lake.flush.size", 11) in found
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "kafka://broker:9092"])
+def test_a_sink_that_is_not_there_yet_is_refused_by_name(tmp_path: Path, url: str) -> None:
+    [problem] = problems(tmp_path, GOOD.replace("./lake", url), {"SHOP_PASSWORD": "x"})
+    assert problem.line == 9
+    assert url.partition(":")[0] in problem.message
+    assert "not supported yet" in problem.message
+
+
+def test_what_comes_later_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, GOOD + "rules:\n  - table: a.b\n", {"SHOP_PASSWORD": "x"})
+    assert (problem.key, problem.line) == ("rules", 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "mapping"),
+        ("- a\n", "mapping"),
+        ("a: [1\n", "expected"),
+        ("version: 2\nsource: {type: demo}\n", "version 2"),
+    ],
+)
+def test_what_is_no_configuration(tmp_path: Path, text: str, words: str) -> None:
+    assert any(words in p.message for p in problems(tmp_path, text))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="no such file"):
+        load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("source", ["demo", "/var/lib/mysql", "mariadb://me@db.internal:3307"])
+def test_the_template_is_valid_as_it_stands(tmp_path: Path, source: str) -> None:
+    config = load(write(tmp_path, render(source, "./out")), {"PENSTOCK_SOURCE_PASSWORD": "x"})
+    assert config.sinks["lake"].format == "parquet"
+
+
+def test_a_password_on_the_command_line_is_refused() -> None:
+    with pytest.raises(BadInput, match="seen by others"):
+        render("mariadb://me:secret@db", "./out")
+
+
+def test_the_log_is_told_what_to_keep_and_where_ledgers_go(tmp_path: Path) -> None:
+    told = "log:\n  keep: {for: 7d, size: 1GiB}\n  offload: {url: ../old, keep_local: 10MiB, lag: 1h}\n"
+    config = load(write(tmp_path, GOOD + told), {"SHOP_PASSWORD": "hush"})
+    settings = LogPart.model_validate(run_settings(config, once=True).log).settings()  # as capture gets it
+    assert (settings.retention_seconds, settings.retention_bytes) == (7 * 86400, 1 << 30)
+    assert settings.offload_url == (tmp_path.parent / "old").as_uri()
+    assert (settings.offload_threshold_bytes, settings.offload_deletion_lag_seconds) == (10 << 20, 3600)
+    untold = load(write(tmp_path, GOOD), {"SHOP_PASSWORD": "hush"}).log.settings()
+    assert untold == LogSettings(), "everything is kept, here"
+
+
+@pytest.mark.parametrize(
+    ("told", "key", "says"),
+    [
+        ("keep: {for: soon}", "log.keep.for", "'soon' is not a quantity"),
+        ("keep: {days: 7}", "log.keep.days", "unknown key"),
+        ("ledger: 1KiB", "log.ledger", "65536"),
+        ("offload: {url: 'ftp://x/y'}", "log.offload.url", "no URL of an object store"),
+        ("offload: {url: 's3://key:secret@b/y'}", "log.offload.url", "carries more than a place"),
+        ("offload: {lag: 1h}", "log.offload.url", "field required"),
+    ],
+)
+def test_what_the_log_cannot_be_told(tmp_path: Path, told: str, key: str, says: str) -> None:
+    (problem,) = problems(tmp_path, f"{GOOD}log:\n  {told}\n", {"SHOP_PASSWORD": "hush"})
+    assert problem.key == key
+    assert says in problem.message
+    assert problem.line >= 12
+    assert "secret" not in problem.message

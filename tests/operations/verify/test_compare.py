@@ -1,0 +1,81 @@
+"""The comparison tells lost, doubled, wrong and unknown rows apart, whatever the cuts of files and batches are."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.log.position import Seq
+from penstock.operations.verify.compare import Differences, TableComparison
+
+
+def rows(ids: list[int], values: list[int] | None = None) -> pa.Table:
+    seqs = pa.array([Seq(1, i, 0, 0).to_bytes() for i in ids], pa.binary())
+    return pa.table({"_seq": seqs, "value": pa.array(values if values is not None else ids, pa.int64())})
+
+
+def compare(expected: list[pa.Table], files: list[pa.Table], *, pending_after: int | None = None) -> Differences:
+    paths = [Path(str(i)) for i in range(len(files))]
+    comparison = TableComparison("t", iter(paths), lambda path: files[int(path.name)])
+    for i, table in enumerate(expected):
+        comparison.expect(table, may_be_pending=pending_after is not None and i >= pending_after)
+    return comparison.finish()
+
+
+def cut(ids: list[int], cuts: list[int]) -> list[pa.Table]:
+    edges = sorted({0, len(ids), *(c % (len(ids) + 1) for c in cuts)})
+    return [rows(ids[a:b]) for a, b in itertools.pairwise(edges)]
+
+
+CUTS = st.lists(st.integers(0, 100), max_size=6)
+
+
+@given(count=st.integers(1, 60), batches=CUTS, files=CUTS)
+def test_equal_whatever_the_cuts(count: int, batches: list[int], files: list[int]) -> None:
+    ids = list(range(1, count + 1))
+    found = compare(cut(ids, batches), cut(ids, files))
+    assert found.equal
+    assert found.changes == count
+
+
+@given(count=st.integers(2, 60), gone=st.integers(0, 100), batches=CUTS, files=CUTS)
+def test_one_lost_row_is_found(count: int, gone: int, batches: list[int], files: list[int]) -> None:
+    ids = list(range(1, count + 1))
+    left = [i for i in ids if i != ids[gone % count]]
+    found = compare(cut(ids, batches), cut(left, files))
+    assert (found.lost, found.doubled, found.wrong, found.unknown) == (1, 0, 0, 0)
+
+
+@given(count=st.integers(1, 60), twice=st.integers(0, 100), later=st.booleans(), batches=CUTS, files=CUTS)
+def test_one_doubled_row_is_found(count: int, twice: int, later: bool, batches: list[int], files: list[int]) -> None:
+    ids = list(range(1, count + 1))
+    again = ids[twice % count]
+    doubled = [*ids, again] if later else sorted([*ids, again])
+    found = compare(cut(ids, batches), cut(doubled, files))
+    assert (found.lost, found.doubled, found.wrong, found.unknown) == (0, 1, 0, 0)
+
+
+def test_a_wrong_value_names_row_and_column() -> None:
+    found = compare([rows([1, 2, 3])], [rows([1, 2, 3], [1, 20, 3])])
+    assert found.wrong == 1
+    assert found.examples == ["wrong: seq 1:2:0:0 column value: 20 instead of 2"]
+
+
+def test_a_row_that_the_log_does_not_have() -> None:
+    assert compare([rows([1, 2])], [rows([1, 2, 9])]).unknown == 1
+
+
+@pytest.mark.parametrize("there", [[1, 2], [1, 2, 3]])
+def test_what_is_on_its_way_is_not_lost(there: list[int]) -> None:
+    found = compare([rows([1, 2]), rows([3, 4])], [rows(there)], pending_after=1)
+    assert found.equal
+    assert found.pending == 4 - len(there)
+
+
+def test_a_missing_column_is_wrong() -> None:
+    assert compare([rows([1, 2])], [rows([1, 2]).drop(["value"])]).wrong == 2

@@ -1,0 +1,108 @@
+"""A delivery of a few lines for the supervisor's tests: holds ranges in memory until `flush` or `every_seconds`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+from penstock.delivery.dispatcher import dispatcher_id
+from penstock.errors import PenstockError, StaleRun
+from penstock.wire import Client, Server, socket_path
+from tests.supervisor.tiny_capture import note, say, trick_of, wait_for_the_end
+
+
+class Delivery:
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.incarnation = uuid.uuid4().hex
+        self.control = Client(socket_path(state_dir / "run", "control"))
+        self.lock = threading.Lock()
+        self.run: dict[str, str] = {}
+        self.waiting: dict[str, list[dict[str, Any]]] = {}
+
+    def begin_run(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        with self.lock:
+            self.run[arguments["changefeed"]] = arguments["run"]
+            self.waiting[arguments["changefeed"]] = []
+        return {"incarnation": self.incarnation, "published_end": None}
+
+    def publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        feed = arguments["changefeed"]
+        with self.lock:
+            if self.run.get(feed) != arguments["run"] or arguments["incarnation"] != self.incarnation:
+                raise StaleRun("another run")
+            dispatcher = dispatcher_id(feed, "shop", "orders")
+            last = {dispatcher: {"seq": arguments["end"] + ":0:0", "schema": "shop", "table": "orders"}}
+            self.control.call(
+                "published",
+                changefeed=feed,
+                run=arguments["run"],
+                start=arguments["start"],
+                end=arguments["end"],
+                commit_ts=int(arguments["end"].split(":")[1]) + 1,
+                last=last,
+            )
+            self.waiting[feed].append({"dispatcher": dispatcher, **arguments})
+        return {"accepted": True}
+
+    def flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        feed = arguments["changefeed"]
+        with self.lock:
+            for one in self.waiting.get(feed, []):
+                seq = one["end"] + ":0:0"
+                path = f"CDC-{one['end']}"
+                common = {"changefeed": feed, "dispatcher": one["dispatcher"], "epoch": 1, "path": path}
+                first = one["start"] + ":0:0"
+                self.control.call("intent", first_seq=first, last_seq=seq, length=10, checksum=1, rows=1, **common)
+                self.control.call("done", seq=seq, **common)
+                with (self.state_dir / "sink.txt").open("a") as file:
+                    file.write(f"{one['start']} {one['end']}\n")
+            self.waiting[feed] = []
+        note(self.state_dir, "delivery flushed")
+        return {}
+
+    def status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        return {"changefeeds": {}}
+
+
+def main() -> None:
+    settings = json.loads(sys.stdin.readline())
+    state_dir = Path(settings["state_dir"])
+    feeds = settings["changefeeds"]
+    options = next(iter(feeds.values()))
+    trick = trick_of(state_dir, "delivery", options.get("tricks", []))
+    if trick == "die":
+        sys.exit(1)
+    delivery = Delivery(state_dir)
+    server = Server(
+        socket_path(state_dir / "run", "delivery"),
+        {
+            "begin_run": delivery.begin_run,
+            "publish": delivery.publish,
+            "flush": delivery.flush,
+            "status": delivery.status,
+        },
+    )
+    say(event="ready")
+
+    def flush_now_and_then(every: float) -> None:
+        while True:
+            threading.Event().wait(every)
+            for feed in feeds:
+                with contextlib.suppress(PenstockError):
+                    delivery.flush({"changefeed": feed}, memoryview(b""))
+
+    if options.get("every_seconds"):
+        threading.Thread(target=flush_now_and_then, args=(options["every_seconds"],), daemon=True).start()
+    wait_for_the_end(trick)
+    server.close()
+    note(state_dir, "delivery stopped")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A driver of a few lines for the supervisor's tests: publishes the log in ranges of three entries, without Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError, StaleRun
+from penstock.log import LogReader
+from penstock.log.position import Position
+from penstock.wire import Client, socket_path
+from tests.supervisor.tiny_capture import note, say, trick_of, wait_for_the_end
+
+
+def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
+    control = Client(socket_path(state_dir / "run", "control"))
+    delivery = Client(socket_path(state_dir / "run", "delivery"))
+    begun: dict[str, Any] | None = None
+    at = Position(0, 0)
+    while not stop.wait(0.05):
+        try:
+            if begun is None:
+                begun = control.call("begin_run", changefeed=feed)
+                at = Position.parse(begun["start"])
+            reader = LogReader.open(state_dir / "log")
+            while reader.end() >= at and not stop.is_set():
+                positions = [entry.position for entry in reader.read(at, reader.end())][:3]
+                end = positions[-1]
+                delivery.call(
+                    "publish",
+                    changefeed=feed,
+                    run=begun["run"],
+                    incarnation=begun["incarnation"],
+                    start=str(at),
+                    end=str(end),
+                )
+                at = Position(end.ledger_id, end.entry_id + 1)
+            reader.close()
+        except StaleRun:
+            begun = None
+        except PenstockError as error:
+            print(error, file=sys.stderr, flush=True)
+            begun = None
+
+
+def main() -> None:
+    settings = json.loads(sys.stdin.readline())
+    state_dir = Path(settings["state_dir"])
+    trick = trick_of(state_dir, "driver", settings["spark"].get("tricks", []))
+    if trick == "die":
+        sys.exit(1)
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=publish_forever, args=(state_dir, feed, stop), daemon=True)
+        for feed in settings["changefeeds"]
+    ]
+    for thread in threads:
+        thread.start()
+    say(event="ready")
+    wait_for_the_end(trick)
+    stop.set()
+    for thread in threads:
+        thread.join(5)
+    note(state_dir, "driver stopped")
+
+
+if __name__ == "__main__":
+    main()
