@@ -24,7 +24,7 @@ from penstock.sources.demo.plan import Plan
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.demo.stream import chunk_file
 from penstock.sources.demo.truth import truth
-from penstock.sources.settings import DemoSource as DemoSettings
+from penstock.sources.settings import DemoSettings
 from penstock.sources.source import Source
 from penstock.state import StateReader
 

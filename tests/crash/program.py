@@ -132,7 +132,7 @@ class Session:
         """Every sealed ledger goes, whatever the cursors say: they move on."""
         if self.world.trims:
             self.facts.removable = len(self.facts.payloads)
-            self.opened.log.truncate()
+            self.opened.log.clear()
             self.facts.durable = {number: position for number, position, _ in read_all(self.opened.reader)}
 
     def _send(self, name: str, numbers: set[int], send: Callable[..., Pending[None]], *, forget: bool = False) -> None:

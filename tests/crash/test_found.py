@@ -75,7 +75,7 @@ def test_the_backlog_of_a_truncated_log_can_be_cleared() -> None:
     log = Log.open(DIRECTORY, LogSettings(ledger_entries_max=2), MemoryFiles(), metadata=MemoryMetadata())
     cursor = log.open_cursor("c")
     positions = [log.append(b"entry").result(5) for _ in range(4)]
-    log.truncate()
+    log.clear()
     cursor.clear_backlog().result(5)
     assert cursor.backlog() == 0
     cursor.ack(positions[1]).result(5)

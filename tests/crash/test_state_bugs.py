@@ -148,7 +148,7 @@ def _open_unchecked(self: Checkpoints, manifest: manifests.Manifest, *, verify: 
 @bug
 def truncation_does_not_touch_the_state(patch: Patch) -> None:
     def cut_alone(self: LogState, position: Position, *, force: bool = False) -> None:
-        self._log.cut(position, own=(PIN, recovery.START_PIN), force=force)
+        self._log.truncate(position, own=(PIN, recovery.START_PIN), force=force)
 
     patch(LogState, "truncate", cut_alone)
     patch(recovery, "_drop_strange", lambda _reader, _engine: None)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.binlog.charset import codec_of
-from penstock.binlog.dump import shower
+from penstock.binlog.dump import formatter
 from penstock.binlog.table_map import MapColumn
 from penstock.binlog.types import ColumnType as C
 from penstock.entries.decode import decode_entries
@@ -57,7 +57,7 @@ def _text(column: Column, value: Any) -> Any:
         return f"{value:X}"
     if base in ("date", "time", "datetime", "timestamp"):
         kind = {"date": C.DATE, "time": C.TIME2, "datetime": C.DATETIME2, "timestamp": C.TIMESTAMP2}[base]
-        return shower(MapColumn(kind, fsp))(value)
+        return formatter(MapColumn(kind, fsp))(value)
     if base == "year":
         return f"{value:04}"
     if isinstance(value, bytes):

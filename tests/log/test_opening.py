@@ -181,7 +181,7 @@ def test_properties_are_never_lost() -> None:
     log.close()
     again = open_log(killed, after)
     assert again.properties() == {"owner": "ada", "size": "3"}
-    again.truncate()
+    again.clear()
     assert again.properties() == {"owner": "ada", "size": "3"}
     assert LogReader.open(DIRECTORY, killed, after).properties() == {"owner": "ada", "size": "3"}
     again.terminate()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.capture.log_config import LogPart
+from penstock.capture.log_config import LogConfig
 from penstock.errors import BadInput
 from penstock.log import LogSettings
 from penstock.operations.check import describe
@@ -113,7 +113,7 @@ def test_a_password_on_the_command_line_is_refused() -> None:
 def test_the_log_is_told_what_to_keep_and_where_ledgers_go(tmp_path: Path) -> None:
     told = "log:\n  keep: {for: 7d, size: 1GiB}\n  offload: {url: ../old, keep_local: 10MiB, lag: 1h}\n"
     config = load(write(tmp_path, GOOD + told), {"SHOP_PASSWORD": "hush"})
-    settings = LogPart.model_validate(run_settings(config, once=True).log).settings()  # as capture gets it
+    settings = LogConfig.model_validate(run_settings(config, once=True).log).settings()  # as capture gets it
     assert (settings.retention_seconds, settings.retention_bytes) == (7 * 86400, 1 << 30)
     assert settings.offload_url == (tmp_path.parent / "old").as_uri()
     assert (settings.offload_threshold_bytes, settings.offload_deletion_lag_seconds) == (10 << 20, 3600)

@@ -15,7 +15,7 @@ from penstock.sources.demo.source import DemoSource
 from penstock.sources.demo.stream import chunk_file, chunk_of, file_name
 from penstock.sources.demo.truth import truth
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import DemoSource as DemoSettings
+from penstock.sources.settings import DemoSettings
 from penstock.sources.source import SourceError
 
 SIZE = 3000

@@ -154,7 +154,7 @@ def _rows(table: TableMap, rows: DecodedRows, first: int, last: int) -> list[dic
     for name, columns in (("before", rows.before), ("after", rows.after)):
         shown = [
             [None if value is None else show(value) for value in column.slice(first, last - first).to_pylist()]
-            for column, show in zip(columns, map(shower, table.columns), strict=True)
+            for column, show in zip(columns, map(formatter, table.columns), strict=True)
         ]
         names = [column.name or f"@{i + 1}" for i, column in enumerate(table.columns)]
         images[name] = [dict(zip(names, values, strict=True)) for values in zip(*shown, strict=True)]
@@ -166,7 +166,7 @@ def _rows(table: TableMap, rows: DecodedRows, first: int, last: int) -> list[dic
     return found
 
 
-def shower(column: MapColumn) -> Callable[[Any], Any]:
+def formatter(column: MapColumn) -> Callable[[Any], Any]:
     """How a value of this column is shown: temporals and decimals as text, like the server prints them."""
     kind, fsp = column.type, column.length
     if kind in (C.DATE, C.NEWDATE):

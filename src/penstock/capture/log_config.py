@@ -45,7 +45,7 @@ class Offload(BaseModel):
             raise ValueError(f"{error.message}; {error.hint}") from error
 
 
-class LogPart(BaseModel):
+class LogConfig(BaseModel):
     """`ledger` is the size of one file of the log: what is trimmed and offloaded at a time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from penstock.capture.log_config import LogPart
+from penstock.capture.log_config import LogConfig
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.logging import configure, hide
-from penstock.sources.settings import BinlogFilesSource, DemoSource, MariadbSource, SourceSettings
+from penstock.sources.settings import BinlogFilesSource, DemoSettings, MariadbSource, SourceSettings
 from penstock.sources.source import Source
 
 EXIT_OK = 0
@@ -39,17 +39,17 @@ class CaptureSettings(BaseModel):
 
     state_dir: Path
     source: SourceSettings
-    log: LogPart = LogPart()
+    log: LogConfig = LogConfig()
     until: Literal["now"] | None = None
 
 
 def make_source(settings: CaptureSettings) -> Source:
     """The source of the settings; nothing is connected yet."""
     source = settings.source
-    if isinstance(source, DemoSource):
-        from penstock.sources.demo.source import DemoSource as Demo
+    if isinstance(source, DemoSettings):
+        from penstock.sources.demo.source import DemoSource
 
-        return Demo(source)
+        return DemoSource(source)
     if isinstance(source, BinlogFilesSource):
         from penstock.sources.binlog_files import BinlogFilesSource as Files
 

@@ -21,7 +21,7 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Fenced
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.appender import Appender
-from penstock.log.append.request import Span, Terminated, Waiting
+from penstock.log.append.request import AppendRequest, Span, Terminated
 from penstock.log.attached import AttachedParts
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start
@@ -228,7 +228,7 @@ class Log:
             size += total_bytes(changes)
         if size > BODY_BYTES_MAX:
             raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
-        item = Waiting(data, changes, size, 0)
+        item = AppendRequest(data, changes, size, 0)
         if after is not None:
             item.after = after
         self._appender.submit(item, wait=wait)
@@ -244,7 +244,7 @@ class Log:
         size = _checked_size(entries)
         if max(map(len, entries)) > BODY_BYTES_MAX:
             raise BadInput("an entry of the batch is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
-        item = Waiting(entries, (), size, len(entries))
+        item = AppendRequest(entries, (), size, len(entries))
         self._appender.submit(item, wait=wait)
         return cast("Pending[Span]", item)
 
@@ -392,13 +392,13 @@ class Log:
         self._trimmer.trim()
         self._offloader.wake()
 
-    def truncate(self) -> None:
+    def clear(self) -> None:
         """Removes every entry, whatever cursors have read; a cursor goes on with what comes after. Refused under a pin."""
         self.check_owner()
         if pinned := self.pins():
             raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
         self.roll()
-        self._trimmer.truncate()
+        self._trimmer.clear()
         self._offloader.discard()
 
     def pin(self, name: str, position: Position) -> None:
@@ -422,7 +422,7 @@ class Log:
         self.check_owner()
         self._cutter().check(position, own=own, force=force)
 
-    def cut(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
+    def truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
         """Removes every entry after `position`, for good; the ledgers that went as a whole.
 
         Raises `HeldBeyond` where a cursor or pin stands beyond it, unless told to `force`: then cursors are moved to the

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from penstock.capture.log_config import LogPart
+from penstock.capture.log_config import LogConfig
 from penstock.delivery.settings import SinkSettings
 from penstock.errors import BadInput
 from penstock.sources.settings import SourceSettings
@@ -40,7 +40,7 @@ class Config(BaseModel):
     state_dir: Path = Path("./penstock-data")
     source: SourceSettings
     sinks: dict[str, SinkSettings] = Field(min_length=1)
-    log: LogPart = LogPart()
+    log: LogConfig = LogConfig()
     spark: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("version")

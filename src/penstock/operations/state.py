@@ -22,7 +22,7 @@ from penstock.log import Log, LogReader, Position
 from penstock.log.ledgers.holds import pins
 from penstock.operations.log.tools import locate_log, open_reader, parse_position
 from penstock.state import BucketState, CheckpointInfo, StateReader, StateSettings
-from penstock.state.checkpoints.recovery import DIRECTORY, PIN, START_PIN, Place, Teller, replay
+from penstock.state.checkpoints.recovery import DIRECTORY, PIN, START_PIN, ProgressReporter, StateLocation, replay
 from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.opening import open_engine
 from penstock.state.engines.rocksdb.engine import DIRECTORY as ROCKSDB
@@ -103,8 +103,8 @@ def open_state(path: Path, at: str | None = None) -> Iterator[StateReader]:
             state.close()
 
 
-def _place(reader: LogReader) -> Place:
-    return Place(reader, reader.files, SYSTEM_CLOCK, settings_for(reader.directory), read_only=True)
+def _place(reader: LogReader) -> StateLocation:
+    return StateLocation(reader, reader.files, SYSTEM_CLOCK, settings_for(reader.directory), read_only=True)
 
 
 # -- ls ----------------------------------------------------------------------------------------------------------
@@ -318,18 +318,18 @@ def verify_state(path: Path) -> StateCheck:
         return StateCheck(reader.directory, len(found), len(results), results[0][2] if results else 0, faults)
 
 
-def _engine(place: Place, at: Position | None) -> StateEngine:
+def _engine(place: StateLocation, at: Position | None) -> StateEngine:
     return open_engine(
         place.settings.engine, place.directory, files=place.files, settings=place.settings, read_only=True, at=at
     )
 
 
-def _digest(place: Place, start: Position | None, end: Position) -> tuple[int, int]:
+def _digest(place: StateLocation, start: Position | None, end: Position) -> tuple[int, int]:
     """(checksum, keys) of the state at `end`, by way of that checkpoint or (None) of the whole log."""
     with open_engine("native", None) if start is None else _engine(place, start) as engine:
         reader = place.reader
         first = reader.first if start is None else reader.next(start)
-        replay(reader, engine, first, end, Teller(None, time.perf_counter()))
+        replay(reader, engine, first, end, ProgressReporter(None, time.perf_counter()))
         crc = keys = 0
         with engine.create_snapshot() as snapshot:
             for number in snapshot.namespaces():

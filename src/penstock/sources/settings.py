@@ -65,7 +65,7 @@ class Tls(_Model):
     verify: bool = True
 
 
-class DemoSource(_Model):
+class DemoSettings(_Model):
     """A small shop that lives only in its own binlog: the same bytes for the same seed and size."""
 
     type: Literal["demo"]
@@ -125,11 +125,11 @@ class MysqlSource(_Server):
         raise ValueError("type: mysql is not in this version yet; use mariadb, binlog-files or demo")
 
 
-SourceSettings = Annotated[DemoSource | BinlogFilesSource | MariadbSource | MysqlSource, Field(discriminator="type")]
+SourceSettings = Annotated[DemoSettings | BinlogFilesSource | MariadbSource | MysqlSource, Field(discriminator="type")]
 """Use with `pydantic.TypeAdapter`, or as a field's type."""
 
 
-def process_settings(source: DemoSource | BinlogFilesSource | MariadbSource | MysqlSource) -> dict[str, Any]:
+def process_settings(source: DemoSettings | BinlogFilesSource | MariadbSource | MysqlSource) -> dict[str, Any]:
     """The source as JSON for the standard input of `python -m penstock.capture`: the one place where a secret is shown."""
     value = source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, MariadbSource | MysqlSource) and source.password is not None:

@@ -14,7 +14,16 @@ from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
 from penstock.state.changes import Change
 from penstock.state.checkpoints.checkpointer import Checkpointer, Moment
-from penstock.state.checkpoints.recovery import PIN, START_PIN, OnProgress, Place, StateLost, Teller, recover, replay
+from penstock.state.checkpoints.recovery import (
+    PIN,
+    START_PIN,
+    OnProgress,
+    ProgressReporter,
+    StateLocation,
+    StateLost,
+    recover,
+    replay,
+)
 from penstock.state.engines.engine import CheckpointInfo, StateEngine
 from penstock.state.metrics import forget_state
 from penstock.state.reader import StateReader
@@ -35,7 +44,7 @@ class LogState(BucketState):
     def __init__(self, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock) -> None:
         self._log = log
         self._settings = settings
-        self._place = Place(log.reader(), log.files, clock, settings, read_only=False)
+        self._place = StateLocation(log.reader(), log.files, clock, settings, read_only=False)
         log.attached.add("state", self)
         try:
             first = self._place.reader.first
@@ -94,7 +103,7 @@ class LogState(BucketState):
             try:
                 if base is None:
                     self._log.unpin(PIN)
-                self._log.cut(position, own=(PIN, START_PIN), force=force)
+                self._log.truncate(position, own=(PIN, START_PIN), force=force)
                 self._unlogged, self._last = [], None
                 self._unsettled.clear()  # they came before the cut
             finally:  # where the log could not be cut, all of the state comes back
@@ -105,7 +114,7 @@ class LogState(BucketState):
         try:
             reader, end = self._place.reader, self._log.end
             start = reader.first if base is None else reader.next(base)
-            replay(reader, self.engine, start, end, Teller(None, time.perf_counter()))
+            replay(reader, self.engine, start, end, ProgressReporter(None, time.perf_counter()))
             self._replace(self.engine, self._apply_unsettled(self.engine, end))
         except BaseException as error:
             self._broken = StorageFailed(f"the state could not be read again: {error}", hint="open log and state again")

@@ -15,7 +15,15 @@ from penstock.errors import Corruption
 from penstock.log import LogReader, Position, StateChange
 from penstock.log.frames.format import decode_changes
 from penstock.log.ledgers.holds import pins
-from penstock.state.checkpoints.recovery import START_PIN, OnProgress, Place, Recovered, StateLost, holds_entry, recover
+from penstock.state.checkpoints.recovery import (
+    START_PIN,
+    OnProgress,
+    Recovered,
+    StateLocation,
+    StateLost,
+    holds_entry,
+    recover,
+)
 from penstock.state.engines.engine import CheckpointInfo
 from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
@@ -30,7 +38,9 @@ _OPEN_ATTEMPTS = 5  # the owner may prune the checkpoint that is being opened
 class StateReader(StateView):
     """One thread advances; any may read. Made by `open`."""
 
-    def __init__(self, place: Place, recovered: Recovered, position: Position, on_frame: OnFrame | None) -> None:
+    def __init__(
+        self, place: StateLocation, recovered: Recovered, position: Position, on_frame: OnFrame | None
+    ) -> None:
         super().__init__(recovered.engine, recovered.registry)
         self._place = place
         self._reader = place.reader
@@ -54,7 +64,7 @@ class StateReader(StateView):
         `advance` takes it further and calls `on_frame(position, data bytes, changes)` after it applied each frame. Raises
         `StateLost` where the state at that position cannot be had any more.
         """
-        place = Place(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
+        place = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
         reader.refresh()
         position = reader.end() if at is None else _earliest(place) if at == "earliest" else at
         return cls(place, _recover(place, position, progress), position, on_frame)
@@ -109,14 +119,14 @@ class StateReader(StateView):
         old.close()
 
 
-def _earliest(place: Place) -> Position:
+def _earliest(place: StateLocation) -> Position:
     first = place.reader.first
     if place.reader.complete or START_PIN in pins(place.reader.metadata, place.reader.name):
         return Position(first.ledger_id, -1)
     return min((info.position for info in find_checkpoints(place)), default=Position(first.ledger_id, -1))
 
 
-def find_checkpoints(place: Place) -> list[CheckpointInfo]:
+def find_checkpoints(place: StateLocation) -> list[CheckpointInfo]:
     """Every good checkpoint of a state, newest first, without owning it."""
     found: list[CheckpointInfo] = []
     at: Position | None = None
@@ -131,7 +141,7 @@ def find_checkpoints(place: Place) -> list[CheckpointInfo]:
         at = Position(newest[0].position.ledger_id, newest[0].position.entry_id - 1)
 
 
-def _recover(place: Place, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
+def _recover(place: StateLocation, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
     for attempt in range(_OPEN_ATTEMPTS):
         try:
             return recover(place, to, progress, verify=verify)

@@ -11,7 +11,7 @@ from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.lag import Lag
 from penstock.clock import Clock
 from penstock.log import LogReader
-from penstock.supervisor.restarts import Place
+from penstock.supervisor.restarts import ChildSlot
 from penstock.supervisor.settings import RunSettings
 from penstock.supervisor.status import (
     ChangefeedState,
@@ -51,7 +51,7 @@ def totals(keeper: Keeper) -> Totals:
 
 
 class Reporter:
-    def __init__(self, settings: RunSettings, places: dict[str, Place], clock: Clock) -> None:
+    def __init__(self, settings: RunSettings, places: dict[str, ChildSlot], clock: Clock) -> None:
         self._settings = settings
         self._places = places
         self._clock = clock
@@ -153,7 +153,7 @@ class Reporter:
         return "running"
 
 
-def _note(name: str, delivery: dict[str, Any], places: dict[str, Place]) -> str:
+def _note(name: str, delivery: dict[str, Any], places: dict[str, ChildSlot]) -> str:
     """The first thing that is wrong, in the words of whom it happened to."""
     for place in (places["delivery"], places["driver"]):
         if place.note and place.state != "starting":

@@ -41,7 +41,7 @@ class Backoff:
         return min(self.seconds_max, self.first_seconds * 2.0 ** min(deaths - 1, 30))
 
 
-class Place:
+class ChildSlot:
     """Used by the run's own thread alone."""
 
     def __init__(

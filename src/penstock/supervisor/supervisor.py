@@ -29,7 +29,7 @@ from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
 from penstock.supervisor.reporter import Phase, Reporter, Watched
-from penstock.supervisor.restarts import Backoff, Failure, Place
+from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
 from penstock.supervisor.settings import RunSettings, RunSummary, Stop, stop_on_signals
 from penstock.supervisor.status import RunStatus
 
@@ -326,7 +326,7 @@ class _Run:
         how = "stopped at once, before" if self._at_once else "stopped before"
         return f"{how} everything was at the sinks; nothing is lost, the next run goes on there"
 
-    def _make_places(self) -> dict[str, Place]:
+    def _make_places(self) -> dict[str, ChildSlot]:
         settings = self._settings
         state_dir = str(settings.state_dir)
         documents: dict[str, dict[str, Any]] = {
@@ -341,7 +341,7 @@ class _Run:
         }
         backoff = Backoff(settings.backoff_first_seconds, settings.backoff_seconds_max, settings.healthy_seconds)
         return {
-            name: Place(
+            name: ChildSlot(
                 name,
                 settings.commands[name].argv,
                 document,

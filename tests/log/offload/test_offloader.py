@@ -449,7 +449,7 @@ def test_a_cut_during_an_offload_and_after_it(monkeypatch: pytest.MonkeyPatch) -
 
     def cut(number: int) -> None:
         if number == 4:  # of the second ledger
-            world.log.cut(Position(2, 0))
+            world.log.truncate(Position(2, 0))
 
     with monkeypatch.context() as patch:
         Puts(patch, cut)
@@ -458,9 +458,9 @@ def test_a_cut_during_an_offload_and_after_it(monkeypatch: pytest.MonkeyPatch) -
     world.log.offload()
     world.check(entries=4)
     move(world)
-    world.log.cut(Position(2, 0))
+    world.log.truncate(Position(2, 0))
     world.check(entries=4)
-    world.log.cut(Position(1, 1))
+    world.log.truncate(Position(1, 1))
     assert world.states() == {1: "moved"}
     world.check(entries=2)
     world.reopen()
@@ -746,7 +746,7 @@ def test_trim_and_truncate_delete_objects(world: World) -> None:
     assert world.log.trim() == [1]
     assert not world.listed().discarded
     world.check(first=3)
-    world.log.truncate()
+    world.log.clear()
     assert world.objects() == []
 
 

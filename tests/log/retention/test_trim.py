@@ -216,7 +216,7 @@ def test_trim_drops_its_entries_from_the_cache() -> None:
 def test_a_cursor_that_points_at_a_trimmed_ledger_goes_on_with_the_first_kept_entry() -> None:
     world = World()
     cursor = world.log.open_cursor("c")
-    world.log.truncate()
+    world.log.clear()
     world.log.append(b"new").result(5)
     assert cursor.backlog() == 1
     assert [bytes(entry.data) for entry in cursor.read(10)] == [b"new"]
@@ -229,9 +229,9 @@ def test_truncate_removes_everything_but_not_under_a_pin() -> None:
     world = World()
     world.log.pin("held", Position(2, 0))
     with pytest.raises(BadInput, match="pinned by held"):
-        world.log.truncate()
+        world.log.clear()
     world.log.unpin("held")
-    world.log.truncate()
+    world.log.clear()
     assert world.log.statistics().entries == 0
     position = world.log.append(b"after").result(5)
     assert [bytes(e.data) for e in world.log.read(world.log.reader().first, position)] == [b"after"]

@@ -28,7 +28,7 @@ def test_everything_after_the_position_goes(tmp_path: Path, kept: int) -> None:
     log, positions = filled(tmp_path / "log")
     outside = LogReader.open(tmp_path / "log")
     assert len(read(outside)) == 10  # it holds the list of before
-    log.cut(positions[kept - 1])
+    log.truncate(positions[kept - 1])
     expected = [b"%d" % number for number in range(kept)]
     assert log.end == positions[kept - 1] == outside.end()
     assert read(log.reader()) == read(outside) == expected
@@ -46,7 +46,7 @@ def test_everything_after_the_position_goes(tmp_path: Path, kept: int) -> None:
 
 def test_all_of_it_may_go(tmp_path: Path) -> None:
     log, positions = filled(tmp_path / "log", 6)
-    log.cut(Position(positions[0].ledger_id, -1))
+    log.truncate(Position(positions[0].ledger_id, -1))
     assert log.end.entry_id == -1
     assert read(log.reader()) == []
     log.append(b"new").result(5)
@@ -62,12 +62,12 @@ def test_a_cursor_or_pin_beyond_it_objects(tmp_path: Path) -> None:
     cursor.close()  # publishes where it stands
     log.pin("mine", positions[8])
     with pytest.raises(HeldBeyond, match="pin mine"):
-        log.cut(positions[4])
+        log.truncate(positions[4])
     assert len(read(log.reader())) == 10
-    log.cut(positions[6], own=["mine"])
+    log.truncate(positions[6], own=["mine"])
     with pytest.raises(HeldBeyond, match="cursor c"):
-        log.cut(positions[4], own=["mine"])
-    log.cut(positions[4], force=True)
+        log.truncate(positions[4], own=["mine"])
+    log.truncate(positions[4], force=True)
     log.append(b"next").result(5)
     cursor = log.open_cursor("c")
     assert [bytes(entry.data) for entry in cursor.read(10)] == [b"next"]
@@ -77,8 +77,8 @@ def test_a_cursor_or_pin_beyond_it_objects(tmp_path: Path) -> None:
 def test_a_position_that_is_not_there_is_refused(tmp_path: Path) -> None:
     log, positions = filled(tmp_path / "log")
     with pytest.raises(BadInput, match="no entry 1:77"):
-        log.cut(Position(1, 77))
-    log.cut(positions[-1])  # nothing is after it
+        log.truncate(Position(1, 77))
+    log.truncate(positions[-1])  # nothing is after it
     assert len(read(log.reader())) == 10
     log.close()
 
@@ -87,7 +87,7 @@ def test_acks_of_entries_that_went_do_not_count(tmp_path: Path) -> None:
     log, positions = filled(tmp_path / "log")
     cursor = log.open_cursor("c")
     cursor.ack_each([positions[1], positions[6], positions[8]]).result(5)
-    log.cut(positions[5])
+    log.truncate(positions[5])
     log.append(b"next").result(5)
     assert cursor.backlog() == 6
     assert [bytes(entry.data) for entry in cursor.read(10)] == [b"0", b"2", b"3", b"4", b"5", b"next"]

@@ -415,12 +415,12 @@ def test_the_log_is_not_cut_behind_the_back_of_its_state(tmp_path: Path) -> None
         position = put(state, 1, 1)
         put(state, 2, 2)
         with pytest.raises(BadInput, match="truncate the state"):
-            log.cut(position)
+            log.truncate(position)
         state.checkpoint()
         state.close()
         with pytest.raises(HeldBeyond, match="pin state"):
-            log.cut(position)
-        log.cut(position, force=True)  # its checkpoint beyond the cut is dropped at the next open
+            log.truncate(position)
+        log.truncate(position, force=True)  # its checkpoint beyond the cut is dropped at the next open
         log.append(b"more").result(5)
         for n in range(10):
             log.append(b"%d" % n).result(5)

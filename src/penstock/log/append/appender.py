@@ -21,7 +21,7 @@ from penstock.clock import Clock
 from penstock.errors import Closed, Fenced, PenstockError, StorageFailed, Unavailable
 from penstock.files import Buffer, Files
 from penstock.log.append.ledger_sequence import Counters, LedgerSequence
-from penstock.log.append.request import Span, Terminated, Waiting
+from penstock.log.append.request import AppendRequest, Span, Terminated
 from penstock.log.frames.end_file import EndFile
 from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES
 from penstock.log.frames.writer import NewEntry
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 GROUP_BYTES_MAX = 32 << 20  # a group's latency stays that of one large write
 GROUP_ITEMS_MAX = 8192
-_COMPANY_SECONDS_MAX = (
+GROUP_DELAY_SECONDS_MAX = (
     0.002  # a group waits this long at most, and a quarter of a sync, for those that came with the last
 )
 _FRAME_BYTES = HEADER_BYTES + TRAILER_BYTES
@@ -88,7 +88,7 @@ class Appender:
         self._end_file = end_file
         self._cache = cache
         self._uuid = catalog.list.uuid
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[AppendRequest] = deque()
         self._waiting_bytes = 0
         self._tasks = 0
         self._idle = False
@@ -96,7 +96,7 @@ class Appender:
         self._last_items = 0
         self._oldest = self._group_came = 0.0  # when the first of those that wait came, and of the group
         self._sync_seconds = 0.0
-        self._in_flight: list[Waiting] = []  # the group or task that the writer thread is at
+        self._in_flight: list[AppendRequest] = []  # the group or task that the writer thread is at
         self._closing = False
         self._refused = False  # an append failed once, and the log went on
         self._error: BaseException | None = Terminated(f"{name} was terminated") if ledger is None else None
@@ -124,7 +124,7 @@ class Appender:
     def waiting_bytes(self) -> int:
         return self._waiting_bytes
 
-    def submit(self, item: Waiting, *, wait: bool = True) -> None:
+    def submit(self, item: AppendRequest, *, wait: bool = True) -> None:
         """Queues an append; waits while too many bytes wait. Raises the error that stopped the writer."""
         with self._lock:
             if wait and self._waiting_bytes >= self._settings.waiting_bytes_max:
@@ -137,7 +137,7 @@ class Appender:
 
     def run(self, task: Callable[[], T]) -> Pending[T]:
         """Runs `task` on the writer thread, between two groups, in order with the appends."""
-        item = Waiting(None, (), 0, 0)
+        item = AppendRequest(None, (), 0, 0)
         item.task = task
         with self._lock:
             if self._error is not None and not isinstance(self._error, Terminated):
@@ -170,7 +170,7 @@ class Appender:
     def _published(self) -> None:
         self.on_publish()
 
-    def _put(self, item: Waiting) -> None:
+    def _put(self, item: AppendRequest) -> None:
         if not self._queue:
             self._oldest = time.perf_counter()
         self._queue.append(item)
@@ -224,18 +224,18 @@ class Appender:
         self._ended.set()
 
     def _check_not_stalled(self) -> None:
-        """Raises `SyncStalled` where callers were told so. What it says of a group holds until `_land`."""
+        """Raises `SyncStalled` where callers were told so. What it says of a group holds until `_take_from_flight`."""
         if isinstance(self._error, SyncStalled):
             raise self._error
 
-    def _land(self, items: int) -> None:
+    def _take_from_flight(self, items: int) -> None:
         """These many of the group in flight are about to be answered: from here on nobody else does so."""
         with self._lock:
             self._check_not_stalled()
             self._in_flight = self._in_flight[items:]
 
-    def _gather(self) -> list[Waiting]:
-        group: list[Waiting] = []
+    def _gather(self) -> list[AppendRequest]:
+        group: list[AppendRequest] = []
         with self._lock:
             queue = self._queue
             while not queue:
@@ -246,7 +246,7 @@ class Appender:
             if len(queue) < self._last_items and not self._closing and queue[-1].task is None:
                 # The callers that the last group answered are about to come again: one sync for all of them.
                 self._idle, self._company = True, self._last_items
-                self._work.wait(min(_COMPANY_SECONDS_MAX, self._sync_seconds / 4))
+                self._work.wait(min(GROUP_DELAY_SECONDS_MAX, self._sync_seconds / 4))
                 self._idle = False
             self._group_came = self._oldest
             if not self._tasks and len(queue) <= GROUP_ITEMS_MAX and self._waiting_bytes <= GROUP_BYTES_MAX:
@@ -275,14 +275,14 @@ class Appender:
             self._room.notify_all()
         return group
 
-    def _run_task(self, item: Waiting) -> None:
+    def _run_task(self, item: AppendRequest) -> None:
         assert item.task is not None
         result, failure = None, None
         try:
             result = item.task()
         except Exception as error:
             failure = error
-        self._land(1)
+        self._take_from_flight(1)
         if failure is None:
             item.complete(result)
             return
@@ -290,7 +290,7 @@ class Appender:
         if isinstance(failure, Fenced):
             raise failure
 
-    def _commit(self, group: list[Waiting]) -> None:
+    def _commit(self, group: list[AppendRequest]) -> None:
         switches = 0
         if self._refused:
             group = self._without_orphans(group)
@@ -311,12 +311,12 @@ class Appender:
             raise  # they were told already
         except BaseException as error:
             failure = self._typed(error)
-            self._land(len(group))
+            self._take_from_flight(len(group))
             for item in group:
                 item.fail(failure)
             raise failure from error
 
-    def _write(self, group: list[Waiting]) -> int:
+    def _write(self, group: list[AppendRequest]) -> int:
         """Makes the head of the group durable and answers it; how many that were."""
         if self._catalog.fenced is not None:
             raise self._catalog.fenced
@@ -349,12 +349,12 @@ class Appender:
         METRICS.log_group_entries.observe(len(entries))
         METRICS.log_sync_seconds.observe(self._sync_seconds)
         METRICS.log_append_seconds.observe(time.perf_counter() - self._group_came)
-        self._land(taken)
+        self._take_from_flight(taken)
         self._answer(group if taken == len(group) else group[:taken], ledger.info.id, first)
         return taken
 
     @staticmethod
-    def _answer(items: list[Waiting], ledger_id: int, first: int) -> None:
+    def _answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
         if not any(map(_COUNT, items)):
             for item in items:
                 item.ledger_id = ledger_id
@@ -370,7 +370,7 @@ class Appender:
             first += item.count or 1
         complete_all(items, answers)
 
-    def _fitting(self, ledger: OpenLedger, group: list[Waiting]) -> tuple[list[NewEntry | Buffer], int]:
+    def _fitting(self, ledger: OpenLedger, group: list[AppendRequest]) -> tuple[list[NewEntry | Buffer], int]:
         """The entries of the items that still go into this ledger, at least one item."""
         entries: list[NewEntry | Buffer] = []
         settings = self._settings
@@ -392,18 +392,18 @@ class Appender:
                 end += item.size + _FRAME_BYTES
         return entries, len(group)
 
-    def _refuse(self, group: list[Waiting], error: PenstockError) -> None:
+    def _refuse(self, group: list[AppendRequest], error: PenstockError) -> None:
         """Fails the group, once it is sure that its entries never appear."""
         self.ledgers.cut_failed()
         self._refused = True
-        self._land(len(group))
+        self._take_from_flight(len(group))
         for item in group:
             item.fail(error)
 
-    def _without_orphans(self, group: list[Waiting]) -> list[Waiting]:
+    def _without_orphans(self, group: list[AppendRequest]) -> list[AppendRequest]:
         """The appends but for those that stand on one that failed."""
-        kept: list[Waiting] = []
-        orphans: dict[Waiting, BaseException] = {}  # they may stand on each other
+        kept: list[AppendRequest] = []
+        orphans: dict[AppendRequest, BaseException] = {}  # they may stand on each other
         for item in group:
             before: Any = item.after
             error = orphans.get(before)
@@ -431,8 +431,8 @@ class Appender:
     def roll_before_cut(self) -> None:
         self.ledgers.roll_before_cut()
 
-    def went_back(self, last: Position) -> None:
-        self.ledgers.went_back(last)
+    def rewind_end(self, last: Position) -> None:
+        self.ledgers.rewind_end(last)
 
     def terminate(self) -> Position:
         """Seals the ledger and says in the list that nothing follows."""

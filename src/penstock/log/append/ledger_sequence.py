@@ -162,7 +162,7 @@ class LedgerSequence:
         if ledger.next_entry and not self.roll():
             raise Unavailable(f"{self._name}: no new ledger can be made now", hint="try again later")
 
-    def went_back(self, last: Position) -> None:
+    def rewind_end(self, last: Position) -> None:
         """The list was cut: the log ends here now."""
         assert self._ledger is not None
         self.last = last

@@ -22,7 +22,7 @@ class Span(NamedTuple):
     last: Position
 
 
-class Waiting(Pending[Any]):
+class AppendRequest(Pending[Any]):
     """An append that waits, and its answer in one object: the hot path makes nothing else.
 
     What a fresh one has in common with the others stands in the class: four stores make one, not ten.

@@ -36,7 +36,7 @@ class Queued(NamedTuple):
     pending: Pending[object]
 
 
-class PooledCommit(Generic[R]):
+class GroupCommit(Generic[R]):
     """The first error fails what waits and every later append: a retried sync lies.
 
     `check_owner` raises `Fenced` where another owner came: it is asked before a failure is put down to the disk, because

@@ -13,7 +13,7 @@ from penstock.errors import StorageFailed
 from penstock.files import Buffer, File, Files, Mapped
 
 
-class RestingFile:
+class IdleFile:
     """Keeps the promises of `files.File`. Used by one thread at a time."""
 
     def __init__(self, files: Files, file: File, end: int = 0) -> None:

@@ -23,7 +23,7 @@ from penstock.log.records.generations import (
     read_identity,
     write_identity,
 )
-from penstock.log.records.idle_file import RestingFile
+from penstock.log.records.idle_file import IdleFile
 
 _COPY_BYTES = 8 << 20  # how much of the old generation is in memory while it is copied
 _ATTEMPTS_MAX = 20
@@ -48,7 +48,7 @@ class GenerationMaker:
     def begin(self, generation: int, file: File, first_entry: int, identity: uuid.UUID, epoch: int) -> Made:
         """A claimed generation, ready for frames. It has no header yet: a cut leaves nothing that counts."""
         header = FileHeader(identity, generation, epoch, self._clock.wall_ms(), first_entry)
-        resting = RestingFile(self._files, file, FILE_HEADER_BYTES)
+        resting = IdleFile(self._files, file, FILE_HEADER_BYTES)
         return Made(FrameWriter(resting, generation, epoch, next_entry=first_entry, end=FILE_HEADER_BYTES), header)
 
     def finish(self, made: Made) -> None:
@@ -70,7 +70,7 @@ class Owned(NamedTuple):
     uuid: uuid.UUID
     generations: Generations
     maker: GenerationMaker
-    end_handle: RestingFile
+    end_handle: IdleFile
     end_file: EndFile
     writer: FrameWriter
 
@@ -93,7 +93,7 @@ def publish(end_file: EndFile, writer: FrameWriter) -> None:
 class _Opening:
     """One attempt."""
 
-    end_handle: RestingFile
+    end_handle: IdleFile
     end_file: EndFile
 
     def __init__(self, directory: Path, name: str, files: Files, clock: Clock) -> None:
@@ -210,7 +210,7 @@ class _Opening:
         return made.header.uuid, made.writer
 
     def _open_end(self) -> None:
-        self.end_handle = RestingFile(self._files, self._files.open(self._path("end"), writable=True))
+        self.end_handle = IdleFile(self._files, self._files.open(self._path("end"), writable=True))
         self.end_file = EndFile(self.end_handle)
         self._opened.append(self.end_handle)
 

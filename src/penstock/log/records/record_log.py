@@ -24,8 +24,8 @@ from penstock.log.frames.reader import BadFrameAt, read_frames
 from penstock.log.frames.writer import FrameWriter
 from penstock.log.pending import Pending
 from penstock.log.position import Position
-from penstock.log.records.group_commit import Builder, PooledCommit, Queued
-from penstock.log.records.idle_file import RestingFile
+from penstock.log.records.group_commit import Builder, GroupCommit, Queued
+from penstock.log.records.idle_file import IdleFile
 from penstock.log.records.opening import Made, publish, take_over
 from penstock.log.records.workers import CHORES
 
@@ -97,7 +97,7 @@ class RecordLog:
         self.uuid, self.epoch = owned.uuid, owned.writer.file_id
         self._compaction: _Compaction | None = None
         self._closed = False
-        self._commits: PooledCommit[int] = PooledCommit(
+        self._commits: GroupCommit[int] = GroupCommit(
             f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX, self._generations.check
         )
 
@@ -247,8 +247,8 @@ class RecordLog:
             self._writer_file(self._writer).rest()
 
     @staticmethod
-    def _writer_file(writer: FrameWriter) -> RestingFile:
-        assert isinstance(writer.file, RestingFile)
+    def _writer_file(writer: FrameWriter) -> IdleFile:
+        assert isinstance(writer.file, IdleFile)
         return writer.file
 
     def _rewrite(self, records: list[tuple[Sequence[Buffer], Changes]]) -> None:

@@ -76,7 +76,7 @@ class Trimmer:
             return []
         return self._remove(self._trimmable)
 
-    def truncate(self) -> list[int]:
+    def clear(self) -> list[int]:
         """Removes every sealed ledger, whatever cursors say. Pins are the caller's to ask about first."""
         return self._remove(lambda listed, _: [info.id for info in listed.ledgers if info.sealed])
 

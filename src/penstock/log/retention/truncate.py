@@ -74,7 +74,7 @@ class Cutter:
                 self._catalog.change(lambda listed, after=after: after, holds.unchanged)  # type: ignore[misc]
             except HoldsChanged:
                 continue  # a cursor or pin came: look again at where it stands
-            self._appender.went_back(_last(after))
+            self._appender.rewind_end(_last(after))
             return {info.id for info in before.ledgers} - {info.id for info in after.ledgers}
         raise Unavailable(f"log {self._log_name}: its cursors move all the time", hint="try again")
 

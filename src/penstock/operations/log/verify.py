@@ -68,7 +68,7 @@ def verify_log(path: Path) -> LogCheck:
             if info.is_offloaded:
                 _verify_offloaded(check, listed, info, store)
         for number in sorted({*numbers} - {*(info.id for info in listed.ledgers)} - {*listed.deleting}):
-            _verify_stranger(check, number)
+            _verify_unlisted(check, number)
     _verify_record_logs(check, listed)
     return check
 
@@ -126,7 +126,7 @@ def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, sto
         check.entries += found.entries
 
 
-def _verify_stranger(check: LogCheck, number: int) -> None:
+def _verify_unlisted(check: LogCheck, number: int) -> None:
     path = ledger_path(check.directory, number)
     with contextlib.suppress(FileNotFoundError), opened(path) as file:
         if holds_frames(file, number):

@@ -8,7 +8,7 @@ from penstock.operations.config import Config
 from penstock.operations.verify.source_rows import inserts, select_rows
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
-from penstock.sources.settings import DemoSource, MariadbSource
+from penstock.sources.settings import DemoSettings, MariadbSource
 
 
 class SourceTruth(Protocol):
@@ -26,7 +26,7 @@ class SourceTruth(Protocol):
 def source_truth(config: Config) -> SourceTruth | None:
     """None where the source has no tables of its own (binlog files)."""
     source = config.source
-    if isinstance(source, DemoSource):
+    if isinstance(source, DemoSettings):
         return DemoTruth(source)
     if isinstance(source, MariadbSource):
         return ServerTruth(source)
@@ -36,7 +36,7 @@ def source_truth(config: Config) -> SourceTruth | None:
 class DemoTruth:
     """The plan of the demo source: no binlog byte is read for it."""
 
-    def __init__(self, source: DemoSource) -> None:
+    def __init__(self, source: DemoSettings) -> None:
         from penstock.sources.demo.truth import demo_truth
 
         self._tables = demo_truth(source)

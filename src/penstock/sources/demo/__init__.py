@@ -2,7 +2,7 @@
 
 | module | job |
 |---|---|
-| `ragged.py` | strings of bytes of differing lengths in columns, and the kernels that join them |
+| `byte_column.py` | strings of bytes of differing lengths in columns, and the kernels that join them |
 | `plan.py` | which row is written when: closed forms, no history to replay |
 | `shop.py` | the tables, and the content of any row at any of its stages |
 | `rows.py` | column values to row images of the binlog |

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.sources.demo.ragged import Ragged, big_endian, constant, fixed, join, little_endian
+from penstock.sources.demo.byte_column import ByteColumn, big_endian, constant, fixed, join, little_endian
 
 Mask = npt.NDArray[np.bool_]
 
@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 class Values:
     """One column of some rows. `valid` is None where no row is null."""
 
-    data: npt.NDArray[np.generic] | Ragged
+    data: npt.NDArray[np.generic] | ByteColumn
     valid: Mask | None = None
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class ColumnForm:
     """How a type's values become bytes and Arrow."""
 
     arrow: pa.DataType
-    pack: Callable[[npt.NDArray[np.generic]], Ragged] | int  # int: a length prefix of so many bytes
+    pack: Callable[[npt.NDArray[np.generic]], ByteColumn] | int  # int: a length prefix of so many bytes
 
 
 def integer(arrow: pa.DataType, width: int) -> ColumnForm:
@@ -55,7 +55,7 @@ def decimal(precision: int) -> ColumnForm:
     return ColumnForm(pa.decimal128(precision, 2), lambda values: _decimal(values, precision - 2))
 
 
-def _decimal(values: npt.NDArray[np.generic], before: int) -> Ragged:
+def _decimal(values: npt.NDArray[np.generic], before: int) -> ByteColumn:
     hundredths = values.astype(np.int64)
     size = np.abs(hundredths)
     whole, cents = size // 100, size % 100
@@ -69,34 +69,34 @@ def _decimal(values: npt.NDArray[np.generic], before: int) -> Ragged:
     return fixed(matrix)
 
 
-def _float(values: npt.NDArray[np.generic]) -> Ragged:
+def _float(values: npt.NDArray[np.generic]) -> ByteColumn:
     return fixed(values.astype("<f4").view(np.uint8).reshape(-1, 4))
 
 
-def _double(values: npt.NDArray[np.generic]) -> Ragged:
+def _double(values: npt.NDArray[np.generic]) -> ByteColumn:
     return fixed(values.astype("<f8").view(np.uint8).reshape(-1, 8))
 
 
-def _time(values: npt.NDArray[np.generic]) -> Ragged:
+def _time(values: npt.NDArray[np.generic]) -> ByteColumn:
     micros = values.astype(np.int64)
     seconds = np.abs(micros) // 1_000_000
     packed = (seconds // 3600) << 12 | (seconds // 60 % 60) << 6 | seconds % 60
     return big_endian(0x800000 + np.where(micros < 0, -packed, packed), 3)
 
 
-def _datetime(values: npt.NDArray[np.generic]) -> Ragged:
+def _datetime(values: npt.NDArray[np.generic]) -> ByteColumn:
     return big_endian((values.astype(np.int64) >> 24) + 0x8000000000, 5)
 
 
-def _datetime6(values: npt.NDArray[np.generic]) -> Ragged:
+def _datetime6(values: npt.NDArray[np.generic]) -> ByteColumn:
     return join([_datetime(values), big_endian(values.astype(np.int64) & 0xFFFFFF, 3)])
 
 
-def _timestamp(values: npt.NDArray[np.generic]) -> Ragged:
+def _timestamp(values: npt.NDArray[np.generic]) -> ByteColumn:
     return big_endian(values.astype(np.int64) // 1_000_000, 4)
 
 
-def _timestamp3(values: npt.NDArray[np.generic]) -> Ragged:
+def _timestamp3(values: npt.NDArray[np.generic]) -> ByteColumn:
     return join([_timestamp(values), big_endian(values.astype(np.int64) % 1_000_000 // 100, 2)])
 
 
@@ -122,11 +122,11 @@ ENUM = integer(pa.uint16(), 1)
 SET = integer(pa.uint64(), 1)
 
 
-def row_images(forms: Sequence[ColumnForm], columns: Sequence[Values]) -> Ragged:
+def row_images(forms: Sequence[ColumnForm], columns: Sequence[Values]) -> ByteColumn:
     """One image a row: the null bitmap (spare bits set, as MariaDB does), then every value that is not null."""
     count = len(columns[0])
     nulls = np.ones((count, -(-len(columns) // 8) * 8), np.uint8)
-    pieces: list[Ragged] = []
+    pieces: list[ByteColumn] = []
     for ordinal, (form, column) in enumerate(zip(forms, columns, strict=True)):
         nulls[:, ordinal] = 0 if column.valid is None else ~column.valid
         packed = _packed(form, column.data)
@@ -135,8 +135,8 @@ def row_images(forms: Sequence[ColumnForm], columns: Sequence[Values]) -> Ragged
     return join([fixed(bitmap), *pieces])
 
 
-def _packed(form: ColumnForm, data: npt.NDArray[np.generic] | Ragged) -> list[Ragged]:
-    if isinstance(data, Ragged):
+def _packed(form: ColumnForm, data: npt.NDArray[np.generic] | ByteColumn) -> list[ByteColumn]:
+    if isinstance(data, ByteColumn):
         assert isinstance(form.pack, int)
         return [little_endian(data.length, form.pack), data]
     assert not isinstance(form.pack, int)
@@ -146,7 +146,7 @@ def _packed(form: ColumnForm, data: npt.NDArray[np.generic] | Ragged) -> list[Ra
 def arrow_array(form: ColumnForm, column: Values) -> pa.Array[Any]:
     """The column in its physical form."""
     valid = None if column.valid is None else pa.array(column.valid)
-    if isinstance(column.data, Ragged):
+    if isinstance(column.data, ByteColumn):
         kept = column.data if column.valid is None else column.data.where(column.valid)
         flat = join([kept, constant(b"", len(kept))])
         offsets = np.append(flat.start, len(flat.data)).astype(np.int32)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.sources.demo import rows as form
+from penstock.sources.demo.byte_column import ByteColumn, choice, constant, digits, join
 from penstock.sources.demo.plan import Ids, Plan
-from penstock.sources.demo.ragged import Ragged, choice, constant, digits, join
 from penstock.sources.demo.rows import ColumnForm, Values
 
 SCHEMA = "shop"
@@ -302,7 +302,7 @@ __all__ = [
     "ORDER_ITEMS",
     "PRODUCTS",
     "SCHEMA",
-    "Ragged",
+    "ByteColumn",
     "Table",
     "item_keys",
 ]

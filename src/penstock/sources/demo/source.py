@@ -10,7 +10,7 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.sources.demo.plan import Plan
 from penstock.sources.demo.stream import ChunkFile, chunk_file, chunk_of, file_name
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import DemoSource as DemoSettings
+from penstock.sources.settings import DemoSettings
 from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
 
 _TICK_SECONDS = 0.05

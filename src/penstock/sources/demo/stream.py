@@ -17,17 +17,17 @@ import numpy.typing as npt
 from penstock.binlog.types import MAGIC, EventType
 from penstock.kernels.compile import kernel
 from penstock.sources.demo import shop
-from penstock.sources.demo.plan import Ids, Plan
-from penstock.sources.demo.ragged import (
+from penstock.sources.demo.byte_column import (
+    ByteColumn,
     Bytes,
     Ints,
-    Ragged,
     concatenate,
     constant,
     groups,
     join,
     little_endian,
 )
+from penstock.sources.demo.plan import Ids, Plan
 from penstock.sources.demo.rows import Values, row_images
 
 FILE_PREFIX = "demo-bin."
@@ -158,9 +158,9 @@ class _Script:
         self._txn: list[Ints] = []
         self._rank: list[Ints] = []
         self._type: list[npt.NDArray[np.uint8]] = []
-        self._bodies: list[Ragged] = []
+        self._bodies: list[ByteColumn] = []
 
-    def images(self, table: shop.Table, ids: Ids, stage: Ids) -> Ragged:
+    def images(self, table: shop.Table, ids: Ids, stage: Ids) -> ByteColumn:
         columns: list[Values] = table.content(self._plan, ids, stage)
         return row_images(table.forms, columns)
 
@@ -176,7 +176,7 @@ class _Script:
         if len(ids):
             self._plain(table, EventType.DELETE_ROWS_V1, self.images(table, ids, stage), batch)
 
-    def _plain(self, table: shop.Table, kind: EventType, images: Ragged, batch: int) -> None:
+    def _plain(self, table: shop.Table, kind: EventType, images: ByteColumn, batch: int) -> None:
         counts = _batches(len(images), batch)
         txns = self.begin(len(counts), rows=counts)
         if batch > 1:  # MariaDB writes the statement beside the rows; capture leaves it out
@@ -195,7 +195,7 @@ class _Script:
         return txns
 
     def rows(  # noqa: PLR0917
-        self, txns: Ints, rank: int, table: shop.Table, kind: EventType, images: Ragged, counts: Ints
+        self, txns: Ints, rank: int, table: shop.Table, kind: EventType, images: ByteColumn, counts: Ints
     ) -> None:
         """A TABLE_MAP and a row event in each of `txns`; `counts` images go to each."""
         table_id = table.table_id.to_bytes(6, "little")
@@ -230,7 +230,7 @@ class _Script:
         self._place.append(place)
         self._half_start = self._next
 
-    def _add(self, txns: Ints, rank: int, kind: EventType, bodies: Ragged) -> None:
+    def _add(self, txns: Ints, rank: int, kind: EventType, bodies: ByteColumn) -> None:
         self._txn.append(txns)
         self._rank.append(np.full(len(txns), rank, np.int64))
         self._type.append(np.full(len(txns), kind, np.uint8))

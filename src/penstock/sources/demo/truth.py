@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.sources.demo import shop
 from penstock.sources.demo.plan import Ids, Plan
 from penstock.sources.demo.rows import arrow_array
-from penstock.sources.settings import DemoSource
+from penstock.sources.settings import DemoSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TableTruth:
         return self.inserts + self.updates + self.deletes
 
 
-def demo_truth(settings: DemoSource) -> dict[str, TableTruth]:
+def demo_truth(settings: DemoSettings) -> dict[str, TableTruth]:
     """By table name (`shop.orders`): what a whole run of this demo leaves."""
     return truth(settings.seed, settings.changes)
 

@@ -62,7 +62,7 @@ class Recovered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StateLocation:
     """Where a state is, and how it is opened there."""
 
     reader: LogReader
@@ -76,10 +76,12 @@ class Place:
         return self.reader.directory / DIRECTORY
 
 
-def recover(place: Place, to: Position, progress: OnProgress | None = None, *, verify: bool = False) -> Recovered:
+def recover(
+    place: StateLocation, to: Position, progress: OnProgress | None = None, *, verify: bool = False
+) -> Recovered:
     """The state after every frame up to and including `to`. See the module."""
     started = time.perf_counter()
-    tell = Teller(progress, started)
+    tell = ProgressReporter(progress, started)
     tell.now(RecoveryProgress("checkpoint", None), always=True)
     try:
         recovered = _attempt(place, to, tell, verify)
@@ -92,7 +94,7 @@ def recover(place: Place, to: Position, progress: OnProgress | None = None, *, v
     return recovered
 
 
-def _attempt(place: Place, to: Position, tell: Teller, verify: bool) -> Recovered:
+def _attempt(place: StateLocation, to: Position, tell: ProgressReporter, verify: bool) -> Recovered:
     identity.check(place.files, place.directory, place.reader.uuid)
     engine = open_engine(
         place.settings.engine,
@@ -138,7 +140,7 @@ def holds_entry(reader: LogReader, position: Position) -> bool:
     return any(v.info.id == position.ledger_id and position.entry_id < v.entries for v in reader.ledgers())
 
 
-def _replay_start(place: Place, engine: StateEngine, to: Position) -> Position:
+def _replay_start(place: StateLocation, engine: StateEngine, to: Position) -> Position:
     """The first frame to apply. Raises `StateLost` where frames before it are gone."""
     reader, base = place.reader, engine.position
     damaged = "".join(f"; {finding}" for finding in engine.damaged)
@@ -163,7 +165,7 @@ def _replay_start(place: Place, engine: StateEngine, to: Position) -> Position:
     )
 
 
-def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position, tell: Teller) -> None:
+def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position, tell: ProgressReporter) -> None:
     """Applies the frames from `start` to `to`, both included."""
     if start > to:
         tell.now(RecoveryProgress("done", to), always=True)
@@ -225,7 +227,7 @@ def _size(reader: LogReader, start: Position, to: Position) -> tuple[int, int]:
     return records, size
 
 
-class Teller:
+class ProgressReporter:
     """Tells a callback and the metrics how far a recovery is, not too often."""
 
     def __init__(self, progress: OnProgress | None, started: float) -> None:

@@ -193,7 +193,7 @@ class NativeEngine(LayeredEngine):
         with self._disk:
             busy = self._merger is not None and self._merger.is_alive()
             kept = self._checkpoints.kept
-            if self._closed or busy or not (self._due(kept) or merging.lopsided(kept, self._settings)):
+            if self._closed or busy or not (self._due(kept) or merging.exceeds_spare_ratio(kept, self._settings)):
                 return
             self._merger = threading.Thread(target=self._merge_in_background, name="penstock-state-merge", daemon=True)
             self._merger.start()
@@ -215,7 +215,7 @@ class NativeEngine(LayeredEngine):
         """
         with self._disk:
             kept = self._checkpoints.kept
-            if self._closed or not merging.lopsided(kept, self._settings):
+            if self._closed or not merging.exceeds_spare_ratio(kept, self._settings):
                 return False
             again = [self._checkpoints.write(kept[0].manifest) for _ in range(self._settings.checkpoints_kept - 1)]
             self._checkpoints.keep([*reversed(again), kept[0]])

@@ -49,7 +49,7 @@ def due(kept: Sequence[Checkpoint], settings: StateSettings) -> tuple[Run, ...]:
     return runs[first:]
 
 
-def lopsided(kept: Sequence[Checkpoint], settings: StateSettings) -> bool:
+def exceeds_spare_ratio(kept: Sequence[Checkpoint], settings: StateSettings) -> bool:
     """Whether so much changed between the checkpoints that older ones cost more than they are worth: see `NativeEngine`."""
     return len(shared(kept)) < len(kept[0].runs) if _crowded(kept, settings) else False
 

@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged:
+class ByteColumn:
     """Row i is `data[start[i] : start[i] + length[i]]`; rows may share bytes."""
 
     data: Bytes
@@ -29,47 +29,47 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Ragged:
-        return Ragged(self.data, self.start[rows], self.length[rows])
+    def take(self, rows: npt.NDArray[np.int64]) -> ByteColumn:
+        return ByteColumn(self.data, self.start[rows], self.length[rows])
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Ragged:
+    def where(self, keep: npt.NDArray[np.bool_]) -> ByteColumn:
         """Rows outside `keep` become empty."""
-        return Ragged(self.data, self.start, np.where(keep, self.length, 0))
+        return ByteColumn(self.data, self.start, np.where(keep, self.length, 0))
 
 
-def fixed(matrix: Bytes) -> Ragged:
+def fixed(matrix: Bytes) -> ByteColumn:
     """One row of bytes a row."""
     count, width = matrix.shape
-    return Ragged(np.ascontiguousarray(matrix).reshape(-1), np.arange(count) * width, np.full(count, width))
+    return ByteColumn(np.ascontiguousarray(matrix).reshape(-1), np.arange(count) * width, np.full(count, width))
 
 
-def little_endian(values: npt.NDArray[np.generic], width: int) -> Ragged:
+def little_endian(values: npt.NDArray[np.generic], width: int) -> ByteColumn:
     """The low `width` bytes of each value, little-endian."""
     return fixed(values.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width])
 
 
-def big_endian(values: npt.NDArray[np.generic], width: int) -> Ragged:
+def big_endian(values: npt.NDArray[np.generic], width: int) -> ByteColumn:
     return fixed(values.astype(">i8").view(np.uint8).reshape(-1, 8)[:, 8 - width :])
 
 
-def constant(value: bytes, count: int) -> Ragged:
-    return Ragged(np.frombuffer(value, np.uint8), np.zeros(count, np.int64), np.full(count, len(value)))
+def constant(value: bytes, count: int) -> ByteColumn:
+    return ByteColumn(np.frombuffer(value, np.uint8), np.zeros(count, np.int64), np.full(count, len(value)))
 
 
-def choice(words: Sequence[bytes], which: npt.NDArray[np.integer]) -> Ragged:
+def choice(words: Sequence[bytes], which: npt.NDArray[np.integer]) -> ByteColumn:
     """`words[which[i]]` for each row."""
     lengths = np.array([len(word) for word in words], np.int64)
     starts = np.cumsum(lengths) - lengths
-    return Ragged(np.frombuffer(b"".join(words), np.uint8), starts[which], lengths[which])
+    return ByteColumn(np.frombuffer(b"".join(words), np.uint8), starts[which], lengths[which])
 
 
-def digits(values: npt.NDArray[np.integer], width: int) -> Ragged:
+def digits(values: npt.NDArray[np.integer], width: int) -> ByteColumn:
     """Decimal digits with leading zeros."""
     powers = 10 ** np.arange(width - 1, -1, -1, dtype=np.int64)
     return fixed((values.astype(np.int64)[:, None] // powers % 10 + ord("0")).astype(np.uint8))
 
 
-def join(pieces: Sequence[Ragged]) -> Ragged:
+def join(pieces: Sequence[ByteColumn]) -> ByteColumn:
     """Row by row, the pieces end to end, in fresh memory without gaps."""
     length: Ints = np.zeros(len(pieces[0]), np.int64)
     for piece in pieces:
@@ -79,21 +79,21 @@ def join(pieces: Sequence[Ragged]) -> Ragged:
     at = start.copy()
     for piece in pieces:
         _scatter(out, at, _read_only(piece.data), piece.start, piece.length)
-    return Ragged(out, start, length)
+    return ByteColumn(out, start, length)
 
 
-def groups(rows: Ragged, counts: Ints) -> Ragged:
+def groups(rows: ByteColumn, counts: Ints) -> ByteColumn:
     """`rows` as `join` made them, in runs of `counts` rows that become one each."""
     ends = np.cumsum(counts)
     edges = np.append(rows.start, len(rows.data))
     first = edges[ends - counts]
-    return Ragged(rows.data, first, edges[ends] - first)
+    return ByteColumn(rows.data, first, edges[ends] - first)
 
 
-def concatenate(parts: Sequence[Ragged]) -> Ragged:
+def concatenate(parts: Sequence[ByteColumn]) -> ByteColumn:
     """The rows of all parts, one part after the other."""
     base = np.cumsum([0, *(len(part.data) for part in parts)])
-    return Ragged(
+    return ByteColumn(
         np.concatenate([part.data for part in parts]),
         np.concatenate([part.start + at for part, at in zip(parts, base[:-1], strict=True)]),
         np.concatenate([part.length for part in parts]),
