@@ -183,7 +183,7 @@ def test_while_the_metadata_store_is_down_appends_go_on_beyond_the_limit() -> No
     again.close()
 
 
-@pytest.mark.parametrize("how", ["roll", "trim", "truncate", "properties", "terminate"])
+@pytest.mark.parametrize("how", ["roll", "trim", "clear", "properties", "terminate"])
 def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str) -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     settings = LogSettings(preallocate_bytes=4096, retention_seconds=0, maintenance_interval_seconds=0)
@@ -197,7 +197,7 @@ def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str
     operations = {
         "roll": log.roll,
         "trim": log.trim,
-        "truncate": log.truncate,
+        "clear": log.clear,
         "properties": lambda: log.set_properties({"a": "b"}),
         "terminate": log.terminate,
     }
