@@ -63,11 +63,11 @@ $(PEERS)/.synced: pyproject.toml uv.lock | $(filter-out uv,$(UV))
 	@touch $@
 
 soak: $(STAMP) ## A million crash states of the log and of its state, real power cuts and failing calls, and the end-to-end kill tests ROUNDS times
-	$(BIN)/python -m tests.crash.explorer --states $(STATES) --jobs $$(nproc)
-	$(BIN)/python -m tests.crash.state_explorer --states $(STATES) --jobs $$(nproc)
-	PENSTOCK_STATE_MODELS=2000 $(BIN)/pytest tests/crash/test_state_machine.py -o timeout=3600 $(PYTEST_ARGS)
+	$(BIN)/python -m tests.crash.log.explorer --states $(STATES) --jobs $$(nproc)
+	$(BIN)/python -m tests.crash.state.explorer --states $(STATES) --jobs $$(nproc)
+	PENSTOCK_STATE_MODELS=2000 $(BIN)/pytest tests/crash/state/test_model.py -o timeout=3600 $(PYTEST_ARGS)
 	PENSTOCK_CURSOR_MODELS=1000 $(BIN)/pytest tests/log/cursors/test_model.py -o timeout=3600 $(PYTEST_ARGS)
-	PENSTOCK_CUTS=500 PENSTOCK_FAILED_CALLS=60 $(BIN)/pytest tests/crash/test_machine.py -o timeout=3600 $(PYTEST_ARGS)
+	PENSTOCK_CUTS=500 PENSTOCK_FAILED_CALLS=60 $(BIN)/pytest tests/crash/log/test_real_machine.py -o timeout=3600 $(PYTEST_ARGS)
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; $(BIN)/pytest tests/e2e $(PYTEST_ARGS) || exit 1; done
 
 lock: | $(filter-out uv,$(UV)) ## Bring uv.lock up to pyproject.toml

@@ -1,6 +1,6 @@
 """Cuts the power at the operations of seeded random programs, and holds what a reopen finds against what was known.
 
-    python -m tests.crash.explorer --states 1000000 --seed 1
+    python -m tests.crash.log.explorer --states 1000000 --seed 1
 
 A program runs once; on the way, crash states of the moment are taken before its operations (every unsynced write kept, lost
 or torn, every unsynced name kept or lost), each with the facts of that moment. Then every state is opened, and some of them
@@ -13,11 +13,11 @@ import random
 import sys
 
 from penstock.errors import PenstockError
-from tests.crash.exploring import Outcome, explore_programs, main
-from tests.crash.facts import Violation
-from tests.crash.program import run_program
-from tests.crash.stepping import STEPS
-from tests.crash.world import NAMES, PASSING, World, small_limits
+from tests.crash.framework.explorer import Outcome, explore_programs, main
+from tests.crash.framework.stepping import STEPS
+from tests.crash.log.facts import Violation
+from tests.crash.log.program import run_program
+from tests.crash.log.world import NAMES, PASSING, World, small_limits
 
 _MOMENTS = 0.35  # how many of a program's operations are cut
 _AGAIN = 0.2  # how many recoveries are cut as well
@@ -29,10 +29,10 @@ _LOOKS = ((), (), ("a",), ("b",))  # which cursors are looked at: most of the co
 def explore(
     seed: int, *, seconds: float | None = None, states: int | None = None, faults: float = 0.3, at_least: int = 0
 ) -> Outcome:
-    """See `exploring.Explore`."""
+    """See `framework.explorer.Explore`."""
     with small_limits():
         return explore_programs(
-            "tests.crash.explorer",
+            "tests.crash.log.explorer",
             _explore_program,
             seed,
             seconds=seconds,

@@ -19,7 +19,7 @@ from penstock.errors import Corruption, PenstockError
 from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
 from penstock.metadata import MemoryMetadata, SqliteMetadata
-from tests.crash.stepping import STEPS, stepping
+from tests.crash.framework.stepping import STEPS, stepping
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")

@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.errors import BadInput
 from penstock.log import Pending, Position
 from penstock.state import StateIterator, StateLost
-from tests.crash.facts import must
-from tests.crash.state_world import Opened, StateWorld
-from tests.crash.stepping import STEPS, stepping
+from tests.crash.framework.stepping import STEPS, stepping
+from tests.crash.log.facts import must
+from tests.crash.state.world import Opened, StateWorld
 
 MODELS = int(os.environ.get("PENSTOCK_STATE_MODELS") or 40)
 KEYS = st.integers(0, 8)

@@ -25,7 +25,7 @@ from penstock.metadata import MemoryMetadata
 from penstock.objects import open_objects
 from penstock.state import BucketState, StateDescriptor, StateSettings, TypedStore
 from penstock.state.types import codecs
-from tests.crash.facts import CURSORS_MIN, Facts, must
+from tests.crash.log.facts import CURSORS_MIN, Facts, must
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")

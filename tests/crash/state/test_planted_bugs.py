@@ -22,8 +22,8 @@ from penstock.state.engines.native import writer
 from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
 from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.log_state import LogState
-from tests.crash.facts import Violation
-from tests.crash.state_explorer import explore
+from tests.crash.log.facts import Violation
+from tests.crash.state.explorer import explore
 
 SECONDS_MAX = 25.0  # of CPU; most are seen within one
 

@@ -11,9 +11,9 @@ from penstock.errors import PenstockError
 from penstock.files.memory import Fault, PowerCut
 from penstock.log import Pending, Position
 from penstock.state import StateLost
-from tests.crash.facts import must
-from tests.crash.state_world import Opened, StateWorld
-from tests.crash.stepping import STEPS
+from tests.crash.framework.stepping import STEPS
+from tests.crash.log.facts import must
+from tests.crash.state.world import Opened, StateWorld
 
 _FAULTS = (Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE, None)  # None: the metadata store does not answer once
 _VALUES = (b"", b"a", b"value " * 20, b"v" * 700)

@@ -30,8 +30,8 @@ from penstock.log.records.opening import GenerationMaker
 from penstock.log.retention.trim import Trimmer
 from penstock.metadata import MemoryMetadata, Operation, Put
 from penstock.objects import directory
-from tests.crash.explorer import explore
-from tests.crash.facts import Violation
+from tests.crash.log.explorer import explore
+from tests.crash.log.facts import Violation
 
 SECONDS_MAX = 20.0  # of CPU; most are seen within one
 

@@ -1,6 +1,6 @@
 """Cuts the power at the operations of seeded random programs over state, and holds what a reopen finds against what was known.
 
-    python -m tests.crash.state_explorer --states 1000000 --seed 1
+    python -m tests.crash.state.explorer --states 1000000 --seed 1
 
 As explorer.py for the log.
 """
@@ -11,11 +11,11 @@ import random
 import sys
 
 from penstock.errors import PenstockError
-from tests.crash.exploring import Outcome, explore_programs, main
-from tests.crash.facts import Violation
-from tests.crash.state_program import run_program
-from tests.crash.state_world import StateWorld
-from tests.crash.stepping import STEPS
+from tests.crash.framework.explorer import Outcome, explore_programs, main
+from tests.crash.framework.stepping import STEPS
+from tests.crash.log.facts import Violation
+from tests.crash.state.program import run_program
+from tests.crash.state.world import StateWorld
 
 _MOMENTS = 0.35  # how many of a program's operations are cut
 _AGAIN = 0.2  # how many recoveries are cut as well
@@ -26,9 +26,9 @@ _GO_ON = 0.06  # how many states are changed, checkpointed, closed and opened on
 def explore(
     seed: int, *, seconds: float | None = None, states: int | None = None, faults: float = 0.3, at_least: int = 0
 ) -> Outcome:
-    """See `exploring.Explore`."""
+    """See `framework.explorer.Explore`."""
     return explore_programs(
-        "tests.crash.state_explorer",
+        "tests.crash.state.explorer",
         _explore_program,
         seed,
         seconds=seconds,

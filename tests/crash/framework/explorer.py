@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Protocol
 
-from tests.crash.stepping import stepping
+from tests.crash.framework.stepping import stepping
 
 _SEED_STEP = 1_000_000  # between processes
 _PROCESS_STATES = 10_000  # a process is told this many at a time: its memory is given back

@@ -23,7 +23,7 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.log import Log
 from penstock.operations.log.verify import verify_log
 from tests.conftest import missing
-from tests.crash.real import (
+from tests.crash.log.real_machine import (
     SETTINGS,
     CannotMount,
     MayNotMount,
@@ -213,7 +213,7 @@ def test_system_calls_fail(tmp_path: Path, call: str, error: str) -> None:
         which = rng.randrange(1, 60 if call != "rename" else 8)
         command = [
             strace, "--seccomp-bpf", "-f", "-o", directory / "trace", "-e", f"trace={call}",
-            "-e", f"inject={call}:error={error}:when={which}", sys.executable, "-m", "tests.crash.real", directory, "30",
+            "-e", f"inject={call}:error={error}:when={which}", sys.executable, "-m", "tests.crash.log.real_machine", directory, "30",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, cwd=REPOSITORY, timeout=120, check=False)
         told = Told()

@@ -1,6 +1,6 @@
 """A real writer process, real file systems that can be filled up or cut off, and a look at what is left.
 
-    python -m tests.crash.real DIRECTORY [ENTRIES]      appends and acks until it is killed, or so many entries
+    python -m tests.crash.log.real_machine DIRECTORY [ENTRIES]      appends and acks until it is killed, or so many entries
 
 The writer says on standard output what was durable, one line a fact: `entry NUMBER POSITION`, `ack POSITION`.
 """
@@ -185,7 +185,7 @@ class Mounted:
         if os.geteuid() == 0:
             shut_down(self.place)
         else:
-            privileged(sys.executable, "-m", "tests.crash.real", "--cut-power", str(self.place))
+            privileged(sys.executable, "-m", "tests.crash.log.real_machine", "--cut-power", str(self.place))
 
 
 def shut_down(place: Path) -> None:

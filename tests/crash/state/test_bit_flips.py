@@ -13,8 +13,8 @@ import pytest
 
 from penstock.errors import Corruption
 from penstock.state import StateLost
-from tests.crash.state_world import DIRECTORY, StateWorld
-from tests.crash.stepping import STEPS, stepping
+from tests.crash.framework.stepping import STEPS, stepping
+from tests.crash.state.world import DIRECTORY, StateWorld
 
 FLIPS = int(os.environ.get("PENSTOCK_STATE_FLIPS") or 800)
 

@@ -10,8 +10,8 @@ import pytest
 from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader
 from penstock.log.deletion import delete_log
-from tests.crash.stepping import STEPS, stepping
-from tests.crash.world import CURSORS, DIRECTORY, SETTINGS, World, read_all
+from tests.crash.framework.stepping import STEPS, stepping
+from tests.crash.log.world import CURSORS, DIRECTORY, SETTINGS, World, read_all
 
 ENTRIES = 9
 

@@ -10,9 +10,9 @@ from functools import partial
 from penstock.errors import PenstockError
 from penstock.files.memory import Fault, PowerCut
 from penstock.log import OffloadInProgress, Pending, Position, Span
-from tests.crash.facts import CursorFacts, must
-from tests.crash.stepping import STEPS
-from tests.crash.world import NAMES, PASSING, Opened, World, has, read_all
+from tests.crash.framework.stepping import STEPS
+from tests.crash.log.facts import CursorFacts, must
+from tests.crash.log.world import NAMES, PASSING, Opened, World, has, read_all
 
 _SIZES = (0, 10, 400, 700, 1500)
 _FAULTS = (Fault.EIO, Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE, None)  # None: the metadata store goes away

@@ -21,7 +21,7 @@ from penstock.log import Log, LogReader, LogSettings, Pending, Position
 from penstock.metadata import MemoryMetadata
 from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings, TypedStore
 from penstock.state.types import codecs
-from tests.crash.facts import must
+from tests.crash.log.facts import must
 
 DIRECTORY = Path("/s/log")
 LOG = LogSettings(ledger_entries_max=3, preallocate_bytes=2048)
