@@ -113,7 +113,7 @@ def hole_memory(directory: Path, count: int) -> float:
     with Log.open(directory / "log", settings) as log:
         fill(log, 2 * count, 1)
         cursor = log.open_cursor("behind")
-        ledger = log.end.ledger_id
+        ledger = log.end().ledger_id
         cursor.ack(Position(ledger, 1)).result()
         before = resident()
         highest = before

@@ -43,7 +43,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) 
                 acks.add(position)
         log = Log.open(tmp_path / "log", writer_process.SETTINGS)
         reader = log.reader()
-        found = list(reader.read(reader.first, log.end))
+        found = list(reader.read(reader.first, log.end()))
         numbers = [int(bytes(entry.data).split(b":", 1)[0]) for entry in found]
         assert numbers == list(range(1, len(numbers) + 1)), "a hole or a double"
         assert all(bytes(entry.data) == payload(number) for entry, number in zip(found, numbers, strict=True))

@@ -32,18 +32,18 @@ def read_all(reader: LogReader) -> list[bytes]:
 
 def test_what_was_appended_is_there_after_reopen(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", clock=ManualClock(5_000))
-    assert log.end == Position(1, -1)
+    assert log.end() == Position(1, -1)
     changes = (StateChange(1, b"k", b"v"), StateChange(1, b"gone", None), StateChange(2, b"", b""))
     first = log.append(b"one", changes).result(5)
     second = log.append([b"tw", bytearray(b"o"), memoryview(b"!")]).result(5)
     third = log.append(b"", changes[:1]).result(5)
     assert (first, second, third) == (Position(1, 0), Position(1, 1), Position(1, 2))
-    assert log.end == third
+    assert log.end() == third
     log.close()
     again = Log.open(tmp_path / "log")
     assert again.uuid == log.uuid
     assert again.epoch == log.epoch + 1
-    assert again.end == third
+    assert again.end() == third
     entries = list(again.read(first, third))
     assert [(bytes(e.data), e.changes, e.wall_ms) for e in entries] == [
         (b"one", changes, 5_000),

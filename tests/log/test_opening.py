@@ -203,8 +203,8 @@ def test_a_terminated_log_takes_nothing_more_and_is_read_as_before() -> None:
     assert content(log) == [b"0", b"1", b"2", b"3"]
     log.close()
     again = open_log(files, metadata)
-    assert again.terminated
-    assert again.end == Position(2, 0)
+    assert again.terminated()
+    assert again.end() == Position(2, 0)
     with pytest.raises(Terminated):
         again.append_many([b"late"])
     assert content(again) == [b"0", b"1", b"2", b"3"]
@@ -225,7 +225,7 @@ def test_appends_that_wait_behind_a_terminate_fail_and_never_appear() -> None:
     thread.join()
     kept = [pending for pending in pendings if pending.exception(5) is None]
     assert len(content(log)) == len(kept) >= 50
-    assert outcomes == [log.end]
+    assert outcomes == [log.end()]
     log.close()
 
 
@@ -256,7 +256,7 @@ def test_many_threads_append_and_each_finds_its_entries_in_its_own_order(tmp_pat
         thread.start()
     for thread in threads:
         thread.join()
-    where = {entry.position: bytes(entry.data) for entry in log.read(log.reader().first, log.end)}
+    where = {entry.position: bytes(entry.data) for entry in log.read(log.reader().first, log.end())}
     assert len(where) == 1800
     for number, own in positions.items():
         assert own == sorted(own)

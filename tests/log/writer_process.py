@@ -24,7 +24,7 @@ def main(directory: Path) -> None:
     store = state.store(COUNTER)
     reader = LogReader.open(directory / "log")
     cursor = Cursor.open(reader, directory / "cursors", "c")
-    number = (store.get("n") or 0) if log.end.entry_id >= 0 else 0
+    number = (store.get("n") or 0) if log.end().entry_id >= 0 else 0
     waiting: deque[tuple[int, Pending[Position]]] = deque()
     while True:
         number += 1

@@ -106,7 +106,7 @@ def test_nothing_piles_up_over_opens_checkpoints_and_closes(tmp_path: Path) -> N
                 state.checkpoint()
             raw.iterate()  # forgotten
             if cycle % 4 == 3:
-                state.truncate(log.end)
+                state.truncate(log.end())
             follower = StateReader.open(log.reader())
             assert follower.raw_store("r", "o").get(b"7") == b"%d 4" % cycle
             follower.close()

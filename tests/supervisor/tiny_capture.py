@@ -60,7 +60,7 @@ def main() -> None:
         made.touch()
     say(event="progress", position={"file": "binlog.000001", "pos": 4}, commit_ts=5 << 18, lag_ms=1500)
     if settings["until"] == "now":
-        say(event="caught-up", log_end=str(log.end))
+        say(event="caught-up", log_end=str(log.end()))
         log.close()
         return
     wait_for_the_end(trick)

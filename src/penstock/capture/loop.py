@@ -163,7 +163,7 @@ class Capture:
         self._report({"event": "progress", **self._facts()})
 
     def _say_caught_up(self) -> None:
-        self._report({"event": "caught-up", "log_end": str(self._log.end), **self._facts()})
+        self._report({"event": "caught-up", "log_end": str(self._log.end()), **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
         recorder = self._recorder

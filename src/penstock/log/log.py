@@ -199,7 +199,6 @@ class Log:
     def clock(self) -> Clock:
         return self._clock
 
-    @property
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none."""
         return self._appender.last
@@ -291,7 +290,7 @@ class Log:
             bytes=sum(view.frames_end for view in views),
             ledgers=len(views),
             first=first_position(views),
-            last_confirmed=self.end,
+            last_confirmed=self.end(),
             waiting_bytes=self._appender.waiting_bytes,
             appended_entries=counters.entries,
             appended_bytes=counters.bytes,
@@ -417,7 +416,7 @@ class Log:
         self._cache.drop(self.uuid, ledger_ids)
         self.reader().refresh()
 
-    def check_cut(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> None:
+    def check_truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> None:
         """Raises what `cut` would, as far as can be said now."""
         self.check_owner()
         self._cutter().check(position, own=own, force=force)
@@ -477,7 +476,6 @@ class Log:
         """Nothing is appended any more, ever; gives the last entry. Readers at the end are told."""
         return self._appender.run(self._appender.terminate).result()
 
-    @property
     def terminated(self) -> bool:
         return self._catalog.list.terminated
 

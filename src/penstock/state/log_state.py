@@ -48,7 +48,7 @@ class LogState(BucketState):
         log.attached.add("state", self)
         try:
             first = self._place.reader.first
-            recovered = recover(self._place, log.end, progress)
+            recovered = recover(self._place, log.end(), progress)
             super().__init__(recovered.engine, recovered.registry, clock)
             self.recovered_by = recovered.way
             # Commits that may not be durable yet, with their changes: what a rebuilt state has to apply again.
@@ -98,7 +98,7 @@ class LogState(BucketState):
                         hint="nothing was changed",
                     )
                 self._pin_start()
-            self._log.check_cut(position, own=(PIN, START_PIN), force=force)
+            self._log.check_truncate(position, own=(PIN, START_PIN), force=force)
             base = self.engine.drop_after(position)
             try:
                 if base is None:
@@ -112,7 +112,7 @@ class LogState(BucketState):
     def _read_again(self, base: Position | None) -> None:
         """The engine went back to `base`: the log's frames after it, and what is on its way, are applied again. Lock held."""
         try:
-            reader, end = self._place.reader, self._log.end
+            reader, end = self._place.reader, self._log.end()
             start = reader.first if base is None else reader.next(base)
             replay(reader, self.engine, start, end, ProgressReporter(None, time.perf_counter()))
             self._replace(self.engine, self._apply_unsettled(self.engine, end))
@@ -143,7 +143,7 @@ class LogState(BucketState):
             with self._checkpointer.writing:
                 with contextlib.suppress(PenstockError, OSError):
                     damaged.flush()  # no merge of its own may go on beside the new one
-                first, end = self._place.reader.first, self._log.end
+                first, end = self._place.reader.first, self._log.end()
                 engine = recover(self._place, end, verify=True).engine
                 self._replace(engine, self._apply_unsettled(engine, end))
             if engine.position is None:
@@ -203,7 +203,7 @@ class LogState(BucketState):
             self._check()
             self._settle()
             self._changed = 0
-            return Moment(self.engine, self.engine.freeze(), self._last, self._log.end)
+            return Moment(self.engine, self.engine.freeze(), self._last, self._log.end())
 
     def _pin_start(self, first: Position | None = None) -> None:
         """Before the first change of state is logged: no trim may take it away from a replay of the whole log."""

@@ -93,7 +93,7 @@ class Told:
         """Opens the log and holds it against what was said; how many entries there are."""
         log = Log.open(directory / "log", SETTINGS)
         reader = log.reader()
-        found = list(reader.read(reader.first, log.end)) if log.end.entry_id >= 0 else []
+        found = list(reader.read(reader.first, log.end())) if log.end().entry_id >= 0 else []
         numbers = [int(bytes(entry.data).split(b":", 1)[0]) for entry in found]
         assert numbers == list(range(1, len(numbers) + 1)), f"a hole or a double: {numbers}"
         for entry, number in zip(found, numbers, strict=True):

@@ -106,7 +106,7 @@ class Machine:
         """A new process finds everything that was told, nothing that was not sent, and can go on."""
         log = self.open()
         reader = log.reader()
-        found = {entry.position: bytes(entry.data) for entry in reader.read(reader.first, log.end)}
+        found = {entry.position: bytes(entry.data) for entry in reader.read(reader.first, log.end())}
         numbers = [int(data.split(b"|")[0]) for data in found.values()]
         assert numbers == sorted(set(numbers)), "out of order, or twice"
         assert all(1 <= number <= self.sent for number in numbers)

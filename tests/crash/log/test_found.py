@@ -41,7 +41,7 @@ def test_a_ledger_whose_sync_failed_is_written_again_by_its_next_owner(seed: int
     with contextlib.suppress(StorageFailed):
         log.close()
     second = Log.open(DIRECTORY, SETTINGS, killed, metadata=metadata)
-    told = second.end
+    told = second.end()
     seen = [bytes(entry.data) for entry in second.read(second.reader().first, told)]
     crashed, metadata = killed.crash(random.Random(seed)), metadata.copy()
     second.close()

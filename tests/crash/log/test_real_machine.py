@@ -141,7 +141,7 @@ def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
         with contextlib.suppress(PenstockError):
             log.close()
         log = Log.open(disk.place / "log", SETTINGS)
-        assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end)][: len(written)] == written
+        assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end())][: len(written)] == written
         log.append(b"goes on").result(30)
         log.close()
 
@@ -161,7 +161,7 @@ def test_there_are_no_inodes_left(tmp_path: Path) -> None:
                 (disk.place / name).unlink()
         privileged("mount", "-o", "remount,nr_inodes=1000", str(disk.place))
         log = Log.open(disk.place / "log", SETTINGS)
-        assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end)][: len(written)] == written
+        assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end())][: len(written)] == written
         assert len(written) > 100
         log.close()
 

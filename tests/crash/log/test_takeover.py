@@ -123,7 +123,7 @@ def test_a_second_owner_comes_while_the_first_appends(operation: int, entries: i
     new.close()
     assert read(Process(files), metadata)[-1] == b"new 3"
     third = Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata)
-    assert [bytes(e.data) for e in third.read(third.reader().first, third.end)] == [*found, b"new 3"]
+    assert [bytes(e.data) for e in third.read(third.reader().first, third.end())] == [*found, b"new 3"]
     third.close()
 
 

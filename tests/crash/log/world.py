@@ -140,7 +140,7 @@ class World:
         self.facts.check_entries(found)
         if self.offloads:
             self._check_objects(log)
-        must(not found or log.end == found[-1][1] == reader.end(), f"{log.end} and {reader.end()} are not the end")
+        must(not found or log.end() == found[-1][1] == reader.end(), f"{log.end()} and {reader.end()} are not the end")
         state = store = None
         if with_state and not self.trims:
             state = BucketState.open(log, REPLAYED)

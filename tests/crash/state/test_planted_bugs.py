@@ -194,7 +194,7 @@ def the_pin_runs_ahead_of_the_oldest_checkpoint(patch: Patch) -> None:
     """Pruned by one position, pinned by another; and nobody misses the frames between them."""
 
     def ahead(self: Checkpointer, engine: StateEngine) -> None:
-        self._log.pin(PIN, self._log.end)
+        self._log.pin(PIN, self._log.end())
         self._log.unpin(recovery.START_PIN)
 
     patch(Checkpointer, "move_pins", ahead)

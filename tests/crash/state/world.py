@@ -164,7 +164,7 @@ class StateWorld:
         state = BucketState.open(log, STATE)
         opened = Opened(log, state, state.store(KEYS), state.store(OTHER))
         found = opened.content()
-        self._check(found, log.reader(), log.end, read_entry=read_entry)
+        self._check(found, log.reader(), log.end(), read_entry=read_entry)
         if follower:
             self._check_follower(found)
         return opened

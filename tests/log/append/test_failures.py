@@ -207,7 +207,7 @@ def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str
         with pytest.raises(Fenced):
             log.set_properties({"c": "d"})
         with pytest.raises(Fenced):
-            log.read(log.end, log.end)
+            log.read(log.end(), log.end())
         with pytest.raises(Fenced):
             log.append(b"never").result(5)
     with contextlib.suppress(Fenced):

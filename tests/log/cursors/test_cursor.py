@@ -90,7 +90,7 @@ def test_mark_delete(tmp_path: Path, reader: LogReader, log: Log) -> None:
     cursor.mark_delete(at("4:-1")).result(5)
     assert cursor.mark_delete_position == at("3:2")
     assert cursor.backlog() == 5
-    cursor.mark_delete(log.end).result(5)
+    cursor.mark_delete(log.end()).result(5)
     assert cursor.backlog() == 0
     log.append(b"more").result(5)
     assert cursor.backlog() == 1

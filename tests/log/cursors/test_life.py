@@ -153,13 +153,13 @@ def test_properties_are_never_lost(log: Log, monkeypatch: pytest.MonkeyPatch) ->
         cursor.reset(at("1:1")).result(5)
         cursor.close()
         cursor = log.open_cursor("c")
-        assert cursor.properties == {"owner": "lake", "ü": "ß"}
-        assert cursor.mark_delete_properties == {"offset": "17"}
+        assert cursor.properties() == {"owner": "lake", "ü": "ß"}
+        assert cursor.mark_delete_properties() == {"offset": "17"}
     cursor.set_properties({"owner": "lake"}).result(5)
     cursor.mark_delete(at("2:0"), {}).result(5)
     cursor.close()
     cursor = log.open_cursor("c")
-    assert (cursor.properties, cursor.mark_delete_properties) == ({"owner": "lake"}, {})
+    assert (cursor.properties(), cursor.mark_delete_properties()) == ({"owner": "lake"}, {})
     with pytest.raises(BadInput):
         cursor.set_properties({"n": 1})  # type: ignore[dict-item]
 
@@ -293,7 +293,7 @@ def test_a_cursor_in_a_trimmed_ledger_goes_on_with_the_first_that_is_there(log: 
     for cursor in (keep, memory, log.open_cursor("closed")):
         assert values(cursor) == [14], cursor.name
         assert cursor.backlog() == 1
-        cursor.mark_delete(log.end).result(5)
+        cursor.mark_delete(log.end()).result(5)
         assert cursor.backlog() == 0
 
 

@@ -123,7 +123,7 @@ class CursorModel(RuleBasedStateMachine):
 
     @rule()
     def beyond_the_end(self) -> None:
-        end = self.log.end
+        end = self.log.end()
         with pytest.raises(AckBeyondEnd):
             self.cursor.ack(Position(end.ledger_id, end.entry_id + 1))
         with pytest.raises(AckBeyondEnd):
@@ -230,9 +230,9 @@ class CursorModel(RuleBasedStateMachine):
         assert self.cursor.backlog_bytes() == sum(self.sizes[position] for position in self.unacked())
         mark = self.cursor.mark_delete_position
         assert sum(position <= mark for position in self.sizes) == self.prefix()
-        assert mark <= max(self.log.end, Position(self.log.reader().first.ledger_id, -1))
+        assert mark <= max(self.log.end(), Position(self.log.reader().first.ledger_id, -1))
         assert self.cursor.has_more() == bool(self.to_read())
-        assert self.cursor.properties == self.properties
+        assert self.cursor.properties() == self.properties
         nth = self.cursor.nth(2)
         assert (nth and nth.position) == (self.unacked()[1] if len(self.unacked()) > 1 else None)
 

@@ -327,7 +327,7 @@ def test_terminated(log: Log) -> None:
     assert cursor.read() == []
     with pytest.raises(Terminated):
         cursor.read_or_wait(timeout=5)
-    cursor.mark_delete(log.end).result(5)
+    cursor.mark_delete(log.end()).result(5)
     assert cursor.backlog() == 0
 
 

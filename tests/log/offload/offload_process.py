@@ -27,7 +27,7 @@ def payload(number: int) -> bytes:
 def main(directory: Path, url: str) -> None:
     log = Log.open(directory, settings(url))
     reader = log.reader()
-    number = reader.count(reader.previous(reader.first) or reader.first._replace(entry_id=-1), log.end)
+    number = reader.count(reader.previous(reader.first) or reader.first._replace(entry_id=-1), log.end())
     while True:
         last = log.append_many([payload(number + n) for n in range(5)]).result(30).last
         number += 5

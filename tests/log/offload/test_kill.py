@@ -67,7 +67,7 @@ def test_killed_while_ledgers_move(tmp_path: Path, url: str) -> None:
         }
         assert set(open_objects(url).list(str(log.uuid))) == named, "objects that nobody names, or the other way round"
         log.reader().cache.drop(log.uuid)
-        again = [bytes(entry.data) for entry in log.read(log.reader().first, log.end)]
+        again = [bytes(entry.data) for entry in log.read(log.reader().first, log.end())]
         assert again[: len(found)] == found
     Log.delete(directory)
     assert open_objects(url).list(str(log.uuid)) == []

@@ -619,7 +619,7 @@ def test_a_store_that_does_not_answer_is_transient(world: World, monkeypatch: py
         assert error.value.transient
         assert asked == world.settings.read_attempts_max
         world.log.append(payload(ENTRIES)).result(5)
-        assert next(world.log.read(world.log.end, world.log.end)).position == world.log.end
+        assert next(world.log.read(world.log.end(), world.log.end())).position == world.log.end()
     world.check(entries=ENTRIES + 1)
 
 
@@ -685,7 +685,7 @@ def test_cursors_and_searches_over_moved_ledgers(world: World) -> None:
     assert cursor.backlog() == ENTRIES - 1
     assert cursor.backlog_bytes() == sum(len(payload(n)) for n in range(ENTRIES) if n != 1)
     assert reader.find_newest(lambda entry: int(bytes(entry.data).split(b"|")[0]) <= 5) == Position(2, 2)
-    assert reader.find_by_time(1 << 60) == world.log.end
+    assert reader.find_by_time(1 << 60) == world.log.end()
     assert reader.nth(7) == Position(3, 1)
     cursor.close()
     reader.close()
@@ -862,7 +862,7 @@ def test_the_whole_way_on_a_real_store(url: str, tmp_path: Path) -> None:
         log.offload()
         assert [path.name for path in directory.glob("ledger-*")] == [f"ledger-{4:016d}.log"]
         log.reader().cache.drop(log.uuid)
-        assert [bytes(entry.data) for entry in log.read(Position(1, 0), log.end)][:-1] == data
+        assert [bytes(entry.data) for entry in log.read(Position(1, 0), log.end())][:-1] == data
         reader = LogReader.open(directory)
         assert [bytes(entry.data) for entry in reader.read(Position(2, 7), Position(3, 9))] == data[47:90]
         assert [info.data_bytes for info in reader.scan(reader.first, Position(3, 39))] == [
@@ -906,4 +906,6 @@ def test_a_store_that_goes_away_in_the_middle(s3_url: str, tmp_path: Path, monke
         assert log.offload() == [1, 2, 3]
         log.offload()
         log.reader().cache.drop(log.uuid)
-        assert [bytes(entry.data) for entry in log.read(Position(1, 0), log.end)] == list(map(payload, range(ENTRIES)))
+        assert [bytes(entry.data) for entry in log.read(Position(1, 0), log.end())] == list(
+            map(payload, range(ENTRIES))
+        )

@@ -78,7 +78,7 @@ def test_find_by_time_with_the_index_and_with_a_clock_that_jumps() -> None:
         assert reader.find_by_time(1_000_000 + n * 1000) == reader.nth(n)
         assert reader.find_by_time(1_000_000 + n * 1000 + 999) == reader.nth(n)
     assert reader.find_by_time(999_999) is None
-    assert reader.find_by_time(10**12) == log.end
+    assert reader.find_by_time(10**12) == log.end()
     clock.jump(-30)  # what is written now is later than all before it, whatever it says
     log.append(b"back").result(5)
     assert reader.find_by_time(1_000_000 + 5_000) == reader.nth(5)
@@ -130,7 +130,7 @@ def test_find_by_time_in_the_open_ledger_walks_over_little(tmp_path: Path) -> No
             assert (found.entry_id if found is not None else -1) == expected
         assert files.bytes - before < 300_000, "the last search read more than 64 headers, and where they are"
     log.roll()
-    assert reader.find_by_time(10**15) == log.end
+    assert reader.find_by_time(10**15) == log.end()
     reader.close()
     log.close()
 

@@ -30,7 +30,7 @@ def test_everything_after_the_position_goes(tmp_path: Path, kept: int) -> None:
     assert len(read(outside)) == 10  # it holds the list of before
     log.truncate(positions[kept - 1])
     expected = [b"%d" % number for number in range(kept)]
-    assert log.end == positions[kept - 1] == outside.end()
+    assert log.end() == positions[kept - 1] == outside.end()
     assert read(log.reader()) == read(outside) == expected
     assert sum(view.entries for view in outside.ledgers()) == kept
     after = log.append(b"after").result(5)
@@ -47,7 +47,7 @@ def test_everything_after_the_position_goes(tmp_path: Path, kept: int) -> None:
 def test_all_of_it_may_go(tmp_path: Path) -> None:
     log, positions = filled(tmp_path / "log", 6)
     log.truncate(Position(positions[0].ledger_id, -1))
-    assert log.end.entry_id == -1
+    assert log.end().entry_id == -1
     assert read(log.reader()) == []
     log.append(b"new").result(5)
     log.close()

@@ -205,7 +205,7 @@ def test_a_checkpoint_never_holds_what_is_not_durable(tmp_path: Path) -> None:
         log.append(b"data alone").result(5)
         info = state.checkpoint()
         assert info is not None
-        assert info.position == log.end  # frames without state count too: the log may be trimmed behind them
+        assert info.position == log.end()  # frames without state count too: the log may be trimmed behind them
 
 
 @pytest.mark.parametrize("kept", [3, 10, 11, 20, 24])
@@ -223,7 +223,7 @@ def test_truncation_takes_log_and_state_back(tmp_path: Path, kept: int) -> None:
         state.truncate(positions[kept])
         expected = {n % 5: n for n in range(kept + 1)}
         assert content(state) == expected
-        assert log.end == positions[kept]
+        assert log.end() == positions[kept]
         assert all(info.position <= positions[kept] for info in state.checkpoints())
         assert late.get("a") is None
         follower.advance()
@@ -231,7 +231,7 @@ def test_truncation_takes_log_and_state_back(tmp_path: Path, kept: int) -> None:
         assert follower.store(late.descriptor).get("a") is None
         late.write({"a": "again"}).result(5)
         put(state, 99, "after")
-        assert follower.advance() == log.end
+        assert follower.advance() == log.end()
         assert content(follower) == expected | {99: "after"}
         assert follower.store(late.descriptor).get("a") == "again"
     with Log.open(tmp_path / "log", KEEPING) as log:

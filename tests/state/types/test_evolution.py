@@ -123,7 +123,7 @@ def test_overflow_is_refused_before_the_append(tmp_path: Path, monkeypatch: pyte
         store = state.store(StateDescriptor("s", "o", codecs.u64, codecs.raw))
         raw = state.raw_store("r", "o")
         store.write({1: b"x"}).result(5)
-        end = log.end
+        end = log.end()
         with pytest.raises(BadInput, match="too large"):
             store.write({1: bytes(1001)})
         with pytest.raises(BadInput, match="too large"):
@@ -132,7 +132,7 @@ def test_overflow_is_refused_before_the_append(tmp_path: Path, monkeypatch: pyte
             raw.write({b"%d" % n: bytes(90) for n in range(10)})
         with pytest.raises(BadInput, match="are bytes"):
             raw.write({b"k": "text", b"l": b"x"})  # type: ignore[dict-item]
-        assert log.end == end
+        assert log.end() == end
         assert store.get(1) == b"x"
         assert raw.get(b"k") is None
 

@@ -244,11 +244,9 @@ class Cursor:
             self._read_position = target
         return answer
 
-    @property
     def properties(self) -> dict[str, str]:
         return self._acks.properties()[0]
 
-    @property
     def mark_delete_properties(self) -> dict[str, str]:
         return self._acks.properties()[1]
 
