@@ -40,7 +40,7 @@ def cut_at(state_dir: Path, name: str, operation: int, seed: int) -> bool:
     reader = LogReader.open(state_dir / "log")
     said: list[str] = []
     keeper = Keeper.open(state_dir, name, reader, files=files)
-    files.stop_at(files.operations + operation)
+    files.cut_power_at(files.operations + operation)
     cut = False
     try:
         deliver_everything(keeper, said)

@@ -14,7 +14,7 @@ from penstock.delivery.settings import FlushSettings
 from penstock.delivery.storage.store import LocalStore
 from penstock.errors import PenstockError, Terminal, Unavailable
 from penstock.files import REAL_FILES, Buffer
-from penstock.files.memory import Fault, MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log.position import Position
 from tests.delivery.rig import (
     Row,
@@ -163,7 +163,7 @@ def test_power_cut_at_every_file_operation(tmp_path: Path) -> None:
     assert total > 100
     for at in range(1, total + 1):
         files = MemoryFiles()
-        files.stop_at(at)
+        files.cut_power_at(at)
         world = a_machine(files, None)
         with contextlib.suppress(AssertionError, PenstockError):
             run_once(world, rows, "r1", rows_max=3, entries_a_range=4)
@@ -174,8 +174,8 @@ def test_power_cut_at_every_file_operation(tmp_path: Path) -> None:
         assert found == expected_tables(rows), f"power cut at operation {at} of {total}"
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_every_file_operation_fails_once(tmp_path: Path, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_every_file_operation_fails_once(tmp_path: Path, fault: DiskFault) -> None:
     rows = stream(5, seed=4, ddl_every=4)
     total = operations_of(rows)
     for at in range(1, total + 1, 3):

@@ -1,4 +1,4 @@
-"""The seam's contract, on the real file system and in memory; and what only the memory model shows: power cuts, faults."""
+"""What only the file system in memory shows: power cuts, killed processes, failing operations."""
 
 from __future__ import annotations
 
@@ -8,151 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import StorageFailed, Unavailable
-from penstock.files import REAL_FILES, Files, read_file, replace_file
-from penstock.files.memory import SECTOR_BYTES, Fault, MemoryFiles, PowerCut
+from penstock.errors import StorageFailed
+from penstock.files import read_file, replace_file
+from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
+from penstock.files.unsynced import SECTOR_BYTES
 
 D = Path("/data")
-
-
-@pytest.fixture(params=["real", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, Path]:
-    if request.param == "real":
-        return REAL_FILES, tmp_path
-    files = MemoryFiles()
-    files.make_directory(tmp_path)
-    return files, tmp_path
-
-
-# The contract of files.Files
-
-
-def test_a_mapped_file_stays_after_it_is_closed_and_removed(place: tuple[Files, Path]) -> None:
-    files, d = place
-    file = files.create(d / "a")
-    assert len(file.map()) == 0
-    file.append([b"0123456789"])
-    mapped = file.map()
-    file.close()
-    files.remove(d / "a")
-    assert (mapped[2:5], len(mapped), bytes(memoryview(mapped)[8:])) == (b"234", 10, b"89")
-
-
-def test_append_continues_at_the_end_and_reads_stop_there(place: tuple[Files, Path]) -> None:
-    files, d = place
-    file = files.create(d / "a")
-    file.append([b"ab", bytearray(b""), memoryview(b"cd")])
-    file.append([b"e"])
-    assert file.read_at(0, 100) == b"abcde"
-    assert file.read_at(3, 2) == b"de"
-    assert file.read_at(9, 2) == b""
-    file.close()
-    again = files.open(d / "a", writable=True)
-    again.append([b"f"])
-    again.datasync()
-    assert read_file(files, d / "a") == b"abcdef"
-    assert again.size() == 6
-
-
-def test_many_buffers_in_one_append(place: tuple[Files, Path]) -> None:
-    files, d = place
-    file = files.create(d / "a")
-    file.append([bytes([i % 251]) for i in range(3000)])
-    assert file.read_at(0, 5000) == bytes(i % 251 for i in range(3000))
-
-
-def test_write_at_truncate_seek_append_and_preallocate(place: tuple[Files, Path]) -> None:
-    files, d = place
-    file = files.create(d / "a")
-    file.write_at(4, b"x")
-    assert file.read_at(0, 10) == b"\0\0\0\0x"
-    file.append([b"ab"])  # write_at does not move where appends go
-    assert file.read_at(0, 10) == b"ab\0\0x"
-    file.truncate(3)
-    file.append([b"c"])
-    assert file.read_at(0, 10) == b"ab\0c"
-    file.truncate(6)
-    assert file.size() == 6
-    file.preallocate(10)
-    file.seek_append(2)
-    file.append([b"z"])
-    assert file.read_at(0, 10) == b"abzc".ljust(10, b"\0")
-
-
-def test_names(place: tuple[Files, Path]) -> None:
-    files, d = place
-    files.make_directory(d / "x" / "y")
-    files.make_directory(d / "x" / "y")
-    files.create(d / "x" / "b").close()
-    files.create(d / "x" / "a").append([b"1"])
-    assert files.list(d / "x") == ["a", "b", "y"]
-    assert files.list(d / "nothing") == []
-    assert files.exists(d / "x") and files.exists(d / "x" / "a") and not files.exists(d / "x" / "c")
-    with pytest.raises(FileExistsError):
-        files.create(d / "x" / "a")
-    with pytest.raises(FileNotFoundError):
-        files.open(d / "x" / "c")
-    with pytest.raises(FileNotFoundError):
-        files.create(d / "nothing" / "a")
-    with pytest.raises(FileNotFoundError):
-        files.rename(d / "x" / "c", d / "x" / "d")
-    with pytest.raises(FileNotFoundError):
-        files.sync_directory(d / "nothing")
-    files.rename(d / "x" / "a", d / "x" / "b")
-    files.remove(d / "x" / "c")
-    assert files.list(d / "x") == ["b", "y"]
-    assert read_file(files, d / "x" / "b") == b"1"
-    files.remove(d / "x" / "b")
-    files.sync_directory(d / "x")
-    assert files.list(d / "x") == ["y"]
-
-
-def test_an_open_handle_outlives_its_name(place: tuple[Files, Path]) -> None:
-    files, d = place
-    file = files.create(d / "a")
-    file.append([b"1"])
-    files.remove(d / "a")
-    assert file.read_at(0, 1) == b"1"
-
-
-def test_replace_file(place: tuple[Files, Path]) -> None:
-    files, d = place
-    replace_file(files, d / "a", [b"old"])
-    replace_file(files, d / "a", [b"n", b"ew"])
-    assert read_file(files, d / "a") == b"new"
-    assert files.list(d) == ["a"]
-
-
-def test_a_read_only_handle_refuses_to_write(place: tuple[Files, Path]) -> None:
-    files, d = place
-    files.create(d / "a").close()
-    with pytest.raises(StorageFailed):
-        files.open(d / "a").append([b"x"])
-    assert read_file(files, d / "a") == b""
-
-
-def test_a_closed_handle_refuses(place: tuple[Files, Path]) -> None:
-    files, d = place
-    file = files.create(d / "a")
-    file.close()
-    file.close()
-    with pytest.raises(OSError):
-        file.read_at(0, 1)
-    with pytest.raises(StorageFailed):
-        file.append([b"x"])
-
-
-def test_lock_excludes_and_is_released(place: tuple[Files, Path]) -> None:
-    files, d = place
-    with files.lock(d / "lock"):
-        with pytest.raises(Unavailable), files.lock(d / "lock"):
-            pass
-        assert files.exists(d / "lock")
-    with files.lock(d / "lock"):
-        pass
-
-
-# Power cuts
 
 
 def memory() -> MemoryFiles:
@@ -269,7 +130,7 @@ def test_replace_file_is_old_or_new_at_every_power_cut() -> None:
     for step in range(1, steps + 1):
         files = memory()
         replace_file(files, D / "a", [b"old"])
-        files.stop_at(files.operations + step)
+        files.cut_power_at(files.operations + step)
         with pytest.raises(PowerCut):
             replace_file(files, D / "a", [b"new" * 500])
         with pytest.raises(PowerCut):
@@ -315,8 +176,8 @@ def test_kill_keeps_what_was_written_and_frees_locks() -> None:
 # Faults
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_the_first_failure_poisons_the_handle(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_the_first_failure_poisons_the_handle(fault: DiskFault) -> None:
     files = memory()
     file = files.create(D / "a")
     file.append([b"ok"])
@@ -327,7 +188,7 @@ def test_the_first_failure_poisons_the_handle(fault: Fault) -> None:
     for operation in operations:
         with pytest.raises(StorageFailed):
             operation()
-    assert read_file(files, D / "a") == (b"ok12" if fault is Fault.SHORT_WRITE else b"ok")
+    assert read_file(files, D / "a") == (b"ok12" if fault is DiskFault.SHORT_WRITE else b"ok")
 
 
 def test_a_retried_sync_lies_as_on_linux() -> None:
@@ -335,7 +196,7 @@ def test_a_retried_sync_lies_as_on_linux() -> None:
     file = files.create(D / "a")
     files.sync_directory(D)
     file.append([b"x"])
-    files.fail_at(files.operations + 1, Fault.EIO)
+    files.fail_at(files.operations + 1, DiskFault.EIO)
     with pytest.raises(StorageFailed):
         file.datasync()
     again = files.open(D / "a", writable=True)
@@ -354,7 +215,7 @@ def test_a_failed_name_operation_changes_nothing() -> None:
         lambda: files.sync_directory(D),
     ]
     for operation in operations:
-        files.fail_at(files.operations + 1, Fault.ENOSPC)
+        files.fail_at(files.operations + 1, DiskFault.ENOSPC)
         with pytest.raises(OSError, match="No space"):
             operation()
     assert files.list(D) == ["a"]

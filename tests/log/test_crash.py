@@ -40,7 +40,7 @@ class Run:
 
 
 def power(run: Run) -> None:
-    if run.files.is_cut:
+    if run.files.power_is_off:
         raise PowerCut("the power is off")
 
 
@@ -123,7 +123,7 @@ def test_power_cut_at_every_operation(seed: int) -> None:
     cut = 0
     for operation in range(1, operations + 1):
         run = Run(MemoryFiles(), MemoryMetadata())
-        run.files.stop_at(operation)
+        run.files.cut_power_at(operation)
         program(run, seed)
         cut += not run.finished
         for fate in range(2):
@@ -140,14 +140,14 @@ def test_power_cut_during_recovery() -> None:
     rng = random.Random(seed)
     for _ in range(12):
         run = Run(MemoryFiles(), MemoryMetadata())
-        run.files.stop_at(rng.randrange(20, whole.files.operations))
+        run.files.cut_power_at(rng.randrange(20, whole.files.operations))
         program(run, seed)
         snapshot, metadata = run.files.crash(rng), run.metadata._entries
         for operation in range(1, 16):
             second = Run(snapshot.kill(), MemoryMetadata(), run.submitted, run.positions, run.acks_sent, run.acks)
             second.metadata._entries = dict(metadata)
             second.metadata.before_write = lambda second=second: power(second)  # type: ignore[misc]
-            second.files.stop_at(snapshot.operations + operation)
+            second.files.cut_power_at(snapshot.operations + operation)
             with contextlib.suppress(PowerCut):
                 Log.open(DIRECTORY, SETTINGS, second.files, ManualClock(), second.metadata).close()
             check(second, second.files.crash(rng))

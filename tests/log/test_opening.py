@@ -12,7 +12,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, PenstockError, Unavailable
-from penstock.files.memory import Fault, MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, Position, Terminated, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata, Versioned
@@ -44,7 +44,7 @@ def test_a_failure_at_each_file_operation_of_open_fails_it_and_the_next_open_wor
     for operation in range(1, 40):
         files, metadata = left_open(MemoryFiles(), MemoryMetadata())
         before = files.operations
-        files.fail_at(before + operation, Fault.EIO)
+        files.fail_at(before + operation, DiskFault.EIO)
         with contextlib.suppress(PenstockError, OSError):
             open_log(files, metadata).close()
             if files.operations < before + operation:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput, NotSupported, PenstockError, StorageFailed, Unavailable
-from penstock.files.memory import Fault, MemoryFiles, PowerCut
+from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.objects import ObjectStore, checked_url, open_objects
 from tools.components.s3 import S3Server
 
@@ -108,7 +108,7 @@ def test_a_put_survives_a_power_cut_or_never_was(seed: int) -> None:
         files = MemoryFiles()
         store = open_objects("file:///o", files)
         store.put("log/kept", b"kept" * 400)
-        files.stop_at(files.operations + operation)
+        files.cut_power_at(files.operations + operation)
         told = False
         try:
             store.put("log/new", b"new" * 400)
@@ -128,8 +128,8 @@ def test_a_put_survives_a_power_cut_or_never_was(seed: int) -> None:
     pytest.fail("it never came to an end")
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_a_failed_put_leaves_what_was_there(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_a_failed_put_leaves_what_was_there(fault: DiskFault) -> None:
     for operation in range(1, 6):
         files = MemoryFiles()
         store = open_objects("file:///o", files)

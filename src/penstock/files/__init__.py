@@ -1,13 +1,19 @@
-"""The one seam to the file system: what the rest of Penstock may do with files, on a real disk or in memory with faults."""
+"""The one seam to the file system: every durable file of Penstock goes through it.
 
-from penstock.files.real import (
-    REAL_FILES,
+| file | what |
+|---|---|
+| `seam.py` | the protocols `Files` and `File`, and functions that work over any implementation |
+| `real.py` | the machine's own file system |
+| `memory.py` | a file system in memory for tests, with power cuts and failing operations |
+| `unsynced.py` | what `memory.py` has not synced yet, and what a power cut may leave of it |
+"""
+
+from penstock.files.real import REAL_FILES, RealFile, RealFiles
+from penstock.files.seam import (
     Buffer,
     File,
     Files,
     Mapped,
-    RealFile,
-    RealFiles,
     read_file,
     replace_file,
     typed_errors,

@@ -5,13 +5,13 @@
 1. What a handle wrote is visible to every reader at once, and durable only after `datasync` of the file.
 2. A name that was made, renamed or removed is durable only after `sync_directory` of its parent, even where the file's
    data is synced. A rename is atomic: both of its names change, or neither.
-3. `crash` gives one possible state after a power cut: each operation that was not synced is kept, lost, or (a write)
-   torn at sector granularity; what is lost beyond the old end of a file reads as zeros or is not there.
-4. The first failure of a handle poisons it, as in `files.RealFile`. After a failed `datasync` what was waiting is lost
-   for good though readers still see it, and a later `datasync` through a new handle succeeds: as Linux does it.
+3. `crash` gives one possible state after a power cut: each unsynced operation is kept, lost, or (a write) torn
+   (`penstock.files.unsynced`).
+4. The first failure of a handle poisons it, as in `files.RealFile`. After a failed `datasync` the unsynced data of the file
+   is lost for good although readers still see it, and a later `datasync` through a new handle succeeds, as on Linux.
 
 Operations that change something are counted from 1: create, append, write_at, truncate, preallocate, datasync,
-make_directory, rename, remove, sync_directory. `stop_at(n)` cuts the power at the n-th; `fail_at(n, fault)` fails it.
+make_directory, rename, remove, sync_directory. `cut_power_at(n)` cuts the power at the n-th; `fail_at(n, fault)` fails it.
 Thread-safe.
 """
 
@@ -23,109 +23,39 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from penstock.errors import StorageFailed, Unavailable
-from penstock.files import Buffer, File, Mapped
-
-SECTOR_BYTES = 512
+from penstock.errors import StorageFailed
+from penstock.files.seam import Buffer, File, Mapped, in_use
+from penstock.files.unsynced import (
+    Edit,
+    NameChange,
+    Node,
+    Resize,
+    Write,
+    after_power_cut,
+    apply_edit,
+    apply_name,
+)
 
 
 class PowerCut(StorageFailed):
     """The simulated machine is off: this operation and every later one fails. Go on with `crash()`."""
 
 
-class Fault(Enum):
-    """How an operation fails. `SHORT_WRITE`: half of the bytes are written, then the disk is full."""
+class DiskFault(Enum):
+    """How an operation fails: with this `errno`. `SHORT_WRITE`: half of the bytes are written, then the disk is full."""
 
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
     SHORT_WRITE = -errno.ENOSPC
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    sequence: int
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Resize:
-    sequence: int
-    size: int
-    grow_only: bool
-
-
-_Edit = _Write | _Resize
-
-
-@dataclass(slots=True)
-class _Node:
-    """A file apart from its names."""
-
-    content: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    pending: list[_Edit] = field(default_factory=list)
-
-    def copy(self) -> _Node:
-        return _Node(bytearray(self.content), bytearray(self.durable), list(self.pending))
-
-
-@dataclass(frozen=True, slots=True)
-class _NameChange:
-    """`target` comes to name `node` (None: nothing), and `source`, if any, stops naming anything."""
-
-    sequence: int
-    target: Path
-    node: _Node | None
-    source: Path | None = None
-
-
-def _apply_edit(content: bytearray, edit: _Edit) -> None:
-    if isinstance(edit, _Write):
-        end = edit.offset + len(edit.data)
-        if edit.offset > len(content):
-            content.extend(bytes(edit.offset - len(content)))
-        content[edit.offset : end] = edit.data
-    elif edit.size > len(content):
-        content.extend(bytes(edit.size - len(content)))
-    elif not edit.grow_only:
-        del content[edit.size :]
-
-
-def _apply_torn(content: bytearray, write: _Write, rng: random.Random) -> None:
-    """Keeps some of the write's sectors. The file may or may not have grown over those that were lost."""
-    if not write.data:
-        return
-    end = write.offset + len(write.data)
-    if rng.random() < 0.5 and end > len(content):
-        content.extend(bytes(end - len(content)))
-    boundaries = [write.offset, *range((write.offset // SECTOR_BYTES + 1) * SECTOR_BYTES, end, SECTOR_BYTES), end]
-    if rng.random() < 0.5:  # the usual tear: a prefix
-        kept = set(range(rng.randrange(len(boundaries))))
-    else:
-        kept = {i for i in range(len(boundaries) - 1) if rng.random() < 0.5}
-    for i in sorted(kept & set(range(len(boundaries) - 1))):
-        first, last = boundaries[i], boundaries[i + 1]
-        _apply_edit(content, _Write(0, first, write.data[first - write.offset : last - write.offset]))
-
-
-def _apply_name(names: dict[Path, _Node], change: _NameChange) -> None:
-    if change.source is not None:
-        names.pop(change.source, None)
-    if change.node is None:
-        names.pop(change.target, None)
-    else:
-        names[change.target] = change.node
-
-
 class MemoryFile:
     """A handle of `MemoryFiles`."""
 
-    def __init__(self, files: MemoryFiles, path: Path, node: _Node, *, writable: bool) -> None:
+    def __init__(self, files: MemoryFiles, path: Path, node: Node, *, writable: bool) -> None:
         self.path = path
         self._files = files
         self._node = node
@@ -170,9 +100,9 @@ class MemoryFile:
             if fault is not None:
                 self._node.pending.clear()  # the kernel marks the pages clean: no later sync brings them back
                 self._fail("fdatasync", fault)
-            self._files.cut_before()
+            self._files.cut_power_if_due()
             for edit in self._node.pending:
-                _apply_edit(self._node.durable, edit)
+                apply_edit(self._node.durable, edit)
             self._node.pending.clear()
 
     def close(self) -> None:
@@ -180,28 +110,28 @@ class MemoryFile:
 
     def _write(self, operation: str, offset: int, data: bytes) -> None:
         with self._operation(operation) as fault:
-            if fault is Fault.SHORT_WRITE:
-                self._edit(_Write(self._files.operations, offset, data[: len(data) // 2]))
+            if fault is DiskFault.SHORT_WRITE:
+                self._edit(Write(self._files.operations, offset, data[: len(data) // 2]))
             if fault is not None:
                 self._fail("write", fault)
-            self._edit(_Write(self._files.operations, offset, data))
-            self._files.cut_before()
+            self._edit(Write(self._files.operations, offset, data))
+            self._files.cut_power_if_due()
 
     def _resize(self, operation: str, size: int, *, grow_only: bool) -> None:
         with self._operation(operation) as fault:
             if fault is not None:
                 self._fail(operation, fault)
-            self._edit(_Resize(self._files.operations, size, grow_only))
-            self._files.cut_before()
+            self._edit(Resize(self._files.operations, size, grow_only))
+            self._files.cut_power_if_due()
 
-    def _edit(self, edit: _Edit) -> None:
-        if isinstance(edit, _Write) and not edit.data:
+    def _edit(self, edit: Edit) -> None:
+        if isinstance(edit, Write) and not edit.data:
             return
-        _apply_edit(self._node.content, edit)
+        apply_edit(self._node.content, edit)
         self._node.pending.append(edit)
 
     @contextlib.contextmanager
-    def _operation(self, name: str) -> Iterator[Fault | None]:
+    def _operation(self, name: str) -> Iterator[DiskFault | None]:
         with self._files.mutex:
             if self._poisoned is not None:
                 raise StorageFailed(f"{self.path}: an earlier operation failed: {self._poisoned}")
@@ -215,74 +145,59 @@ class MemoryFile:
         if self._closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
 
-    def _fail(self, operation: str, fault: Fault) -> None:
+    def _fail(self, operation: str, fault: DiskFault) -> None:
         self._poisoned = _os_error(fault, self.path)
         raise StorageFailed(f"{self.path}: {operation} failed: {self._poisoned}") from self._poisoned
 
 
 class MemoryFiles:
-    """See the module. `on_operation(number, name, path)` is called for each counted operation before it happens, and may
-    ask for `crash` states of that moment; it may be set at any time."""
+    """See the module's docstring. `on_operation(number, name, path)` is called before each counted operation and may ask for
+    `crash` states of that moment; it may be set at any time."""
 
     def __init__(self, on_operation: Callable[[int, str, Path], None] | None = None) -> None:
         self.mutex = threading.RLock()
         self.operations = 0
-        self.is_cut = False
+        self.power_is_off = False
         self.on_operation = on_operation
-        self._stop_at: int | None = None
-        self._faults: dict[int, Fault] = {}
-        self._names: dict[Path, _Node] = {}
-        self._durable_names: dict[Path, _Node] = {}
-        self._name_changes: list[_NameChange] = []
+        self._power_cut_at: int | None = None
+        self._faults: dict[int, DiskFault] = {}
+        self._names: dict[Path, Node] = {}
+        self._durable_names: dict[Path, Node] = {}
+        self._name_changes: list[NameChange] = []
         self._directories: set[Path] = {Path("/"), Path()}
         self._locked: set[Path] = set()
 
-    # What a test asks for.
+    # Called by tests.
 
-    def stop_at(self, operation: int) -> None:
-        """Cuts the power at the given operation: it may have happened or not, and `PowerCut` is raised from it on."""
-        self._stop_at = operation
+    def cut_power_at(self, operation: int) -> None:
+        """Cuts the power at the given operation: it may or may not have happened, and it and every later one raise
+        `PowerCut`."""
+        self._power_cut_at = operation
 
-    def fail_at(self, operation: int, fault: Fault) -> None:
+    def fail_at(self, operation: int, fault: DiskFault) -> None:
         """Fails the given operation once."""
         self._faults[operation] = fault
 
-    def cut(self) -> None:
+    def cut_power(self) -> None:
         """Cuts the power now."""
         with self.mutex:
-            self.is_cut = True
+            self.power_is_off = True
 
     def crash(self, rng: random.Random) -> MemoryFiles:
-        """A state that the disk may be in after a power cut now. `self` is left as it is: ask as often as you like."""
+        """One state that the disk may be in after a power cut now. `self` stays as it is: ask as often as you like."""
         with self.mutex:
-            keep = self._choose(rng)
-            names = dict(self._durable_names)
-            for change in self._name_changes:
-                if keep(change.sequence) is _Fate.KEPT:
-                    _apply_name(names, change)
-            copies: dict[int, _Node] = {}
-            for node in names.values():
-                if id(node) not in copies:
-                    content = bytearray(node.durable)
-                    for edit in node.pending:
-                        fate = keep(edit.sequence)
-                        if fate is _Fate.KEPT:
-                            _apply_edit(content, edit)
-                        elif fate is _Fate.TORN and isinstance(edit, _Write):
-                            _apply_torn(content, edit, rng)
-                    copies[id(node)] = _Node(content, bytearray(content))
             after = MemoryFiles()
             after._directories = set(self._directories)
-            after._names = {path: copies[id(node)] for path, node in names.items()}
+            after._names = after_power_cut(self._durable_names, self._name_changes, rng)
             after._durable_names = dict(after._names)
             return after
 
     def kill(self) -> MemoryFiles:
         """The state after kill -9 of the process: everything written is there, unsynced as it was; locks are free."""
         with self.mutex:
-            copies: dict[int, _Node] = {}
+            copies: dict[int, Node] = {}
 
-            def copy(node: _Node) -> _Node:
+            def copy(node: Node) -> Node:
                 return copies.setdefault(id(node), node.copy())
 
             after = MemoryFiles()
@@ -291,11 +206,11 @@ class MemoryFiles:
             after._names = {path: copy(node) for path, node in self._names.items()}
             after._durable_names = {path: copy(node) for path, node in self._durable_names.items()}
             after._name_changes = [
-                _NameChange(c.sequence, c.target, c.node and copy(c.node), c.source) for c in self._name_changes
+                NameChange(c.sequence, c.target, c.node and copy(c.node), c.source) for c in self._name_changes
             ]
             return after
 
-    # files.Files
+    # The protocol `files.Files`.
 
     def create(self, path: Path) -> File:
         path = _plain(path)
@@ -303,9 +218,9 @@ class MemoryFiles:
             self._check_parent(path)
             if path in self._names or path in self._directories:
                 raise _error(errno.EEXIST, path)
-            node = _Node()
-            self._change_name(_NameChange(self.operations, path, node))
-            self.cut_before()
+            node = Node()
+            self._change_name(NameChange(self.operations, path, node))
+            self.cut_power_if_due()
             return MemoryFile(self, path, node, writable=True)
 
     def open(self, path: Path, *, writable: bool = False) -> File:
@@ -326,7 +241,7 @@ class MemoryFiles:
     def list(self, directory: Path) -> list[str]:
         prefix = f"{_plain(directory)}/".replace("//", "/").removeprefix("./")
         size = len(prefix)
-        with self.mutex:  # as text, which a path keeps: its parts would be made again for each of them
+        with self.mutex:  # compared as text, which a Path keeps; `.parent` would make a new Path for each name
             found = {
                 name[size:]
                 for name in map(str, (*self._names, *self._directories))
@@ -340,7 +255,7 @@ class MemoryFiles:
             for directory in (path, *path.parents):
                 if directory in self._names:
                     raise _error(errno.EEXIST if directory == path else errno.ENOTDIR, directory)
-            self.cut_before()
+            self.cut_power_if_due()
             self._directories.update((path, *path.parents))
 
     def rename(self, source: Path, target: Path) -> None:
@@ -352,8 +267,8 @@ class MemoryFiles:
             if target in self._directories:
                 raise _error(errno.EISDIR, target)
             if source != target:
-                self._change_name(_NameChange(self.operations, target, self._names[source], source))
-            self.cut_before()
+                self._change_name(NameChange(self.operations, target, self._names[source], source))
+            self.cut_power_if_due()
 
     def remove(self, path: Path) -> None:
         path = _plain(path)
@@ -361,20 +276,20 @@ class MemoryFiles:
             if path in self._directories:
                 raise _error(errno.EISDIR, path)
             if path in self._names:
-                self._change_name(_NameChange(self.operations, path, None))
-            self.cut_before()
+                self._change_name(NameChange(self.operations, path, None))
+            self.cut_power_if_due()
 
     def sync_directory(self, path: Path) -> None:
         path = _plain(path)
         with self._operation("sync_directory", path):
             if path not in self._directories:
                 raise _error(errno.ENOTDIR if path in self._names else errno.ENOENT, path)
-            self.cut_before()
-            waiting: list[_NameChange] = []
+            self.cut_power_if_due()
+            waiting: list[NameChange] = []
             for change in self._name_changes:
                 if change.target.parent == path:
-                    _apply_name(self._durable_names, change)
-                    if change.source is not None:  # what made the source's name is past
+                    apply_name(self._durable_names, change)
+                    if change.source is not None:  # the change that made the source's name no longer matters
                         waiting = [c for c in waiting if c.target != change.source]
                 else:
                     waiting.append(change)
@@ -387,11 +302,9 @@ class MemoryFiles:
             self._check_power()
             self._check_parent(path)
             if path in self._locked:
-                raise Unavailable(
-                    f"{path.parent} is in use by another process", hint="stop it first, or use another directory"
-                )
+                raise in_use(path)
             if path not in self._names:
-                self._change_name(_NameChange(self.operations, path, _Node()))
+                self._change_name(NameChange(self.operations, path, Node()))
             self._locked.add(path)
         try:
             yield
@@ -399,20 +312,21 @@ class MemoryFiles:
             with self.mutex:
                 self._locked.discard(path)
 
-    # What handles ask for, under the mutex.
+    # Called by handles, which hold the mutex.
 
-    def count(self, name: str, path: Path) -> Fault | None:
-        """Counts an operation; its fault, if a test asked for one. Raises `PowerCut` where the power is off."""
+    def count(self, name: str, path: Path) -> DiskFault | None:
+        """Counts an operation and returns its fault, if a test asked for one. Raises `PowerCut` if the power is off."""
         self._check_power()
         self.operations += 1
         if self.on_operation is not None:
             self.on_operation(self.operations, name, path)
         return self._faults.pop(self.operations, None)
 
-    def cut_before(self) -> None:
-        """Called where the operation's effect is noted but nothing more is durable: the moment of a power cut."""
-        if self.operations == self._stop_at:
-            self.is_cut = True
+    def cut_power_if_due(self) -> None:
+        """Cuts the power if a test asked for it at this operation. Called after the operation's effect is recorded as
+        unsynced and before anything becomes durable."""
+        if self.operations == self._power_cut_at:
+            self.power_is_off = True
         self._check_power()
 
     @contextlib.contextmanager
@@ -424,48 +338,20 @@ class MemoryFiles:
             yield
 
     def _check_power(self) -> None:
-        if self.is_cut:
+        if self.power_is_off:
             raise PowerCut("the power is off")
 
     def _check_parent(self, path: Path) -> None:
         if path.parent not in self._directories:
             raise _error(errno.ENOENT, path)
 
-    def _change_name(self, change: _NameChange) -> None:
-        _apply_name(self._names, change)
+    def _change_name(self, change: NameChange) -> None:
+        apply_name(self._names, change)
         self._name_changes.append(change)
-
-    def _choose(self, rng: random.Random) -> Callable[[int], _Fate]:
-        """The fate of each unsynced operation: all, none, a prefix in time with its last one torn, or any mixture."""
-        nodes = {id(n): n for n in [*self._durable_names.values(), *(c.node for c in self._name_changes if c.node)]}
-        edits: set[int] = {e.sequence for n in nodes.values() for e in n.pending}
-        sequences = sorted(edits | {c.sequence for c in self._name_changes})
-        mode = rng.random()
-        if mode < 0.1:
-            fates = dict.fromkeys(sequences, _Fate.KEPT)
-        elif mode < 0.2:
-            fates = dict.fromkeys(sequences, _Fate.LOST)
-        elif mode < 0.6:
-            end = rng.randrange(len(sequences) + 1)
-            fates = {s: _Fate.KEPT if i < end else _Fate.LOST for i, s in enumerate(sequences)}
-            if end < len(sequences):
-                fates[sequences[end]] = _Fate.TORN
-        else:
-            fates = {s: rng.choice(_FATES) for s in sequences}
-        return fates.__getitem__
-
-
-class _Fate(Enum):
-    KEPT = 1
-    LOST = 2
-    TORN = 3
-
-
-_FATES = tuple(_Fate)
 
 
 def _plain(path: Path) -> Path:
-    """Without `..`: there are no links here."""
+    """The path without `..`, which means nothing else where there are no links."""
     return Path(os.path.normpath(path)) if ".." in path.parts else path
 
 
@@ -473,5 +359,5 @@ def _error(code: int, path: Path) -> OSError:
     return OSError(code, os.strerror(code), str(path))
 
 
-def _os_error(fault: Fault, path: Path) -> OSError:
+def _os_error(fault: DiskFault, path: Path) -> OSError:
     return _error(abs(fault.value), path)

@@ -1,13 +1,4 @@
-"""The one seam to the file system.
-
-Every durable file of Penstock is opened, written, synced, renamed and removed through a `Files`, so that a test can
-replace it by `penstock.files.memory.MemoryFiles`, which models what is not yet synced, and cut the power at every
-operation. Rules that the rooms above follow:
-
-1. Data is durable after `datasync` of its file; a name is durable after `sync_directory` of its parent.
-2. The first failed sync poisons the handle: it raises `StorageFailed` from then on (a retried fsync lies).
-3. `replace_file` is the only way to change a small file: temporary name, write, sync, rename, directory sync.
-"""
+"""The machine's own file system, behind the seam (`penstock.files.seam`)."""
 
 from __future__ import annotations
 
@@ -18,136 +9,11 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from penstock.errors import StorageFailed, Unavailable
+from penstock.errors import StorageFailed
+from penstock.files.seam import REPAIR_HINT, Buffer, File, Mapped, in_use
 
-Buffer = bytes | bytearray | memoryview
-Mapped = bytes | mmap.mmap  # a slice of either is bytes
-_IOV_MAX = 1024
-_WRITE_AGAIN_BYTES = 4 << 20
-
-
-class File(Protocol):
-    """An open file. Writers append; readers read at offsets."""
-
-    path: Path
-
-    def append(self, buffers: Sequence[Buffer]) -> None:
-        """Writes all bytes at the end of what was written, whatever short writes happen on the way."""
-        ...
-
-    def write_at(self, offset: int, data: Buffer) -> None: ...
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer only at the end of the file."""
-        ...
-
-    def size(self) -> int: ...
-
-    def map(self) -> Mapped:
-        """The whole file to read from, as it is now; for files that are never changed. Stays after `close` and `remove`."""
-        ...
-
-    def truncate(self, size: int) -> None:
-        """Cuts or extends to `size` bytes; later appends go to the new end."""
-        ...
-
-    def seek_append(self, offset: int) -> None:
-        """Sets where the next append writes (for a pre-allocated file)."""
-        ...
-
-    def preallocate(self, size: int) -> None:
-        """Reserves `size` bytes so that syncs need not update the file's size. Best effort."""
-        ...
-
-    def datasync(self) -> None:
-        """Returns once everything written is on the disk. The first failure poisons the handle."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Files(Protocol):
-    """What Penstock asks of a file system."""
-
-    def create(self, path: Path) -> File:
-        """A new file, for writing and reading; the name must be free."""
-        ...
-
-    def open(self, path: Path, *, writable: bool = False) -> File: ...
-
-    def exists(self, path: Path) -> bool: ...
-
-    def list(self, directory: Path) -> list[str]:
-        """Sorted names; empty where there is no such directory."""
-        ...
-
-    def make_directory(self, path: Path) -> None:
-        """Makes the directory and its parents durable; fine if it is there."""
-        ...
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Atomic; durable after `sync_directory` of the parent."""
-        ...
-
-    def remove(self, path: Path) -> None:
-        """Fine if it is not there."""
-        ...
-
-    def sync_directory(self, path: Path) -> None: ...
-
-    def lock(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        """An exclusive lock between processes; raises `Unavailable` where another one holds it."""
-        ...
-
-
-@contextlib.contextmanager
-def typed_errors(what: str) -> Iterator[None]:
-    """What the file system says where no handle is there to say it (names, directories), as `StorageFailed`."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(
-            f"{what}: {error}", hint="free space or repair the disk, then start again: what was acknowledged is safe"
-        ) from error
-
-
-def read_file(files: Files, path: Path) -> bytes:
-    """The whole file. Raises `FileNotFoundError`."""
-    file = files.open(path)
-    try:
-        return file.read_at(0, file.size())
-    finally:
-        file.close()
-
-
-def replace_file(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
-    """Makes `path` hold exactly these bytes, atomically and durably: either the old or the new content survives."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    files.remove(temporary)
-    file = files.create(temporary)
-    try:
-        file.append(buffers)
-        file.datasync()
-    finally:
-        file.close()
-    files.rename(temporary, path)
-    files.sync_directory(path.parent)
-
-
-def write_again(file: File, start: int, end: int) -> None:
-    """Writes what the file shows from `start` to `end` once more, so that the next sync really carries it.
-
-    After a failed sync the kernel calls the pages clean: they are still read, a later sync succeeds, and they never reach
-    the disk. Whoever takes over bytes that it did not see synced calls this before its own sync.
-    """
-    while start < end:
-        data = file.read_at(start, min(end - start, _WRITE_AGAIN_BYTES))
-        if not data:
-            return
-        file.write_at(start, data)
-        start += len(data)
+_IOV_MAX = 1024  # Linux takes at most this many buffers in one pwritev
 
 
 class RealFile:
@@ -200,7 +66,7 @@ class RealFile:
 
     def map(self) -> Mapped:
         if not self.size():
-            return b""  # an empty mapping is refused by the kernel
+            return b""  # the kernel refuses an empty mapping
         return mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
 
     def truncate(self, size: int) -> None:
@@ -236,17 +102,11 @@ class RealFile:
 
     def _check(self) -> None:
         if self._poisoned is not None:
-            raise StorageFailed(
-                f"{self.path}: an earlier operation failed: {self._poisoned}",
-                hint="free space or repair the disk, then start again: what was acknowledged is safe",
-            )
+            raise StorageFailed(f"{self.path}: an earlier operation failed: {self._poisoned}", hint=REPAIR_HINT)
 
     def _fail(self, operation: str, error: OSError) -> None:
         self._poisoned = error
-        raise StorageFailed(
-            f"{self.path}: {operation} failed: {error}",
-            hint="free space or repair the disk, then start again: what was acknowledged is safe",
-        ) from error
+        raise StorageFailed(f"{self.path}: {operation} failed: {error}", hint=REPAIR_HINT) from error
 
 
 class RealFiles:
@@ -297,9 +157,7 @@ class RealFiles:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Unavailable(
-                    f"{path.parent} is in use by another process", hint="stop it first, or use another directory"
-                ) from error
+                raise in_use(path) from error
             yield
         finally:
             os.close(descriptor)

@@ -96,7 +96,7 @@ def _check(world: World, rng: random.Random, outcome: Outcome, depth: int) -> No
         raise Violation(f"the log does not start or go on: {type(error).__name__}: {error}") from error
     finally:
         world.on_moment = None
-        world.files.cut()
+        world.files.cut_power()
         STEPS.reset()
     for second in again:
         _check(second, rng, outcome, depth + 1)

@@ -8,14 +8,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.errors import PenstockError
-from penstock.files.memory import Fault, PowerCut
+from penstock.files.memory import DiskFault, PowerCut
 from penstock.log import OffloadInProgress, Pending, Position, Span
 from tests.crash.framework.stepping import STEPS
 from tests.crash.log.facts import CursorFacts, must
 from tests.crash.log.world import NAMES, PASSING, Opened, World, has, read_all
 
 _SIZES = (0, 10, 400, 700, 1500)
-_FAULTS = (Fault.EIO, Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE, None)  # None: the metadata store goes away
+_FAULTS = (
+    DiskFault.EIO,
+    DiskFault.EIO,
+    DiskFault.ENOSPC,
+    DiskFault.SHORT_WRITE,
+    None,
+)  # None: the metadata store goes away
 Action = Callable[["Session"], None]
 
 
@@ -187,7 +193,7 @@ def run_program(world: World, rng: random.Random, *, faults: float = 0.3) -> Non
         last = number == sessions - 1
         ending = rng.random()
         if not last and ending < min(0.35, 1 - faults):
-            world.files.stop_at(world.files.operations + rng.randrange(1, 80))
+            world.files.cut_power_at(world.files.operations + rng.randrange(1, 80))
         faulty = False
         if not last and ending > 1 - faults:
             faulty = True
@@ -208,7 +214,7 @@ def run_program(world: World, rng: random.Random, *, faults: float = 0.3) -> Non
         except PowerCut:
             pass
         except (PenstockError, OSError):
-            if not faulty and not world.files.is_cut:
+            if not faulty and not world.files.power_is_off:
                 raise
         if session is not None:
             session.dead = True

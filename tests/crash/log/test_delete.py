@@ -37,7 +37,7 @@ def test_the_power_is_cut_while_a_log_is_deleted(seed: int) -> None:
         while not finished:
             operation += 1
             world = full_world()
-            world.files.stop_at(world.files.operations + operation)
+            world.files.cut_power_at(world.files.operations + operation)
             try:
                 delete_log(DIRECTORY, world.files, world.clock, world.metadata)
                 finished = True

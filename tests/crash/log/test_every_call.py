@@ -15,7 +15,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
-from penstock.files.memory import Fault, MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogSettings, Pending, Position, RecordLog
 from penstock.metadata import MemoryMetadata
 from tests.crash.framework.stepping import STEPS, stepping
@@ -143,7 +143,7 @@ def operations(prepare: Callable[[], Machine], work: Callable[[Machine], None]) 
     return seen
 
 
-def fail_each(prepare: Callable[[], Machine], work: Callable[[Machine], None], fault: Fault) -> None:
+def fail_each(prepare: Callable[[], Machine], work: Callable[[Machine], None], fault: DiskFault) -> None:
     names = operations(prepare, work)
     assert {"create", "append", "datasync", "sync_directory"} <= set(names)
     for offset in range(len(names)):
@@ -157,7 +157,9 @@ def fail_each(prepare: Callable[[], Machine], work: Callable[[Machine], None], f
         except OSError as error:
             pytest.fail(f"{where}: not a typed error: {error!r}")
         machine.kill()
-        if fault is Fault.EIO and offset % 2:  # and the power goes too: what a failed sync left in memory alone is gone
+        if (
+            fault is DiskFault.EIO and offset % 2
+        ):  # and the power goes too: what a failed sync left in memory alone is gone
             machine.files = machine.files.crash(random.Random(offset))
             where += ", then a power cut"
         try:
@@ -167,14 +169,14 @@ def fail_each(prepare: Callable[[], Machine], work: Callable[[Machine], None], f
             raise
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_every_call_of_a_life_fails_once(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_every_call_of_a_life_fails_once(fault: DiskFault) -> None:
     with stepping(), small_limits():
         fail_each(Machine, Machine.live, fault)
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_every_call_of_a_recovery_fails_once(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_every_call_of_a_recovery_fails_once(fault: DiskFault) -> None:
     """What a killed process left, its last writes torn by a power cut as well."""
 
     def left() -> Machine:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StorageFailed
-from penstock.files.memory import Fault, MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogSettings, RecordLog
 from penstock.metadata import MemoryMetadata
 
@@ -23,7 +23,7 @@ def fail_next_sync(files: MemoryFiles, suffix: str) -> None:
     def before(number: int, name: str, path: Path) -> None:
         if name == "datasync" and path.name.endswith(suffix):
             files.on_operation = None
-            files.fail_at(number, Fault.EIO)
+            files.fail_at(number, DiskFault.EIO)
 
     files.on_operation = before
 
@@ -93,7 +93,7 @@ def test_a_header_that_was_written_in_part_brings_nothing_into_force() -> None:
     def before(number: int, name: str, path: Path) -> None:
         if name == "write_at" and path.name.endswith(".rlog"):
             files.on_operation = None
-            files.fail_at(number, Fault.SHORT_WRITE)
+            files.fail_at(number, DiskFault.SHORT_WRITE)
 
     files.on_operation = before
     with pytest.raises(StorageFailed):

@@ -99,7 +99,7 @@ class World:
             self.on_moment(self)
 
     def _metadata_moment(self, files: MemoryFiles) -> None:
-        if files.is_cut:  # of the process that asks: it may be dead already
+        if files.power_is_off:  # of the process that asks: it may be dead already
             raise PowerCut("the power is off")
         self._moment()
         self._writes_until_down -= 1
@@ -123,7 +123,7 @@ class World:
         """kill -9 of the process."""
         dead, self.files = self.files, self.files.kill()
         dead.on_operation = None
-        dead.cut()
+        dead.cut_power()
         self.metadata = self.metadata.copy()
         self._attach()
 

@@ -78,7 +78,7 @@ def _check(world: StateWorld, rng: random.Random, outcome: Outcome, depth: int) 
         raise Violation(f"the state does not open or go on: {type(error).__name__}: {error}") from error
     finally:
         world.on_moment = None
-        world.files.cut()
+        world.files.cut_power()
         STEPS.reset()
     for second in again:
         _check(second, rng, outcome, depth + 1)

@@ -8,14 +8,19 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.errors import PenstockError
-from penstock.files.memory import Fault, PowerCut
+from penstock.files.memory import DiskFault, PowerCut
 from penstock.log import Pending, Position
 from penstock.state import StateLost
 from tests.crash.framework.stepping import STEPS
 from tests.crash.log.facts import must
 from tests.crash.state.world import Opened, StateWorld
 
-_FAULTS = (Fault.EIO, Fault.ENOSPC, Fault.SHORT_WRITE, None)  # None: the metadata store does not answer once
+_FAULTS = (
+    DiskFault.EIO,
+    DiskFault.ENOSPC,
+    DiskFault.SHORT_WRITE,
+    None,
+)  # None: the metadata store does not answer once
 _VALUES = (b"", b"a", b"value " * 20, b"v" * 700)
 Action = Callable[["Session"], None]
 
@@ -105,7 +110,7 @@ def run_program(world: StateWorld, rng: random.Random, *, faults: float = 0.3) -
         last = number == sessions - 1
         ending = rng.random()
         if not last and ending < min(0.35, 1 - faults):
-            world.files.stop_at(world.files.operations + rng.randrange(1, 120))
+            world.files.cut_power_at(world.files.operations + rng.randrange(1, 120))
         faulty = not last and ending > 1 - faults
         if faulty:
             fault = rng.choice(_FAULTS)
@@ -125,7 +130,7 @@ def run_program(world: StateWorld, rng: random.Random, *, faults: float = 0.3) -
         except PowerCut:
             pass
         except (PenstockError, OSError):
-            if not faulty and not world.files.is_cut:
+            if not faulty and not world.files.power_is_off:
                 raise
         if session is not None:
             session.dead = True

@@ -67,7 +67,7 @@ def test_every_flip_is_healed_or_named(trims: bool) -> None:
                 assert trims, f"bit flip in {path.name} at {at} was not healed: {error}"
                 assert "run-" in str(error) or "checkpoint-" in str(error), error
             finally:
-                damaged.files.cut()
+                damaged.files.cut_power()
                 STEPS.reset()
     print(f"{FLIPS} flips, {named} named")
     assert named < FLIPS
@@ -81,5 +81,5 @@ def test_an_empty_or_short_file_is_never_valid(size: int) -> None:
             damaged = world.crash(random.Random(1))
             del damaged.files._names[path].content[size:]
             damaged.open().close()
-            damaged.files.cut()
+            damaged.files.cut_power()
             STEPS.reset()

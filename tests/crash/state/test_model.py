@@ -142,7 +142,7 @@ class StateMachine(RuleBasedStateMachine):
     def crash(self, seed: int) -> None:
         self._end_iterations()
         crashed = self.world.crash(random.Random(seed))
-        self.world.files.cut()
+        self.world.files.cut_power()
         STEPS.reset()
         self.world = crashed
         self.opened = self.world.open()

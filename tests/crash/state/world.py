@@ -139,7 +139,7 @@ class StateWorld:
             self.on_moment(self)
 
     def _metadata_moment(self, files: MemoryFiles) -> None:
-        if files.is_cut:  # of the process that asks: it may be dead already
+        if files.power_is_off:  # of the process that asks: it may be dead already
             raise PowerCut("the power is off")
         self._moment()
         self._down -= 1
@@ -154,7 +154,7 @@ class StateWorld:
         """kill -9 of the process."""
         dead, self.files = self.files, self.files.kill()
         dead.on_operation = None
-        dead.cut()
+        dead.cut_power()
         self.metadata = self.metadata.copy()
         self._attach()
 

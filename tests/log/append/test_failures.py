@@ -11,7 +11,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import Fenced, PenstockError, StorageFailed, Unavailable
-from penstock.files.memory import Fault, MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, MetadataDown, Position, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata
@@ -47,7 +47,7 @@ class Disk(MemoryFiles):
             operation, suffix = rule.split()
             if left and operation == name and path.name.endswith(suffix):
                 self.failing[rule] -= 1
-                self.fail_at(number, Fault.EIO)
+                self.fail_at(number, DiskFault.EIO)
 
 
 def open_log(files: MemoryFiles, metadata: MemoryMetadata, settings: LogSettings = SETTINGS) -> Log:
@@ -59,8 +59,8 @@ def content(log: Log) -> list[bytes]:
     return [bytes(entry.data) for entry in reader.read(reader.first, reader.end())]
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_one_write_error_is_invisible_to_the_caller(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_one_write_error_is_invisible_to_the_caller(fault: DiskFault) -> None:
     for offset in range(1, 5):
         files, metadata = MemoryFiles(), MemoryMetadata()
         log = open_log(files, metadata, SMALL)

@@ -452,7 +452,7 @@ def test_acks_go_on_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def power(files: MemoryFiles) -> None:
-    if files.is_cut:
+    if files.power_is_off:
         raise PowerCut("the power is off")
 
 
@@ -496,7 +496,7 @@ def test_power_cut_at_every_operation_of_cursors_coming_and_going(monkeypatch: p
     assert told == {"a": {at("1:0")}, "b": {at("2:2")}}
     for operation in range(1, whole.operations + 1):
         files, metadata = MemoryFiles(), MemoryMetadata()
-        files.stop_at(operation)
+        files.cut_power_at(operation)
         told = {}
         life(files, metadata, told)
         metadata.before_write = lambda: None

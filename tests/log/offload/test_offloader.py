@@ -15,7 +15,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Corruption, Fenced, PenstockError, StorageFailed, Unavailable
-from penstock.files.memory import Fault, MemoryFiles, PowerCut
+from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import (
     Cursor,
     Log,
@@ -74,7 +74,7 @@ class World:
     def kill(self) -> None:
         """kill -9 and a new owner."""
         old, self.files = self.files, self.files.kill()
-        old.cut()
+        old.cut_power()
         self.metadata = self.metadata.copy()
         with contextlib.suppress(PenstockError):
             self.log.close()
@@ -366,7 +366,7 @@ def test_every_operation_fails_once() -> None:
     for operation in range(1, 200):
         world = World()
         before = world.files.operations
-        world.files.fail_at(before + operation, Fault.EIO)
+        world.files.fail_at(before + operation, DiskFault.EIO)
         try:
             world.log.offload()
         except (Unavailable, StorageFailed):
@@ -478,7 +478,7 @@ def test_the_power_is_cut_at_every_operation(seed: int) -> None:
     for operation in range(1, 400):
         world = World()
         before = world.files.operations
-        world.files.stop_at(before + operation)
+        world.files.cut_power_at(before + operation)
         done = True
         try:
             world.log.offload()
@@ -782,7 +782,7 @@ def test_deleting_a_log_deletes_its_objects_and_a_crash_inside_it_resumes() -> N
         uuid = world.log.uuid
         world.log.close()
         before = world.files.operations
-        world.files.stop_at(before + operation)
+        world.files.cut_power_at(before + operation)
         done = True
         try:
             Log.delete(DIRECTORY, world.files, world.clock, world.metadata)

@@ -15,7 +15,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Fenced, StorageFailed, Unavailable
 from penstock.files import RealFiles, read_file, replace_file
-from penstock.files.memory import Fault, MemoryFiles, PowerCut
+from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
 
 
@@ -87,7 +87,7 @@ def test_a_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None:
     assert len(told) == 8
     for operation in range(1, whole.operations + 1):
         files = MemoryFiles()
-        files.stop_at(operation)
+        files.cut_power_at(operation)
         told = []
         program(files, told)
         for fate in range(6):
@@ -124,7 +124,7 @@ def test_the_first_format_is_taken_over_and_a_cut_at_every_operation_loses_nothi
     for operation in range(before + 1, whole.operations + 1):
         for fate in range(6):
             files = first_format(epochs)
-            files.stop_at(operation)
+            files.cut_power_at(operation)
             with contextlib.suppress(PowerCut):
                 RecordLog.open(Path("/d"), "r", files, ManualClock()).close()
             after = files.crash(random.Random(f"{operation} {fate}"))
@@ -146,7 +146,7 @@ def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:
 
     def fail(number: int, name: str, path: Path) -> None:
         if name == "datasync" and path.name.endswith(".rlog"):
-            files.fail_at(number, Fault.ENOSPC)
+            files.fail_at(number, DiskFault.ENOSPC)
 
     for _ in range(5):
         files.on_operation = fail
@@ -188,7 +188,7 @@ def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
         for fate in range(40):
             gate.set()
             files = MemoryFiles(wait_at_writes)
-            files.stop_at(operation)
+            files.cut_power_at(operation)
             acknowledged, sent = outstanding(files, gate)
             after = files.crash(random.Random(f"{operation} {fate}"))
             log = RecordLog.open(Path("/d"), "r", after)

@@ -267,14 +267,14 @@ def test_the_power_is_cut_at_every_operation_of_a_trim(seed: int) -> None:
         world.log.pin("p", Position(3, 1))
 
         def power(world: World = world) -> None:
-            if world.files.is_cut:
+            if world.files.power_is_off:
                 raise PowerCut("the power is off")
 
         world.metadata.before_write = power
-        world.files.stop_at(world.files.operations + operation)
+        world.files.cut_power_at(world.files.operations + operation)
         try:
             world.log.trim()
-            finished = not world.files.is_cut
+            finished = not world.files.power_is_off
         except (PowerCut, StorageFailed, Unavailable):
             finished = False
         after = world.files.crash(random.Random(f"{seed} {operation}"))
@@ -333,14 +333,14 @@ def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resume
         assert old is not None
 
         def power(world: World = world) -> None:
-            if world.files.is_cut:
+            if world.files.power_is_off:
                 raise PowerCut("the power is off")
 
         world.metadata.before_write = power
-        world.files.stop_at(world.files.operations + operation)
+        world.files.cut_power_at(world.files.operations + operation)
         try:
             Log.delete(DIRECTORY, world.files, world.clock, world.metadata)
-            finished = not world.files.is_cut
+            finished = not world.files.power_is_off
         except PowerCut:
             finished = False
         files, metadata = world.files.crash(random.Random(operation)), world.metadata.copy()

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import StorageFailed
 from penstock.files import Files
-from penstock.files.memory import Fault, MemoryFile, MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFile, MemoryFiles
 from penstock.log import Position
 from penstock.state.engines.native import merging
 from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
@@ -185,8 +185,8 @@ def test_runs_that_go_before_their_manifest_is_gone_for_good_are_caught() -> Non
             World(seed, states_each=2).run(25)
 
 
-@pytest.mark.parametrize("fault", list(Fault))
-def test_every_failing_operation_leaves_the_state_and_earlier_checkpoints(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", list(DiskFault))
+def test_every_failing_operation_leaves_the_state_and_earlier_checkpoints(fault: DiskFault) -> None:
     """The n-th operation fails, for every n: reads go on, and the next checkpoint holds everything."""
     failed = 0
     operation = 0
