@@ -56,7 +56,7 @@ def test_init_check_and_refusals(tmp_path: Path) -> None:
 def test_check_starts_no_jvm_and_is_quick(tmp_path: Path) -> None:
     penstock("init", cwd=tmp_path)
     code = (
-        "import sys; from penstock.operations.config import load; from pathlib import Path; load(Path('penstock.yaml'));"
+        "import sys; from penstock.operations.config.loading import load; from pathlib import Path; load(Path('penstock.yaml'));"
         "sys.exit(any(m in sys.modules for m in ('pyspark', 'numba', 'pyarrow')))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=60, check=False)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import Clock, ManualClock
-from penstock.delivery.dispatcher import dispatcher_id
-from penstock.delivery.feed import Feed
+from penstock.delivery.changefeed_delivery import Feed
+from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.keeper_client import DispatcherFacts
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delivery.feed import Feed
+from penstock.delivery.changefeed_delivery import Feed
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.storage.store import LocalStore
 from penstock.errors import PenstockError, Terminal, Unavailable

@@ -13,8 +13,8 @@ from typing import Any
 
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
-from penstock.delivery.delivery import DeliveryServer
 from penstock.delivery.process import open_server
+from penstock.delivery.server import DeliveryServer
 from penstock.delivery.settings import DeliverySettings
 from penstock.encode import FORMATS
 from penstock.entries.decode import decode_entries
@@ -22,7 +22,7 @@ from penstock.log import LogReader
 from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.view import SchemaView
-from penstock.spark.feed import LogFeed
+from penstock.spark.log_follower import LogFeed
 from penstock.spark.process import job_of
 from penstock.spark.query import ChangefeedQuery
 from penstock.supervisor.control_server import ControlServer, control_path

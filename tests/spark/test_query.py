@@ -11,8 +11,8 @@ import pytest
 
 from penstock.errors import Corruption
 from penstock.log import Log
-from penstock.spark import fault
-from penstock.spark.fault import Fault
+from penstock.spark import failure as fault
+from penstock.spark.failure import Fault
 from penstock.spark.session import start_session
 from penstock.spark.source import source_of
 from tests.spark.failing import FailingSource

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.changefeed.keeper import Keeper
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.delivery.dispatcher import dispatcher_id
+from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq

@@ -8,8 +8,8 @@ import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import EXIT_CONFIG, JsonOption, console, print_json
-from penstock.operations import check as checks
-from penstock.operations.config import BadConfig, load
+from penstock.operations.config import describe as checks
+from penstock.operations.config.loading import BadConfig, load
 
 
 def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:

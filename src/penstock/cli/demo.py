@@ -13,7 +13,7 @@ from rich.table import Table
 
 from penstock import __version__
 from penstock.cli.output import JsonOption, complaints, console, errors_told, human_bytes, human_seconds, print_json
-from penstock.cli.progress import RunScreen
+from penstock.cli.run_screen import RunScreen
 from penstock.cli.verify import show_report
 
 

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import JsonOption, console, errors_told, print_json
 from penstock.errors import BadInput
-from penstock.operations import template
+from penstock.operations.config import template
 
 
 def init(

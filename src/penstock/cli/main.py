@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import binlog, check, demo, init, log, run, state, status, verify
+from penstock.cli import binlog, check, demo, init, run, status, verify
+from penstock.cli.log import commands as log
+from penstock.cli.state import commands as state
 
 app = typer.Typer(
     name="penstock",

@@ -10,9 +10,9 @@ import typer
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import JsonOption, complaints, console, errors_told, human_bytes, human_seconds, print_json
-from penstock.cli.progress import RunScreen
-from penstock.operations.config import load
-from penstock.operations.runner import run_settings
+from penstock.cli.run_screen import RunScreen
+from penstock.operations.config.loading import load
+from penstock.operations.config.run_settings import run_settings
 from penstock.supervisor.settings import RunSummary
 
 

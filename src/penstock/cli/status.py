@@ -10,7 +10,7 @@ from rich.table import Table
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import JsonOption, console, errors_told, human_bytes, human_seconds, print_json
-from penstock.operations.config import load
+from penstock.operations.config.loading import load
 from penstock.operations.status import StatusReport, read_status
 from penstock.supervisor.status import ChangefeedStatus, RunStatus
 

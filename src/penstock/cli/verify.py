@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
 from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, errors_told, print_json
-from penstock.operations.config import load
+from penstock.operations.config.loading import load
 
 if TYPE_CHECKING:
     from penstock.operations.verify.verify import VerifyReport

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.delivery.dispatcher import DISPATCHER_ID_BYTES
+from penstock.delivery.dispatcher_id import DISPATCHER_ID_BYTES
 from penstock.delivery.storage.layout import date_of
 from penstock.errors import BadInput
 from penstock.files import Buffer

@@ -20,8 +20,8 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from penstock.delivery.delivery import DeliveryServer
 from penstock.delivery.keeper_client import KeeperClient
+from penstock.delivery.server import DeliveryServer
 from penstock.delivery.settings import DeliverySettings
 from penstock.errors import BadInput, PenstockError
 from penstock.files import Buffer

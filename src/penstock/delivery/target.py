@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.delivery.accumulation import Batch, Dispatcher
+from penstock.delivery.dispatcher import Batch, Dispatcher
 from penstock.delivery.keeper_client import Intent, Keeper
 from penstock.delivery.payload import Payload
 from penstock.delivery.storage.commit import Commit, intent_for

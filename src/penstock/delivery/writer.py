@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from penstock.clock import Clock
-from penstock.delivery.accumulation import Batch, Dispatcher, FlushReason, Phase
+from penstock.delivery.dispatcher import Batch, Dispatcher, FlushReason, Phase
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.spool import DrainMarker, PayloadItem, Spool, finish
 from penstock.delivery.target import Target

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from penstock.errors import BadInput
-from penstock.operations.config import Config, load
-from penstock.operations.runner import run_settings
+from penstock.operations.config.loading import Config, load
+from penstock.operations.config.run_settings import run_settings
 from penstock.operations.verify.sink_files import data_directories
 from penstock.supervisor.settings import RunSummary
 from penstock.supervisor.status import RunStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from penstock.errors import Unavailable
-from penstock.operations.config import Config
+from penstock.operations.config.loading import Config
 from penstock.supervisor.status import RunStatus
 from penstock.wire import connect, socket_path
 
@@ -49,7 +49,7 @@ def read_status(config: Config) -> StatusReport:
 def _mark_delete(config: Config, name: str) -> str | None:
     """None where nothing was captured yet, or a run is just starting."""
     from penstock.log import LogReader
-    from penstock.operations.facts import delivered_through
+    from penstock.operations.delivered import delivered_through
 
     if not (config.state_dir / "log").exists():
         return None

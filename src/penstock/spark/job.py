@@ -18,7 +18,7 @@ from penstock.errors import BadInput
 if TYPE_CHECKING:
     from penstock.log.position import Position
     from penstock.sources.settings import Tables
-    from penstock.spark.cut import Resume
+    from penstock.spark.payload_split import Resume
     from penstock.spark.plan import PlanSettings
 
 MIB = 1 << 20
@@ -79,7 +79,7 @@ class Job:
 
     @cached_property
     def resume_table(self) -> dict[str, Resume]:
-        from penstock.spark.cut import Resume
+        from penstock.spark.payload_split import Resume
 
         return {dispatcher: Resume.from_json(value) for dispatcher, value in self.resume.items()}
 
@@ -88,8 +88,8 @@ class Job:
         found = self.resume_table.get(dispatcher)
         if found is not None:
             return found
-        from penstock.delivery.dispatcher import FIRST_EPOCH
-        from penstock.spark.cut import Resume
+        from penstock.delivery.dispatcher_id import FIRST_EPOCH
+        from penstock.spark.payload_split import Resume
 
         return Resume(FIRST_EPOCH)
 

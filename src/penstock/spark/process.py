@@ -23,8 +23,8 @@ from typing import Any, TextIO
 
 from penstock.delivery.process import end_with_parent, read_document
 from penstock.errors import BadInput, PenstockError, Terminal
-from penstock.spark import fault
-from penstock.spark.fault import EXIT_RETRY, Fault
+from penstock.spark import failure as fault
+from penstock.spark.failure import EXIT_RETRY, Fault
 from penstock.spark.job import Job
 from penstock.spark.session import scratch_directory, start_session
 from penstock.wire import socket_path

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput, PenstockError
-from penstock.spark import fault
-from penstock.spark.fault import Fault
+from penstock.spark import failure as fault
+from penstock.spark.failure import Fault
 from penstock.spark.job import OPTION, Job
-from penstock.spark.manifest import Manifest
+from penstock.spark.range_manifest import Manifest
 from penstock.spark.source import source_of
 from penstock.wire import Client
 

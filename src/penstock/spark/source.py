@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from penstock.errors import NotSupported, PenstockError
-from penstock.spark.fault import Fault
+from penstock.spark.failure import Fault
 from penstock.spark.job import Job
-from penstock.spark.manifest import COLUMNS, freeze_once
+from penstock.spark.range_manifest import COLUMNS, freeze_once
 from penstock.wire import Client
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class PenstockStreamReader(DataSourceStreamReader):
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            from penstock.spark.feed import LogFeed
+            from penstock.spark.log_follower import LogFeed
             from penstock.spark.plan import Planner
 
             feed = LogFeed.open(self._job.log_directory, self._job.start_position)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.delivery.dispatcher import dispatcher_id
+from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.storage.layout import date_of
 from penstock.encode import FORMATS
 from penstock.entries.decode import decode_entries
@@ -25,10 +25,10 @@ from penstock.log import Entry, LogReader
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.view import SchemaView
-from penstock.spark.cut import PAYLOAD_BYTES, payloads
-from penstock.spark.fault import Fault, Where, to_text
+from penstock.spark.failure import Fault, Where, to_text
 from penstock.spark.job import Job
-from penstock.spark.manifest import Manifest, freeze_once
+from penstock.spark.payload_split import PAYLOAD_BYTES, payloads
+from penstock.spark.range_manifest import Manifest, freeze_once
 from penstock.wire import Client
 
 _ROW_BYTES_FIRST_GUESS = 256.0

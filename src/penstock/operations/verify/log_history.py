@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.log import LogReader, Position
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaView
-from penstock.spark.feed import LogFeed
+from penstock.spark.log_follower import LogFeed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self
 
-from penstock.operations.config import Config
+from penstock.operations.config.loading import Config
 from penstock.operations.verify.source_rows import inserts, select_rows
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema

@@ -22,12 +22,12 @@ from penstock.entries.decode import decode_entries
 from penstock.errors import BadInput, PenstockError
 from penstock.log import LogReader
 from penstock.log.position import Seq
-from penstock.operations.config import Config
-from penstock.operations.facts import delivered_through
-from penstock.operations.verify.compare import TableComparison
+from penstock.operations.config.loading import Config
+from penstock.operations.delivered import delivered_through
 from penstock.operations.verify.log_history import read_history
 from penstock.operations.verify.sink_files import data_directories
 from penstock.operations.verify.source_truth import SourceTruth, source_truth
+from penstock.operations.verify.table_comparison import TableComparison
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
 from penstock.sources.settings import Tables

@@ -9,10 +9,10 @@ import pytest
 from penstock.capture.log_config import LogConfig
 from penstock.errors import BadInput
 from penstock.log import LogSettings
-from penstock.operations.check import describe
-from penstock.operations.config import BadConfig, Problem, load
-from penstock.operations.runner import run_settings
-from penstock.operations.template import render
+from penstock.operations.config.describe import describe
+from penstock.operations.config.loading import BadConfig, Problem, load
+from penstock.operations.config.run_settings import run_settings
+from penstock.operations.config.template import render
 
 GOOD = """\
 version: 1

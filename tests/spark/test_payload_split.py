@@ -11,7 +11,7 @@ from penstock.delivery.storage.layout import date_of
 from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
-from penstock.spark.cut import Resume, payloads
+from penstock.spark.payload_split import Resume, payloads
 
 TABLE = TableSchema("shop", "orders", 7, (Column("id", "bigint(20)", primary_key=True),))
 DAY = 86_400_000 << 18

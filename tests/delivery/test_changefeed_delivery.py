@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SYSTEM_CLOCK
-from penstock.delivery.feed import Feed
+from penstock.delivery.changefeed_delivery import Feed
 from penstock.delivery.keeper_client import DispatcherFacts, Intent
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings

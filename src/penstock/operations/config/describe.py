@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from penstock.operations.config import Config
+from penstock.operations.config.loading import Config
 
 _SECRET_KEYS = ("password", "secret", "token")
 

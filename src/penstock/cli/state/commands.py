@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from penstock.cli.log import say, table_of, told
+from penstock.cli.log.commands import say, table_of, told
 from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, human_bytes, human_seconds, print_json
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ _PREVIEW = 100
 @app.command("ls")
 def ls(path: PathArgument, json: JsonOption = False) -> None:
     """Show the stores, with keys, bytes, codecs and schema versions, and the checkpoints that a restart begins with."""
-    from penstock.operations.state import summarize_state
+    from penstock.operations.state.pairs import summarize_state
 
     with told(as_json=json):
         state = summarize_state(path)
@@ -103,7 +103,7 @@ def get(
 
     With --at, what it was after that entry: penstock state get penstock-data source.position source --at 4:17
     """
-    from penstock.operations.state import get_pair
+    from penstock.operations.state.pairs import get_pair
 
     with told(as_json=json):
         pair = get_pair(path, store, key, at)
@@ -131,7 +131,7 @@ def dump(
     json: JsonOption = False,
 ) -> None:
     """Print every key and value, in order of the keys; with --json, one document a line."""
-    from penstock.operations.state import dump_pairs
+    from penstock.operations.state.pairs import dump_pairs
 
     with told(as_json=json):
         for pair in dump_pairs(path, store, prefix, limit, at):
@@ -154,7 +154,7 @@ def checkpoint(
     Takes ownership while it runs, so it is refused (exit code 75) while another process has the log: a running flow writes
     its own whenever a ledger is full.
     """
-    from penstock.operations.state import checkpoint_state
+    from penstock.operations.state.pairs import checkpoint_state
 
     with told(as_json=json):
         info = checkpoint_state(path, compact=compact)
@@ -174,7 +174,7 @@ def verify(path: PathArgument, json: JsonOption = False) -> None:
 
     Where the log is whole, it is replayed from its start as well. Changes nothing. Exit code 1: something is wrong.
     """
-    from penstock.operations.state import verify_state
+    from penstock.operations.state.pairs import verify_state
 
     with told(as_json=json):
         check = verify_state(path)

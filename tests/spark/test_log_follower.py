@@ -8,7 +8,7 @@ from penstock.capture.loop import Capture
 from penstock.log import Log, LogReader, LogSettings, Position
 from penstock.schema.view import SchemaView
 from penstock.sources.demo.source import DemoSource
-from penstock.spark.feed import LogFeed
+from penstock.spark.log_follower import LogFeed
 from penstock.spark.plan import Frame
 from penstock.state import StateReader
 from tests.capture.test_loop import demo

@@ -6,12 +6,12 @@ import pickle
 
 from penstock.entries.format import BadEntry
 from penstock.errors import Corruption, NotSupported, StaleRun
-from penstock.spark import fault
-from penstock.spark.fault import Fault
+from penstock.spark import failure as fault
+from penstock.spark.failure import Fault
 
 JAVA = """An error occurred while calling o97.awaitTermination: org.apache.spark.SparkException: Job aborted
   File "/x/worker.py", line 12, in read
-penstock.spark.fault.Fault: {}
+penstock.spark.failure.Fault: {}
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
 """
 
@@ -39,7 +39,7 @@ def test_transient_errors_ask_for_another_try() -> None:
 
 
 def test_an_unexpected_error_is_one_line() -> None:
-    text = JAVA.format("x").replace("penstock.spark.fault.Fault: x", "ZeroDivisionError: division by zero")
+    text = JAVA.format("x").replace("penstock.spark.failure.Fault: x", "ZeroDivisionError: division by zero")
     assert fault.find(text) is None
     assert fault.unexpected(text).message == "ZeroDivisionError: division by zero"
 

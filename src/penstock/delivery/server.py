@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.delivery.feed import Feed
+from penstock.delivery.changefeed_delivery import Feed
 from penstock.delivery.keeper_client import Keeper
 from penstock.delivery.payload import parse_stage
 from penstock.delivery.settings import DeliverySettings, SinkSettings, local_directory

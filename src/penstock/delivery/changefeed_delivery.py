@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.delivery.accumulation import Dispatcher
+from penstock.delivery.dispatcher import Dispatcher
 from penstock.delivery.keeper_client import Keeper, Last
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.operations.config import Config
+from penstock.operations.config.loading import Config
 from penstock.sources.settings import process_settings
 from penstock.supervisor.settings import RunSettings
 

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from penstock.cli.offload_screen import OffloadScreen
+from penstock.cli.log.offload_screen import OffloadScreen
 from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, errors_told, human_bytes, print_json
 
 if TYPE_CHECKING:
