@@ -80,7 +80,7 @@ def fill(log: Log, entries: int, entry_bytes: int) -> None:
 def reopened_warm(directory: Path, entries: int) -> float:
     """Imports are not counted, and numba imports most of itself with the first call of a kernel."""
     import penstock.log.frames.kernels  # noqa: F401
-    from penstock.log.read.run import check_chunk
+    from penstock.log.frames.check import check_chunk
 
     check_chunk(bytes(1 << 20), 1, 0)
     return reopened(directory, entries)

@@ -126,7 +126,7 @@ def key_of(number: int) -> bytes:
 
 def reopened_warm(directory: Path, keys: int, tail: int) -> dict[str, float]:
     """Imports are not counted, and much of them comes with the first open and the first call of a kernel."""
-    from penstock.log.read.run import check_chunk
+    from penstock.log.frames.check import check_chunk
 
     check_chunk(bytes(1 << 20), 1, 0)
     small = directory.with_name(f"{directory.name}-small")

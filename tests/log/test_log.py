@@ -13,7 +13,8 @@ from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Fenced, Unavailable
 from penstock.files import File, RealFiles
 from penstock.log import Log, LogReader, LogSettings, Position, StateChange, wait_all
-from penstock.log.ledgers.info import ledger_path, read_footer
+from penstock.log.ledgers.footer import read_footer
+from penstock.log.ledgers.info import ledger_path
 
 SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=4096)
 

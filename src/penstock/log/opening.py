@@ -17,7 +17,8 @@ from penstock.files import Files
 from penstock.log.frames.end_file import EndFile
 from penstock.log.ledgers.catalog import LedgerCatalog
 from penstock.log.ledgers.info import LedgerInfo, LedgerList, ledger_name
-from penstock.log.ledgers.local import LocalLedgerStore, OpenLedger
+from penstock.log.ledgers.local import LocalLedgerStore
+from penstock.log.ledgers.store import OpenLedger
 from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position
 from penstock.log.read.reader import END_NAME, log_key
@@ -57,12 +58,12 @@ def take_ownership(
     slot = end_file.fence(listed.epoch)
     reserve = min(settings.preallocate_bytes, settings.ledger_bytes_max)
     store = TieredLedgerStore(directory, files, listed.uuid, reserve)
-    cut = end_file.read_cut()
+    final_end = end_file.read_final_end()
     ledgers: list[LedgerInfo] = []
     finished = listed.without_uploads()
     for info in finished.ledgers:
         synced_end = slot.synced_end if slot is not None and slot.file_id == info.id else 0
-        ledgers.append(info if info.sealed else store.recover(info, synced_end, cut))
+        ledgers.append(info if info.sealed else store.recover(info, synced_end, final_end))
     kept = tuple(info for info in ledgers if info.entries)
     number = listed.next_ledger - 1
     last = Position(kept[-1].id, kept[-1].entries - 1) if kept else Position(number, -1)

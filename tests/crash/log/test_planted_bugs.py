@@ -15,6 +15,7 @@ import pytest
 from penstock.errors import StorageFailed
 from penstock.files import Buffer, Files
 from penstock.files.memory import MemoryFile, MemoryFiles
+from penstock.log.frames import check as frame_check
 from penstock.log.frames import format as frame
 from penstock.log.frames import reader as frame_reader
 from penstock.log.frames import writer as frame_writer
@@ -24,7 +25,6 @@ from penstock.log.ledgers.holds import read_holds
 from penstock.log.ledgers.info import LedgerInfo, LedgerList, Offload
 from penstock.log.offload.format import part_name
 from penstock.log.offload.steps import OffloadSteps
-from penstock.log.read import run as runs
 from penstock.log.records import generations as record_generations
 from penstock.log.records.opening import GenerationMaker
 from penstock.log.retention.trim import Trimmer
@@ -91,8 +91,8 @@ def the_checksum_leaves_out_the_header(patch: Patch) -> None:
         for module in log_modules():
             if hasattr(module, name):
                 patch(module, name, function)
-    patch(runs, "_KERNELS", "")  # they know the true format
-    patch(runs, "_PYTHON_BYTES_MAX", 1 << 30)
+    patch(frame_check, "_KERNELS", "")  # they know the true format
+    patch(frame_check, "_PYTHON_BYTES_MAX", 1 << 30)
 
 
 @bug

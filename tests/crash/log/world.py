@@ -168,7 +168,7 @@ class World:
             if info.offload is not None:
                 named.update(object_names(log.uuid, info.id, info.offload.attempt, info.offload.parts))
             if info.is_offloaded:
-                faults = examine_offloaded(objects, log.uuid, info, None).faults
+                faults = examine_offloaded(objects, log.uuid, info, None).damage
                 must(not faults, f"the offloaded copy of ledger {info.id} is not whole: {faults}")
         for one in listed.discarded:
             named.update(object_names(log.uuid, one.ledger, one.attempt, one.parts))

@@ -716,7 +716,7 @@ def test_a_ledger_without_a_footer_gets_one_in_the_store(monkeypatch: pytest.Mon
     def refused(*_: object) -> None:
         raise AssertionError("its frames are read to find its index")
 
-    monkeypatch.setattr("penstock.log.read.locator.rebuild_index", refused)
+    monkeypatch.setattr("penstock.log.offload.ledger.rebuild_index", refused)
     reader = LogReader.open(DIRECTORY, fresh(world.files), world.metadata)
     assert bytes(next(reader.read(Position(1, 1), Position(1, 1))).data) == payload(1)
     reader.close()

@@ -17,7 +17,7 @@ from penstock.files import File, RealFiles
 from penstock.files.memory import MemoryFiles
 from penstock.log import Entry, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.read.cache import ReadCache, ReadLimiter
-from penstock.log.read.run import Run
+from penstock.log.read.run import FrameRun
 from penstock.metadata import MemoryMetadata
 
 DIRECTORY = Path("/s/log")
@@ -192,8 +192,8 @@ def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) 
     log.close()
 
 
-def run(ledger: int, first: int, size: int = 100) -> Run:
-    return Run(ledger, first, bytes(size), np.array([[0, size - 68, 0, 0]], np.int64))
+def run(ledger: int, first: int, size: int = 100) -> FrameRun:
+    return FrameRun(ledger, first, bytes(size), np.array([[0, size - 68, 0, 0]], np.int64))
 
 
 def test_the_cache_is_bounded_in_bytes_and_first_in_is_first_out() -> None:
@@ -295,9 +295,9 @@ def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) 
 
 @pytest.mark.parametrize("kernels", [False, True])
 def test_frames_packed_and_checked_by_the_kernels_are_those_of_the_format(kernels: bool) -> None:
+    from penstock.log.frames import check as runs
     from penstock.log.frames import kernels as frame_kernels
     from penstock.log.frames.format import encode_frame
-    from penstock.log.read import run as runs
 
     data = [b"", b"x", bytes(7), random.Random(1).randbytes(1000), bytes(5000)]
     raw = b"".join(b"".join(encode_frame(7, 3, 10 + n, 99, 64, (item,), ())[0]) for n, item in enumerate(data))

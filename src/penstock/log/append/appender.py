@@ -26,7 +26,7 @@ from penstock.log.frames.end_file import EndFile
 from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES
 from penstock.log.frames.writer import NewEntry
 from penstock.log.ledgers.catalog import LedgerCatalog
-from penstock.log.ledgers.local import LedgerStore, OpenLedger
+from penstock.log.ledgers.store import LedgerStore, OpenLedger
 from penstock.log.pending import Pending, complete_all
 from penstock.log.position import Position
 from penstock.log.read.cache import ReadCache

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from penstock.clock import Clock
 from penstock.errors import StorageFailed, Unavailable
 from penstock.files import Files
-from penstock.log.frames.end_file import HINTS_MAX, Cut, EndFile
+from penstock.log.frames.end_file import HINTS_MAX, EndFile, FinalEnd
 from penstock.log.ledgers.catalog import LedgerCatalog
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
-from penstock.log.ledgers.local import LedgerStore, OpenLedger
+from penstock.log.ledgers.store import LedgerStore, OpenLedger
 from penstock.log.position import Position
 from penstock.log.settings import LogSettings
 from penstock.observe.metrics import METRICS
@@ -217,10 +217,10 @@ class LedgerSequence:
         """Before appends are refused: their frames are in a failed ledger, and no later owner may find them."""
         failed = self._failed
         if failed is not None:
-            cut = Cut(failed.info.id, failed.synced_end, failed.synced_entries)
+            end = FinalEnd(failed.info.id, failed.synced_end, failed.synced_entries)
             for _ in range(2):
                 try:
-                    self._end_file.cut(cut)
+                    self._end_file.write_final_end(end)
                     break
                 except StorageFailed:
                     with contextlib.suppress(OSError, StorageFailed):

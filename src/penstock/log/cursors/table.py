@@ -11,7 +11,6 @@ from typing import NamedTuple
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
-from penstock.log.check.ledgers import read_records
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start, delete_durable
 from penstock.log.cursors.records import replay
@@ -20,6 +19,7 @@ from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
+from penstock.log.records.reading import read_records
 
 CURSORS_NAME = "cursors"
 

@@ -1,8 +1,9 @@
-"""The synced end and the fence (docs/formats/ledger.md, "end"): what is durable, and who may say so.
+"""The `end` file of a log (docs/formats/ledger.md, "end"): how much of the log is durable, and who may say so.
 
-One small file a log. The owner writes a slot after each sync of its data, without a sync of its own: a slot never claims
-what is not durable. Readers in other processes learn the end with one small read. Two slots in turn, in sectors of their
-own, so that a torn write leaves the other one; another two for every second owner.
+After each sync of its data the owner writes a slot, without syncing the slot: a slot never claims what is not durable, and
+after a power cut it may be old, but not wrong. Readers in other processes learn the end with one small read. An owner
+writes two slots in turn, each in a sector of its own, so that a torn write leaves the other slot whole. Owners of odd and
+of even epoch have different pairs of slots, so that a late write of a replaced owner hides no slot of its successor.
 """
 
 from __future__ import annotations
@@ -18,23 +19,43 @@ from penstock.files import File, Files
 from penstock.log.position import Position
 
 _SECTOR = 512
+RECORD_BYTES = 64
+HINTS_AT = 4096
+HINTS_MAX = 1024
+HINT_BYTES = 32
+
+
+class RecordPlace(NamedTuple):
+    """Where a record of the file stands, and how it begins."""
+
+    offset: int
+    magic: bytes
+    name: str
+
+
+RECORDS = (
+    RecordPlace(0, b"PSE0", "fence"),
+    RecordPlace(_SECTOR, b"PSEA", "slot A"),
+    RecordPlace(2 * _SECTOR, b"PSEB", "slot B"),
+    RecordPlace(3 * _SECTOR, b"PSEC", "final end"),
+    RecordPlace(4 * _SECTOR, b"PSEA", "slot A of even epochs"),
+    RecordPlace(5 * _SECTOR, b"PSEB", "slot B of even epochs"),
+)
+_FENCE_PLACE, _FINAL_END_PLACE = RECORDS[0], RECORDS[3]
+_ODD_SLOTS, _EVEN_SLOTS = RECORDS[1:3], RECORDS[4:6]
+_SLOTS = (*_ODD_SLOTS, *_EVEN_SLOTS)
+_SLOTS_AT = _SLOTS[0].offset
+_SLOTS_BYTES = _SLOTS[-1].offset + RECORD_BYTES - _SLOTS_AT
 _FENCE = struct.Struct("<4sIQ44x")
 _SLOT = struct.Struct("<4sIQQQQqQ4x")
-_U32 = struct.Struct("<I")
-_RECORD_BYTES = 64
-_READ_ATTEMPTS = 50
+_FINAL_END = struct.Struct("<4sIQQQQ20x")
 _HINT = struct.Struct("<QQQ4x")
-_HINT_BYTES = _HINT.size + 4
-_HINTS_AT = 4096
-_CUT_AT = 3 * _SECTOR
-_CUT = struct.Struct("<4sIQQQQ20x")
-_SLOT_PLACES = ((_SECTOR, b"PSEA"), (2 * _SECTOR, b"PSEB"), (4 * _SECTOR, b"PSEA"), (5 * _SECTOR, b"PSEB"))
-_SLOTS_BYTES = 4 * _SECTOR + _RECORD_BYTES
-HINTS_MAX = 1024
+_U32 = struct.Struct("<I")
+_READ_ATTEMPTS = 50
 
 
 class SyncedEnd(NamedTuple):
-    """`file_id` is durable up to byte `synced_end`; `last` is the last durable entry of the whole log."""
+    """What a slot says: `file_id` is durable up to byte `synced_end`; `last` is the last durable entry of the whole log."""
 
     epoch: int
     file_id: int
@@ -43,8 +64,8 @@ class SyncedEnd(NamedTuple):
     commits: int
 
 
-class Cut(NamedTuple):
-    """Ledger `file_id` ends at byte `frames_end` for good: what stands after it was refused to its callers."""
+class FinalEnd(NamedTuple):
+    """Ledger `file_id` ends at byte `frames_end` for good: the appends whose frames stand after it were failed."""
 
     file_id: int
     frames_end: int
@@ -52,7 +73,7 @@ class Cut(NamedTuple):
 
 
 class EndFile:
-    """The open `end` file. An owner fences and publishes; a reader asks."""
+    """The open `end` file. The owner fences and publishes; a reader only reads."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -62,9 +83,9 @@ class EndFile:
 
     @classmethod
     def create(cls, files: Files, path: Path, *, sync_name: bool = True) -> None:
-        """Makes the file durable; fine if it is there (a cut may have left a short one: it is filled up).
+        """Makes the file, durably. A file that is there stays; a short one, which a power cut may leave, is filled up.
 
-        `sync_name`: its name too; a caller that syncs the directory before it relies on the file saves a sync.
+        `sync_name=False` leaves out the sync of the directory, for a caller that syncs it before relying on the file.
         """
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
         try:
@@ -83,18 +104,20 @@ class EndFile:
     def close(self) -> None:
         self._file.close()
 
+    # -- the owner -----------------------------------------------------------------------------------------------
+
     def fence(self, epoch: int) -> SyncedEnd | None:
-        """From here on an owner with a lower epoch acknowledges nothing more. The end that it published, if any."""
+        """From here on an owner with a lower epoch acknowledges nothing. Returns the end that was published before."""
         highest = self.fence_epoch()
         if highest > epoch:
             raise _fenced(self._file.path, epoch, highest)
-        record = _FENCE.pack(b"PSE0", 0, epoch)
-        self._file.write_at(0, record + _U32.pack(google_crc32c.value(record)))
+        record = _FENCE.pack(_FENCE_PLACE.magic, 0, epoch)
+        self._file.write_at(_FENCE_PLACE.offset, record + _U32.pack(google_crc32c.value(record)))
         self._file.datasync()
         return self.own(epoch)
 
     def own(self, epoch: int) -> SyncedEnd | None:
-        """As `fence`, for an owner that is fenced by other means: nothing is written."""
+        """As `fence`, for an owner whose predecessors are fenced by other means: nothing is written."""
         self._epoch = epoch
         slot = self.read()
         self._commits = slot.commits if slot else 0
@@ -107,102 +130,115 @@ class EndFile:
             raise _fenced(self._file.path, self._epoch, highest)
 
     def publish(self, file_id: int, synced_end: int, last: Position) -> None:
-        """The data up to here is synced: readers may see it."""
+        """Shows readers the data up to here, which must be synced."""
         self._commits += 1
-        at, magic = _slot_places(self._epoch)[(self._commits + 1) % 2]
+        at, magic, _ = _slots_of(self._epoch)[(self._commits + 1) % 2]
         record = _SLOT.pack(magic, 0, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits)
         self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
 
     def hint(self, file_id: int, entry_id: int, offset: int) -> None:
-        """Tells readers where an entry of the open file is (or will be), so that a seek need not walk from its head."""
+        """Says where an entry of the open file is (or will be), so that a reader need not walk there from the file's head."""
         number = self._hinted[1] if self._hinted[0] == file_id else 0
         if number < HINTS_MAX:
             record = _HINT.pack(file_id, entry_id, offset)
-            at = _HINTS_AT + number * _HINT_BYTES
+            at = HINTS_AT + number * HINT_BYTES
             self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
             self._hinted = (file_id, number + 1)
 
+    def write_final_end(self, end: FinalEnd) -> None:
+        """Ends a ledger for good, before the appends after that end are failed: no later owner may find their frames.
+
+        Durable when it returns.
+        """
+        record = _FINAL_END.pack(_FINAL_END_PLACE.magic, 0, self._epoch, *end)
+        self._file.write_at(_FINAL_END_PLACE.offset, record + _U32.pack(google_crc32c.value(record)))
+        self._file.datasync()
+
+    def reopen(self, files: Files) -> None:
+        """Takes a new handle after a failed write: the failure poisoned the old one."""
+        old, self._file = self._file, files.open(self._file.path, writable=True)
+        old.close()
+
+    def sync(self) -> None:
+        """Makes the slots durable; for a time without further publishes, such as after a close."""
+        self._file.datasync()
+
+    # -- everybody -----------------------------------------------------------------------------------------------
+
+    def read(self) -> SyncedEnd | None:
+        """The newest slot; None where nothing was published yet, or a power cut tore the only slot."""
+        best: SyncedEnd | None = None
+        for _ in range(_READ_ATTEMPTS):
+            raw = self._file.read_at(_SLOTS_AT, _SLOTS_BYTES)
+            slots = [slot for place in _SLOTS if (slot := _slot(raw, place)) is not None]
+            if not slots:
+                if all(is_blank(_record(raw, place)) for place in _SLOTS):
+                    return None
+                continue
+            best = max(slots, key=lambda slot: (slot.epoch, slot.commits))
+            # If the other slot of this owner is neither whole nor blank, the owner is writing a newer slot in this moment:
+            # read again. (Or a power cut tore it: then `best` is the newest there is.)
+            if all(_slot(raw, place) is not None or is_blank(_record(raw, place)) for place in _slots_of(best.epoch)):
+                return best
+        return best
+
+    def read_of(self, file_id: int) -> SyncedEnd | None:
+        """The newest slot, if it is about this file."""
+        slot = self.read()
+        return slot if slot is not None and slot.file_id == file_id else None
+
+    def read_final_end(self) -> FinalEnd | None:
+        """The newest final end; None where there is none."""
+        raw = self._file.read_at(_FINAL_END_PLACE.offset, RECORD_BYTES)
+        if len(raw) < RECORD_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
+            return None
+        magic, _, _, file_id, frames_end, entries = _FINAL_END.unpack_from(raw)
+        return FinalEnd(file_id, frames_end, entries) if magic == _FINAL_END_PLACE.magic else None
+
     def hints(self, file_id: int) -> list[tuple[int, int]]:
-        """(entry, offset) pairs of the file, ascending. Advice: the caller looks whether that entry is there."""
-        raw = self._file.read_at(_HINTS_AT, HINTS_MAX * _HINT_BYTES)
+        """(entry, offset) pairs of the file, ascending. Only advice: the caller looks whether the entry is there."""
+        raw = self._file.read_at(HINTS_AT, HINTS_MAX * HINT_BYTES)
         found = []
-        for at in range(0, len(raw) - _HINT_BYTES + 1, _HINT_BYTES):
+        for at in range(0, len(raw) - HINT_BYTES + 1, HINT_BYTES):
             number, entry, offset = _HINT.unpack_from(raw, at)
             if number != file_id or google_crc32c.value(raw[at : at + _HINT.size]) != _U32.unpack_from(raw, at + 28)[0]:
                 break
             found.append((entry, offset))
         return found
 
-    def cut(self, cut: Cut) -> None:
-        """Before callers are told that their appends failed: no later owner may find them. Durable when it returns."""
-        record = _CUT.pack(b"PSEC", 0, self._epoch, *cut)
-        self._file.write_at(_CUT_AT, record + _U32.pack(google_crc32c.value(record)))
-        self._file.datasync()
-
-    def read_cut(self) -> Cut | None:
-        """The newest cut; None where there is none."""
-        raw = self._file.read_at(_CUT_AT, _RECORD_BYTES)
-        if len(raw) < _RECORD_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
-            return None
-        magic, _, _, file_id, frames_end, entries = _CUT.unpack_from(raw)
-        return Cut(file_id, frames_end, entries) if magic == b"PSEC" else None
-
-    def reopen(self, files: Files) -> None:
-        """A new handle, after a write of the old one failed: it is poisoned."""
-        old, self._file = self._file, files.open(self._file.path, writable=True)
-        old.close()
-
-    def sync(self) -> None:
-        """Makes the slots durable: before a long quiet time, such as a close."""
-        self._file.datasync()
-
-    def read(self) -> SyncedEnd | None:
-        """The newest slot; None where nothing was published yet, or a power cut tore the only one."""
-        best: SyncedEnd | None = None
-        for _ in range(_READ_ATTEMPTS):
-            raw = self._file.read_at(_SECTOR, _SLOTS_BYTES)
-            slots = [slot for at, magic in _SLOT_PLACES if (slot := _slot(raw, at - _SECTOR, magic)) is not None]
-            if not slots:
-                if all(blank(raw[at - _SECTOR : at - _SECTOR + _RECORD_BYTES]) for at, _ in _SLOT_PLACES):
-                    return None
-                continue
-            best = max(slots, key=lambda slot: (slot.epoch, slot.commits))
-            # The other one of its pair, where it is neither whole nor blank, is being written at this moment by another
-            # process (or a power cut tore it).
-            if all(
-                _slot(raw, at - _SECTOR, magic) is not None or blank(raw[at - _SECTOR : at - _SECTOR + _RECORD_BYTES])
-                for at, magic in _slot_places(best.epoch)
-            ):
-                return best
-        return best
-
     def fence_epoch(self) -> int:
-        """The highest epoch that ever opened; 0 where none did."""
-        raw = self._file.read_at(0, _RECORD_BYTES)
-        if blank(raw):
+        """The highest epoch that an owner ever opened with; 0 where there was no owner yet."""
+        raw = self._file.read_at(_FENCE_PLACE.offset, RECORD_BYTES)
+        if is_blank(raw):
             return 0
         for _ in range(_READ_ATTEMPTS):
-            if len(raw) == _RECORD_BYTES and google_crc32c.value(raw[:-4]) == _U32.unpack_from(raw, 60)[0]:
+            if len(raw) == RECORD_BYTES and google_crc32c.value(raw[:-4]) == _U32.unpack_from(raw, 60)[0]:
                 return int(_FENCE.unpack_from(raw)[2])
-            raw = self._file.read_at(0, _RECORD_BYTES)
-        return 0  # torn by a power cut while an owner opened: that owner never wrote, its epoch is in the metadata
+            raw = self._file.read_at(_FENCE_PLACE.offset, RECORD_BYTES)
+        # A power cut tore the record while an owner opened. That owner wrote nothing yet, and the metadata has its epoch.
+        return 0
 
 
-def _slot_places(epoch: int) -> tuple[tuple[int, bytes], ...]:
-    """The two slots of an owner. Its successor has two others, so that what a deposed owner still writes hides nothing."""
-    return _SLOT_PLACES[:2] if epoch % 2 else _SLOT_PLACES[2:]
-
-
-def blank(raw: bytes) -> bool:
+def is_blank(raw: bytes) -> bool:
+    """Whether nothing was ever written here."""
     return not raw.strip(b"\0")
 
 
-def _slot(raw: bytes, at: int, magic: bytes) -> SyncedEnd | None:
-    record = raw[at : at + _RECORD_BYTES]
-    if len(record) < _RECORD_BYTES or google_crc32c.value(record[:-4]) != _U32.unpack_from(record, 60)[0]:
+def _slots_of(epoch: int) -> tuple[RecordPlace, ...]:
+    return _ODD_SLOTS if epoch % 2 else _EVEN_SLOTS
+
+
+def _record(raw: bytes, place: RecordPlace) -> bytes:
+    at = place.offset - _SLOTS_AT
+    return raw[at : at + RECORD_BYTES]
+
+
+def _slot(raw: bytes, place: RecordPlace) -> SyncedEnd | None:
+    record = _record(raw, place)
+    if len(record) < RECORD_BYTES or google_crc32c.value(record[:-4]) != _U32.unpack_from(record, 60)[0]:
         return None
     found, _, epoch, file_id, synced_end, last_file, last_entry, commits = _SLOT.unpack_from(record)
-    if found != magic:
+    if found != place.magic:
         return None
     return SyncedEnd(epoch, file_id, synced_end, Position(last_file, last_entry), commits)
 

@@ -18,6 +18,7 @@ VERSION = 1
 HEADER = struct.Struct("<4sBBHQQQQQIII")  # without its own checksum
 HEADER_BYTES = HEADER.size + 4
 TRAILER_BYTES = 4
+FRAME_BYTES_MIN = HEADER_BYTES + TRAILER_BYTES  # without data and changes
 BODY_BYTES_MAX = (1 << 31) - 1
 OP_PUT = 1
 OP_TOMBSTONE = 2

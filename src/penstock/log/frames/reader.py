@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import google_crc32c
 
 from penstock.files import File
+from penstock.log.frames.check import check_chunk
 from penstock.log.frames.file_header import FILE_HEADER_BYTES, corruption
 from penstock.log.frames.format import (
     HEADER_BYTES,
@@ -18,8 +19,7 @@ from penstock.log.frames.format import (
     decode_header,
     verify_body,
 )
-from penstock.log.frames.writer import FrameIndex
-from penstock.log.read.run import check_chunk
+from penstock.log.frames.index import FrameIndex
 
 _CHUNK_BYTES_MIN = 128 << 10
 _CHUNK_BYTES_MAX = 4 << 20

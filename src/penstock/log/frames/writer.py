@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sys
-from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.files import Buffer, File
 from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES, Changes, encode_changes, encode_frame
+from penstock.log.frames.index import I64Array
 
 _JOIN_BYTES_MAX = 32 << 10  # smaller buffers are joined: a vector element each would cost more than the copy
 _KEEP_BYTES_MAX = 1 << 20  # a larger entry is not worth a copy for a reader that may come
-_TIME_INDEX_EVERY = 64
 _KERNELS = "penstock.log.frames.kernels"
 _KERNEL_FRAMES_MIN = 24  # fewer are packed in Python: the kernel is not worth its call
 _IMPORT_FRAMES_MIN = 256  # nor, below this, numba its import
 _NO_HEADER, _NO_TRAILER = bytes(HEADER_BYTES), bytes(TRAILER_BYTES)
 _GAP = bytearray(TRAILER_BYTES + HEADER_BYTES)  # between the data of two frames
-
-I64Array = npt.NDArray[np.int64]
 
 
 class NewEntry(NamedTuple):
@@ -32,7 +28,7 @@ class NewEntry(NamedTuple):
     changes: Changes = ()
 
 
-class Packed(NamedTuple):
+class EncodedFrames(NamedTuple):
     """Frames back to back in memory, as they go to the file: the first is entry `first`."""
 
     first: int
@@ -40,61 +36,6 @@ class Packed(NamedTuple):
     offsets: I64Array
     data_lens: I64Array
     changes_lens: I64Array
-
-
-class FrameIndex:
-    """Where the frames of a file are, and when they were written; becomes a ledger's footer."""
-
-    def __init__(self) -> None:
-        self.offsets = array("Q")
-        self.times = array("Q")  # pairs of (highest wall_ms so far, entry)
-        self.first_ms = 0
-        self.last_ms = 0
-
-    def add(self, offset: int, wall_ms: int) -> None:
-        entry = len(self.offsets)
-        self.offsets.append(offset)
-        if entry == 0:
-            self.first_ms = wall_ms
-        self.last_ms = max(self.last_ms, wall_ms)
-        if entry % _TIME_INDEX_EVERY == 0:
-            self.times.extend((self.last_ms, entry))
-
-    def add_many(self, offsets: npt.NDArray[np.integer], wall_ms: npt.NDArray[np.integer] | int) -> None:
-        """As `add`, for frames that follow each other; `wall_ms` is one for all of them, or one each."""
-        if not len(offsets):
-            return
-        first = len(self.offsets)
-        self.offsets.frombytes(offsets.astype(np.uint64).tobytes())
-        if isinstance(wall_ms, int):
-            self.first_ms = self.first_ms if first else wall_ms
-            self.last_ms = max(self.last_ms, wall_ms)
-            for entry in range(
-                -(-first // _TIME_INDEX_EVERY) * _TIME_INDEX_EVERY, len(self.offsets), _TIME_INDEX_EVERY
-            ):
-                self.times.extend((self.last_ms, entry))
-            return
-        self.first_ms = self.first_ms if first else int(wall_ms[0])
-        highest = np.maximum(np.maximum.accumulate(wall_ms), self.last_ms)
-        for entry in range(-(-first // _TIME_INDEX_EVERY) * _TIME_INDEX_EVERY, len(self.offsets), _TIME_INDEX_EVERY):
-            self.times.extend((int(highest[entry - first]), entry))
-        self.last_ms = int(highest[-1])
-
-    def cut(self, entries: int) -> FrameIndex:
-        """The index of the first `entries` of them. (Their last time may be that of a later one: never lower.)"""
-        shorter = FrameIndex()
-        shorter.offsets = self.offsets[:entries]
-        shorter.times = self.times[: 2 * -(-entries // _TIME_INDEX_EVERY)]
-        if entries:
-            shorter.first_ms, shorter.last_ms = self.first_ms, self.last_ms
-        return shorter
-
-    def finished_times(self) -> array[int]:
-        """The time index, ending with the last entry."""
-        last = len(self.offsets) - 1
-        if last >= 0 and self.times[-1] != last:
-            return self.times + array("Q", (self.last_ms, last))
-        return self.times
 
 
 def _buffers(entry: NewEntry | Buffer) -> tuple[Sequence[Buffer], Changes]:
@@ -136,7 +77,7 @@ class FrameWriter:
 
     def add_many(
         self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool = False
-    ) -> tuple[I64Array, list[Packed]]:
+    ) -> tuple[I64Array, list[EncodedFrames]]:
         """Queues many frames: their offsets in the file and, if asked to `keep` them, all but the largest in memory."""
         join_bytes_max = _KEEP_BYTES_MAX if keep else _JOIN_BYTES_MAX
         if len(entries) < (_KERNEL_FRAMES_MIN if _KERNELS in sys.modules else _IMPORT_FRAMES_MIN):
@@ -149,7 +90,7 @@ class FrameWriter:
                 only = self._fill(raw, lens, np.zeros(len(lens), np.int64), wall_ms)
                 return only.offsets + (self.end - len(raw)), [only]
         offsets: list[int] = []
-        packed: list[Packed] = []
+        packed: list[EncodedFrames] = []
         parts: list[Buffer] = []
         data_lens: list[int] = []
         changes_lens: list[int] = []
@@ -178,9 +119,9 @@ class FrameWriter:
 
     def _add_in_python(
         self, entries: Sequence[NewEntry | Buffer], wall_ms: int, keep_bytes_max: int
-    ) -> tuple[I64Array, list[Packed]]:
+    ) -> tuple[I64Array, list[EncodedFrames]]:
         offsets = np.empty(len(entries), np.int64)
-        packed: list[Packed] = []
+        packed: list[EncodedFrames] = []
         for number, entry in enumerate(entries):
             buffers, changes = _buffers(entry)
             offsets[number] = self.end
@@ -195,16 +136,16 @@ class FrameWriter:
             self._gather((raw,))
             lens = np.array((data_len,), np.int64)
             more = np.array((size - data_len - HEADER_BYTES - TRAILER_BYTES,), np.int64)
-            packed.append(Packed(self.next_entry, raw, np.zeros(1, np.int64), lens, more))
+            packed.append(EncodedFrames(self.next_entry, raw, np.zeros(1, np.int64), lens, more))
             self.end += size
             self.next_entry += 1
         return offsets, packed
 
-    def _pack(self, parts: list[Buffer], data_lens: list[int], changes_lens: list[int], wall_ms: int) -> Packed:
+    def _pack(self, parts: list[Buffer], data_lens: list[int], changes_lens: list[int], wall_ms: int) -> EncodedFrames:
         raw = bytearray().join(parts)
         return self._fill(raw, np.array(data_lens, np.int64), np.array(changes_lens, np.int64), wall_ms)
 
-    def _fill(self, raw: bytearray | memoryview, lens: I64Array, more: I64Array, wall_ms: int) -> Packed:
+    def _fill(self, raw: bytearray | memoryview, lens: I64Array, more: I64Array, wall_ms: int) -> EncodedFrames:
         from penstock.log.frames.kernels import fill_frames  # here, because numba is slow to import
 
         offsets = np.empty(len(lens), np.int64)
@@ -219,7 +160,7 @@ class FrameWriter:
             self.synced_end,
             offsets,
         )
-        packed = Packed(self.next_entry, raw, offsets, lens, more)
+        packed = EncodedFrames(self.next_entry, raw, offsets, lens, more)
         self._flush_small()
         self._waiting.append(raw)
         self.end += len(raw)

@@ -1,21 +1,15 @@
-"""Where ledgers live: one small interface, and local files behind it (docs/formats/ledger.md).
-
-The managed log and its readers know only `LedgerStore`. A store makes ledgers, recovers those that an owner left open,
-gives bytes of them to readers, and removes them. Frames and their order are the log's business, ownership (epoch and
-fence) is asked before and after each sync.
-"""
+"""Ledgers as files of one directory (docs/formats/ledger.md): the `LedgerStore` of every log."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
 from penstock.errors import StorageFailed
 from penstock.files import Buffer, File, Files, write_again
-from penstock.log.frames.end_file import Cut
+from penstock.log.frames.end_file import FinalEnd
 from penstock.log.frames.file_header import (
     FILE_HEADER_BYTES,
     LEDGER_MAGIC,
@@ -24,98 +18,16 @@ from penstock.log.frames.file_header import (
     create_frame_file,
     read_file_header,
 )
+from penstock.log.frames.index import FrameIndex
 from penstock.log.frames.reader import find_end, holds_frames, rebuild_index
-from penstock.log.frames.writer import FrameIndex, FrameWriter, NewEntry, Packed
-from penstock.log.ledgers.info import LedgerInfo, encode_footer, ledger_id_of, ledger_path
-
-
-class LedgerFile(Protocol):
-    """A ledger open for reading, whatever holds its bytes."""
-
-    @property
-    def path(self) -> Path | str: ...
-
-    def read_at(self, offset: int, size: int) -> bytes: ...
-
-    def size(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-class OpenLedger(Protocol):
-    """A ledger that its owner writes. Entries count once `sync` returned; the first failure makes it unusable."""
-
-    info: LedgerInfo
-    synced_entries: int
-
-    @property
-    def next_entry(self) -> int:
-        """What the next entry that is added gets."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """Bytes, with what is not synced yet."""
-        ...
-
-    @property
-    def synced_end(self) -> int: ...
-
-    def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[Packed]:
-        """Queues entries; `keep` asks for their frames in memory, for readers at the tail."""
-        ...
-
-    def sync(self) -> None:
-        """Everything that was added is durable. Raises `StorageFailed`."""
-        ...
-
-    def seal(self) -> LedgerInfo:
-        """Adds the index, durable: what the list may say from now on."""
-        ...
-
-    def reopen(self) -> None:
-        """Goes on after a `seal` that the list never learned of."""
-        ...
-
-    def seal_as_failed(self) -> LedgerInfo:
-        """What the list may say of a ledger that cannot be written: its last durable entry is its end."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class LedgerStore(Protocol):
-    """What the log asks of the place where its ledgers are."""
-
-    def create(self, ledger_id: int, epoch: int, created_ms: int) -> OpenLedger:
-        """A new ledger whose number no list ever named; durable and empty."""
-        ...
-
-    def recover(self, info: LedgerInfo, synced_end: int, cut: Cut | None) -> LedgerInfo:
-        """Seals a ledger that its owner left open, at its true end. Raises `Corruption`, having touched nothing."""
-        ...
-
-    def copies(self, info: LedgerInfo) -> int:
-        """From how many places the ledger can be read: where one fails, the next is asked."""
-        ...
-
-    def open(self, info: LedgerInfo, copy: int = 0) -> LedgerFile:
-        """Raises `FileNotFoundError` where it is gone."""
-        ...
-
-    def delete(self, ledger_id: int) -> None:
-        """Of what `create` made; fine if it is not there; durable when it returns."""
-        ...
-
-    def list(self) -> list[int]:
-        """Numbers of the ledgers that `create` made and that are still here, named by a list or not."""
-        ...
-
-    def holds_entries(self, ledger_id: int) -> bool: ...
+from penstock.log.frames.writer import EncodedFrames, FrameWriter, NewEntry
+from penstock.log.ledgers.footer import Footer, encode_footer, read_footer
+from penstock.log.ledgers.info import LedgerInfo, ledger_id_of, ledger_path
+from penstock.log.ledgers.store import LedgerFile, OpenLedger
 
 
 class LocalLedger:
-    """An open ledger in one file."""
+    """An `OpenLedger` in one file."""
 
     def __init__(self, info: LedgerInfo, file: File, preallocate_bytes: int) -> None:
         self.info = info
@@ -138,10 +50,10 @@ class LocalLedger:
     def synced_end(self) -> int:
         return self._writer.synced_end
 
-    def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[Packed]:
-        offsets, packed = self._writer.add_many(entries, wall_ms, keep=keep)
+    def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[EncodedFrames]:
+        offsets, kept = self._writer.add_many(entries, wall_ms, keep=keep)
         self._index.add_many(offsets, wall_ms)
-        return packed
+        return kept
 
     def sync(self) -> None:
         self._writer.sync()
@@ -157,26 +69,53 @@ class LocalLedger:
         self._writer.go_on()
 
     def seal_as_failed(self) -> LedgerInfo:
-        durable = self._index.cut(self.synced_entries)
+        durable = self._index.truncated_to(self.synced_entries)
         return self.info.seal(durable, self.synced_end, footer=False)
 
     def close(self) -> None:
         self._file.close()
 
 
+class LocalLedgerFile:
+    """A `LedgerFile` that is one file."""
+
+    def __init__(self, file: File, recovered: FrameIndex | None) -> None:
+        """`recovered`: the index that recovery found, if this process recovered the ledger."""
+        self._file = file
+        self._recovered = recovered
+        self.path = file.path
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._file.read_at(offset, size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def footer(self, info: LedgerInfo) -> Footer:
+        if info.footer:
+            return read_footer(self, info)
+        index = self._recovered
+        if index is None or len(index.offsets) != info.entries:  # the log may have been truncated since the recovery
+            index = rebuild_index(self, info.id, info.entries, info.frames_end)
+        return Footer.of(index, info.frames_end)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class LocalLedgerStore:
-    """Ledgers as files of one directory."""
+    """A `LedgerStore` over the files of one directory."""
 
     def __init__(self, directory: Path, files: Files, uuid: UUID, preallocate_bytes: int = 0) -> None:
         self._directory = directory
         self._files = files
         self._uuid = uuid
         self._preallocate_bytes = preallocate_bytes
-        self.recovered: dict[int, FrameIndex] = {}  # of ledgers that were sealed without a footer by this very object
+        self._recovered: dict[int, FrameIndex] = {}  # indexes of the ledgers that this object sealed without a footer
 
     def create(self, ledger_id: int, epoch: int, created_ms: int) -> OpenLedger:
         path = ledger_path(self._directory, ledger_id)
-        if self._files.exists(path):  # an attempt that failed half way
+        if self._files.exists(path):  # left by an attempt that failed half way
             self._files.remove(path)
         header = FileHeader(self._uuid, ledger_id, epoch, created_ms, 0)
         try:
@@ -185,7 +124,7 @@ class LocalLedgerStore:
             raise StorageFailed(f"{path}: cannot be made: {error}", hint="free space or repair the disk") from error
         return LocalLedger(LedgerInfo(ledger_id, epoch), file, self._preallocate_bytes)
 
-    def recover(self, info: LedgerInfo, synced_end: int, cut: Cut | None) -> LedgerInfo:
+    def recover(self, info: LedgerInfo, synced_end: int, final_end: FinalEnd | None) -> LedgerInfo:
         path = ledger_path(self._directory, info.id)
         try:
             file = self._files.open(path, writable=True)
@@ -193,19 +132,20 @@ class LocalLedgerStore:
             raise corruption(path, 0, "the ledger list names this file, but it is missing") from error
         try:
             read_file_header(file, LEDGER_MAGIC, self._uuid, info.id)
-            if cut is not None and cut.file_id == info.id:
-                end, index = cut.frames_end, rebuild_index(file, info.id, cut.entries, cut.frames_end)
+            if final_end is not None and final_end.file_id == info.id:
+                end = final_end.frames_end
+                index = rebuild_index(file, info.id, final_end.entries, end)
             else:
                 end, index = find_end(file, info.id, 0, max(synced_end, FILE_HEADER_BYTES))
-            # Whole frames above the slot may be in the page cache only: they count from the sync below on.
+            # Whole frames above the published end may be in the page cache alone: they count from the sync below on.
             file.truncate(end)
             write_again(file, max(synced_end, FILE_HEADER_BYTES), end)
             file.datasync()
         finally:
             file.close()
-        # No footer: an owner that was stopped between its look at the fence and its write would write over it. What it
-        # writes after the end of the frames counts for nobody.
-        self.recovered[info.id] = index
+        # No footer is written: the old owner may have been stopped between its look at the fence and its write, and would
+        # write over the footer when it goes on. Frames that it writes after the sealed end count for nobody.
+        self._recovered[info.id] = index
         return info.seal(index, end, footer=False)
 
     def copies(self, info: LedgerInfo) -> int:
@@ -218,7 +158,7 @@ class LocalLedgerStore:
         except BaseException:
             file.close()
             raise
-        return file
+        return LocalLedgerFile(file, self._recovered.get(info.id))
 
     def delete(self, ledger_id: int) -> None:
         try:

@@ -17,6 +17,8 @@ from uuid import UUID
 from prometheus_client import Histogram
 
 from penstock.log.frames.format import crc32c
+from penstock.log.frames.reader import rebuild_index
+from penstock.log.ledgers.footer import Footer, read_footer
 from penstock.log.ledgers.info import LedgerInfo
 from penstock.log.offload.format import OffloadIndex, checksum_of, damaged, index_name, part_name
 from penstock.objects import ObjectStore
@@ -33,13 +35,13 @@ class OffloadedLedger:
     def __init__(self, objects: ObjectStore, index: OffloadIndex) -> None:
         self._objects = objects
         self._index = index
-        self._held = (0, b"")  # bytes that were fetched and checked, and where they start
+        self._fetched = (0, b"")  # bytes that were fetched and checked, and where they start
         self._fetch = _FETCH_BYTES_MIN
         self.path = f"{objects.url}/{index.log}/{index.ledger_id:016d}-{index.attempt}"
 
     @property
     def entries(self) -> int:
-        """How many the objects hold: the list may count fewer, after a cut."""
+        """How many entries the objects hold; the list names fewer where the log was truncated since."""
         return self._index.entries
 
     def size(self) -> int:
@@ -54,7 +56,7 @@ class OffloadedLedger:
         if offset >= frames_end:
             return after
         end = min(end, frames_end)
-        base, raw = self._held
+        base, raw = self._fetched
         known = base + len(raw)
         if base <= offset and end <= known:
             return raw[offset - base : end - base] + after
@@ -66,11 +68,16 @@ class OffloadedLedger:
         else:
             self._fetch = _FETCH_BYTES_MIN
             wanted = end - offset
-        base, raw = self._held = self._load(offset, wanted)
+        base, raw = self._fetched = self._load(offset, wanted)
         return b"".join((first, raw[offset - base : end - base], after))
 
+    def footer(self, info: LedgerInfo) -> Footer:
+        if info.footer or self.entries == info.entries:
+            return read_footer(self, info)
+        return Footer.of(rebuild_index(self, info.id, info.entries, info.frames_end), info.frames_end)
+
     def close(self) -> None:
-        self._held = (0, b"")
+        self._fetched = (0, b"")
 
     def blocks(self, first: int, last: int) -> bytes:
         """The bytes of these blocks, both included, of one part; each is checked."""

@@ -18,8 +18,9 @@ from penstock.log.frames.file_header import corruption
 from penstock.log.frames.format import crc32c
 from penstock.log.frames.reader import rebuild_index
 from penstock.log.ledgers.catalog import LedgerCatalog
-from penstock.log.ledgers.info import LedgerInfo, LedgerList, Offload, encode_footer
-from penstock.log.ledgers.local import LedgerFile
+from penstock.log.ledgers.footer import encode_footer
+from penstock.log.ledgers.info import LedgerInfo, LedgerList, Offload
+from penstock.log.ledgers.store import LedgerFile
 from penstock.log.offload import format as offload_format
 from penstock.log.offload.format import OffloadIndex, checksum_of, index_name, object_names, part_name
 from penstock.log.offload.ledger import OffloadedLedger, read_index

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from penstock.files import Files
 from penstock.log.ledgers.info import LedgerInfo
-from penstock.log.ledgers.local import LedgerFile, LocalLedgerStore
+from penstock.log.ledgers.local import LocalLedgerStore
+from penstock.log.ledgers.store import LedgerFile
 from penstock.log.offload.ledger import OffloadedLedger, OffloadIndexes
 from penstock.objects import ObjectStore, open_objects
 

@@ -20,7 +20,7 @@ from uuid import UUID
 from penstock.files import REAL_FILES, Files
 from penstock.log.pending import Pending
 from penstock.log.position import Position
-from penstock.log.read.run import Run
+from penstock.log.read.run import FrameRun
 
 CACHE_BYTES_MAX = 64 << 20  # a process may be one of many (Spark's workers): small, and enough for every tail
 IN_FLIGHT_BYTES_MAX = 64 << 20
@@ -57,7 +57,7 @@ class _Runs:
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
-        self.runs: list[Run] = []
+        self.runs: list[FrameRun] = []
 
 
 class ReadCache:
@@ -71,9 +71,9 @@ class ReadCache:
         self.limiter = ReadLimiter(in_flight_bytes_max)
         self._lock = threading.Lock()
         self._ledgers: dict[_Ledger, _Runs] = {}
-        self._queue: deque[tuple[UUID, Run]] = deque()
+        self._queue: deque[tuple[UUID, FrameRun]] = deque()
         self._expected: weakref.WeakKeyDictionary[object, tuple[UUID, Position]] = weakref.WeakKeyDictionary()
-        self._reads: dict[tuple[UUID, int, int], Pending[Run]] = {}
+        self._reads: dict[tuple[UUID, int, int], Pending[FrameRun]] = {}
 
     def expect(self, reader: object, log: UUID, position: Position) -> None:
         """`reader` (a cursor) goes on at `position`: keep what follows if there is room. Forgotten with the object."""
@@ -91,7 +91,7 @@ class ReadCache:
         with self._lock:
             return any(expected == log for expected, _ in self._expected.values())
 
-    def get(self, log: UUID, ledger_id: int, entry_id: int) -> Run | None:
+    def get(self, log: UUID, ledger_id: int, entry_id: int) -> FrameRun | None:
         """A run that holds the entry; a hit or a miss is counted."""
         with self._lock:
             run = self._find((log, ledger_id), entry_id)
@@ -101,7 +101,7 @@ class ReadCache:
                 self.hits += 1
             return run
 
-    def put(self, log: UUID, run: Run) -> None:
+    def put(self, log: UUID, run: FrameRun) -> None:
         size = len(run.raw)
         if size > self.bytes_max // 4:
             return  # one run must not push out everything else
@@ -129,13 +129,13 @@ class ReadCache:
         with self._lock:
             return sum(expected == log for expected, _ in self._expected.values()) > 1
 
-    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], Run]) -> Run:
+    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], FrameRun]) -> FrameRun:
         """The run that starts at the entry: from whoever is reading it right now, else by `read`, and kept."""
         key = (log, ledger_id, entry_id)
         with self._lock:
             other = self._reads.get(key)
             if other is None:
-                mine: Pending[Run] = Pending()
+                mine: Pending[FrameRun] = Pending()
                 self._reads[key] = mine
         if other is not None:
             return other.result()
@@ -169,7 +169,7 @@ class ReadCache:
         self._reads = {}
         self.limiter = ReadLimiter(self.limiter.bytes_max)
 
-    def _find(self, key: _Ledger, entry_id: int) -> Run | None:
+    def _find(self, key: _Ledger, entry_id: int) -> FrameRun | None:
         runs = self._ledgers.get(key)
         if runs is None:
             return None
@@ -192,7 +192,7 @@ class ReadCache:
             if not runs.firsts:
                 del self._ledgers[log, run.ledger_id]
 
-    def _still_needed(self, log: UUID, run: Run) -> bool:
+    def _still_needed(self, log: UUID, run: FrameRun) -> bool:
         last = Position(run.ledger_id, run.last)
         return any(expected == log and position <= last for expected, position in self._expected.values())
 

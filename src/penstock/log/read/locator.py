@@ -7,16 +7,13 @@ import contextlib
 import threading
 from collections import OrderedDict
 
-import numpy as np
-
 from penstock.log.frames.end_file import EndFile
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import HEADER_BYTES, BadFrame, decode_header
-from penstock.log.frames.reader import rebuild_index, scan_frames
-from penstock.log.frames.writer import FrameIndex
-from penstock.log.ledgers.info import Footer, LedgerInfo, read_footer
-from penstock.log.ledgers.local import LedgerFile
-from penstock.log.offload.ledger import OffloadedLedger
+from penstock.log.frames.reader import scan_frames
+from penstock.log.ledgers.footer import Footer
+from penstock.log.ledgers.info import LedgerInfo
+from penstock.log.ledgers.store import LedgerFile
 from penstock.log.read.positions import LedgerView
 
 _FOOTERS_MAX = 16
@@ -26,10 +23,8 @@ _HINT_EVERY = 64
 class Locator:
     """Thread-safe. Keeps a few footers, and about one place in 64 entries of what was read of open ledgers."""
 
-    def __init__(self, end_file: EndFile, recovered: dict[int, FrameIndex] | None = None) -> None:
-        """`recovered`: indexes of ledgers without a footer that their new owner has just read whole."""
+    def __init__(self, end_file: EndFile) -> None:
         self._end_file = end_file
-        self._recovered = recovered or {}
         self._lock = threading.Lock()
         self._footers: OrderedDict[int, Footer] = OrderedDict()
         self._places: dict[int, tuple[list[int], list[int]]] = {}  # open ledgers: entries and their offsets, ascending
@@ -62,8 +57,7 @@ class Locator:
             if footer is not None:
                 self._footers.move_to_end(info.id)
                 return footer
-        has_footer = info.footer or (isinstance(file, OffloadedLedger) and file.entries == info.entries)
-        footer = read_footer(file, info) if has_footer else self._rebuilt(file, info)
+        footer = file.footer(info)
         with self._lock:
             self._footers[info.id] = footer
             self._places.pop(info.id, None)
@@ -98,11 +92,3 @@ class Locator:
                         return entry, offset
                 break
         return 0, FILE_HEADER_BYTES
-
-    def _rebuilt(self, file: LedgerFile, info: LedgerInfo) -> Footer:
-        """The footer of a ledger that failed under its owner and has none."""
-        index = self._recovered.get(info.id)
-        if index is None or len(index.offsets) != info.entries:  # the log may have been cut since
-            index = rebuild_index(file, info.id, info.entries, info.frames_end)
-        times = np.asarray(index.finished_times(), np.uint64).reshape(-1, 2)
-        return Footer(np.asarray(index.offsets, np.uint64), times, info.frames_end)

@@ -19,7 +19,7 @@ from penstock.log.frames.end_file import EndFile, SyncedEnd
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
-from penstock.log.ledgers.local import LedgerStore
+from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position
 from penstock.log.read.cache import ReadCache, cache_for
@@ -27,7 +27,7 @@ from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, entries_up_to, entry_number, first_position, next_position
 from penstock.log.read.positions import advance as _advance
 from penstock.log.read.positions import previous_position as _previous
-from penstock.log.read.run import Run
+from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.read.time_index import OpenTimes
 from penstock.metadata import MetadataStore, SqliteMetadata
@@ -77,7 +77,7 @@ class LogReader:
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._open_times = OpenTimes()
-        self._locator = Locator(self._end_file, getattr(self._store, "recovered", None))
+        self._locator = Locator(self._end_file)
         self._slot: SyncedEnd | None = None
 
     @classmethod
@@ -165,7 +165,7 @@ class LogReader:
         entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in self.runs(start, end))
         return entries if max_bytes is None else _up_to(entries, max_bytes)
 
-    def runs(self, start: Position, end: Position) -> Iterator[tuple[Run, int, int]]:
+    def runs(self, start: Position, end: Position) -> Iterator[tuple[FrameRun, int, int]]:
         """As `read`, without an object for each entry: (run, first entry, last entry) for those who want arrays."""
         for view, first, last in self._spans(start, end):
             yield from self._runs(view, first, last)
@@ -329,7 +329,7 @@ class LogReader:
             attempts_max=self._read_attempts_max,
         )
 
-    def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[Run, int, int]]:
+    def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[FrameRun, int, int]]:
         """Runs that hold the entries between the two, and which of them to take, so that each comes once."""
         reader = self._run_reader(view)
         try:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from penstock.errors import Corruption, PenstockError, StorageFailed, Unavailable
+from penstock.log.frames.check import check_chunk
 from penstock.log.frames.file_header import corruption
 from penstock.log.frames.format import Header
 from penstock.log.frames.reader import BadFrameAt, scan_frames
-from penstock.log.ledgers.info import Footer
-from penstock.log.ledgers.local import LedgerFile, LedgerStore
+from penstock.log.ledgers.footer import Footer
+from penstock.log.ledgers.store import LedgerFile, LedgerStore
 from penstock.log.read.cache import ReadCache
 from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView
-from penstock.log.read.run import Run, check_chunk
+from penstock.log.read.run import FrameRun
 from penstock.observe.metrics import METRICS
 
 _CHUNK_BYTES_MIN = 128 << 10
@@ -80,7 +81,7 @@ class RunReader:
         self._chunk = _CHUNK_BYTES_MIN
         self._next: tuple[int, int] | None = None  # the entry after the last run, and its offset
 
-    def run(self, entry: int, last: int) -> Run:
+    def run(self, entry: int, last: int) -> FrameRun:
         """A run that holds `entry`; it may reach beyond `last`, but not beyond the durable end."""
         log, ledger_id = self._log, self._view.info.id
         cached = self._cache.get(log, ledger_id, entry)
@@ -157,7 +158,7 @@ class RunReader:
         if tries.made >= self._attempts_max * copies:
             raise tries.error()
 
-    def _load(self, entry: int, last: int) -> Run:
+    def _load(self, entry: int, last: int) -> FrameRun:
         tries = _Tries()
         while True:
             try:
@@ -169,7 +170,7 @@ class RunReader:
             except _FAILURES as error:
                 self._failed(tries, entry, error)
 
-    def _read(self, file: LedgerFile, entry: int, last: int) -> Run:
+    def _read(self, file: LedgerFile, entry: int, last: int) -> FrameRun:
         view = self._view
         if self._next is not None and self._next[0] == entry:
             offset = self._next[1]
@@ -177,7 +178,7 @@ class RunReader:
         else:
             offset, stop = self._locator.locate(file, view, entry, last)
         if view.info.sealed:  # cut where a frame ends: nothing is read twice
-            size = self._locator.footer(file, view.info).stretch(entry, self._chunk, last + 1)[0]
+            size = self._locator.footer(file, view.info).frames_within(entry, self._chunk, last + 1)[0]
         else:
             size = min(self._chunk, stop - offset)
         while True:
@@ -192,7 +193,7 @@ class RunReader:
         if not len(table):
             raise BadFrameAt(offset, reason)
         # Where a bad frame follows good ones, the good ones are handed out; the next read stops at it.
-        run = Run(view.info.id, entry, raw, table)
+        run = FrameRun(view.info.id, entry, raw, table)
         self._next = (run.last + 1, offset + run.end)
         if not view.info.sealed:
             self._locator.remember(view.info.id, *self._next)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from penstock.log.read.run import Run
+from penstock.log.read.run import FrameRun
 
 _EVERY = 64
 
@@ -38,7 +38,7 @@ class OpenTimes:
             times = self._ledgers.get(ledger_id)
             return times.entries if times is not None else 0
 
-    def add(self, ledger_id: int, runs: Iterable[tuple[Run, int, int]]) -> None:
+    def add(self, ledger_id: int, runs: Iterable[tuple[FrameRun, int, int]]) -> None:
         """Entries that follow those that are known."""
         for run, low, high in runs:
             walls = run.table[low - run.first : high - run.first + 1, 3]

@@ -15,7 +15,7 @@ from penstock.errors import StorageFailed, Unavailable
 from penstock.log.ledgers.catalog import HoldsChanged, LedgerCatalog
 from penstock.log.ledgers.holds import Hold, read_holds
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
-from penstock.log.ledgers.local import LedgerStore
+from penstock.log.ledgers.store import LedgerStore
 from penstock.log.settings import LogSettings
 from penstock.metadata import MetadataStore
 

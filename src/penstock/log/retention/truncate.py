@@ -15,11 +15,10 @@ from collections.abc import Collection
 from penstock.errors import BadInput, Unavailable
 from penstock.log.append.appender import Appender
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
-from penstock.log.frames.reader import rebuild_index
 from penstock.log.ledgers.catalog import HoldsChanged, LedgerCatalog
 from penstock.log.ledgers.holds import Hold, read_holds
-from penstock.log.ledgers.info import LedgerInfo, LedgerList, read_footer
-from penstock.log.ledgers.local import LedgerStore
+from penstock.log.ledgers.info import LedgerInfo, LedgerList
+from penstock.log.ledgers.store import LedgerStore
 from penstock.log.position import Position
 from penstock.log.read.reader import LogReader
 from penstock.metadata import MetadataStore
@@ -120,10 +119,7 @@ class Cutter:
             return info
         file = self._store.open(info)
         try:
-            if info.footer:
-                end = int(read_footer(file, info).offsets[entries])
-            else:
-                end = int(rebuild_index(file, info.id, info.entries, info.frames_end).offsets[entries])
+            end = int(file.footer(info).offsets[entries])
         finally:
             file.close()
         assert end > FILE_HEADER_BYTES

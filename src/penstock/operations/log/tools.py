@@ -19,20 +19,16 @@ from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import BadInput, Corruption, Unavailable
 from penstock.files import REAL_FILES, File
 from penstock.log import Cursor, Entry, LedgerView, Log, LogReader, LogSettings, OffloadProgress, Position
-from penstock.log.check.ledgers import (
-    FrameLine,
-    in_force,
-    read_records,
-    walk_frames,
-)
 from penstock.log.cursors.acks import Acks
 from penstock.log.cursors.records import replay
 from penstock.log.cursors.registry import Registered, registered
+from penstock.log.frames.walk import FrameLine, walk_frames
 from penstock.log.ledgers.holds import read_holds
 from penstock.log.ledgers.info import LedgerList, ledger_id_of, ledger_path
 from penstock.log.offload.offloader import to_offload
 from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.read.reader import END_NAME, default_metadata_path, log_key
+from penstock.log.records.reading import in_force, read_records
 from penstock.log.retention.trim import over_retention, passed_by
 from penstock.metadata import SqliteMetadata
 

@@ -12,8 +12,11 @@ from pathlib import Path
 
 from penstock.errors import Corruption, NotSupported, StorageFailed, Unavailable
 from penstock.files import REAL_FILES
-from penstock.log.check.ledgers import Fault, examine_end_file, examine_ledger, examine_record_log, read_records
+from penstock.log.check.damage import Damage
+from penstock.log.check.end_file import examine_end_file
+from penstock.log.check.ledgers import examine_ledger
 from penstock.log.check.offloaded import examine_offloaded
+from penstock.log.check.records import examine_record_log
 from penstock.log.cursors.records import replay
 from penstock.log.cursors.registry import Registered, registered
 from penstock.log.frames.end_file import EndFile
@@ -23,6 +26,7 @@ from penstock.log.ledgers.holds import read_holds
 from penstock.log.ledgers.info import LedgerInfo, LedgerList, ledger_id_of, ledger_path
 from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.read.reader import END_NAME, default_metadata_path
+from penstock.log.records.reading import read_records
 from penstock.metadata import SqliteMetadata
 from penstock.operations.log.tools import cursor_directory, locate_log, open_reader, opened, read_list
 
@@ -38,7 +42,7 @@ class LogCheck:
     offloaded: int = 0  # copies in object stores
     record_logs: int = 0
     records: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Damage] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -80,9 +84,9 @@ def _checked_list(check: LogCheck) -> LedgerList | None:
     except NotSupported:
         raise
     except (Unavailable, Corruption) as error:
-        check.faults.append(Fault(path, 0, error.message))
+        check.faults.append(Damage(path, 0, error.message))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        check.faults.append(Fault(path, 0, f"the ledger list cannot be read: {error}"))
+        check.faults.append(Damage(path, 0, f"the ledger list cannot be read: {error}"))
     return None
 
 
@@ -93,12 +97,12 @@ def _verify_ledger(check: LogCheck, listed: LedgerList, info: LedgerInfo, end_fi
         if any(one.id == info.id and one.is_local for one in read_list(check.directory).ledgers):
             # (else it was trimmed or moved meanwhile)
             path = ledger_path(check.directory, info.id)
-            check.faults.append(Fault(path, 0, "the ledger list names this file, but it is missing"))
+            check.faults.append(Damage(path, 0, "the ledger list names this file, but it is missing"))
         return
     check.ledgers += 1
     check.entries += found.entries
     check.bytes += found.bytes
-    check.faults += found.faults
+    check.faults += found.damage
 
 
 def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, store: TieredLedgerStore) -> None:
@@ -106,7 +110,7 @@ def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, sto
     try:
         objects = store.objects(info.offload.url)
     except StorageFailed as error:
-        check.faults.append(Fault(info.offload.url, 0, error.message))
+        check.faults.append(Damage(info.offload.url, 0, error.message))
         return
     with contextlib.ExitStack() as resources:
         local = None
@@ -115,12 +119,12 @@ def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, sto
                 local = store.open_local(info)
                 resources.callback(local.close)
         found = examine_offloaded(objects, listed.uuid, info, local)
-    if found.faults and not any(one.id == info.id and one.offload == info.offload for one in
+    if found.damage and not any(one.id == info.id and one.offload == info.offload for one in
                                 read_list(check.directory).ledgers):  # fmt: skip
         return  # trimmed, or copied anew, meanwhile
     check.offloaded += 1
     check.bytes += found.bytes
-    check.faults += found.faults
+    check.faults += found.damage
     if not info.is_local:
         check.ledgers += 1
         check.entries += found.entries
@@ -131,7 +135,7 @@ def _verify_unlisted(check: LogCheck, number: int) -> None:
     with contextlib.suppress(FileNotFoundError), opened(path) as file:
         if holds_frames(file, number):
             check.faults.append(
-                Fault(path, FILE_HEADER_BYTES, "it holds entries, but the ledger list does not know it")
+                Damage(path, FILE_HEADER_BYTES, "it holds entries, but the ledger list does not know it")
             )
 
 
@@ -143,9 +147,9 @@ def _verify_record_logs(check: LogCheck, listed: LedgerList) -> None:
             read_holds(metadata, check.directory.name)
             cursors = [one for one in registered(metadata, check.directory.name) if not one.deleting]
     except Corruption as error:
-        check.faults.append(Fault(path, 0, error.message))
+        check.faults.append(Damage(path, 0, error.message))
     except (ValueError, KeyError, TypeError) as error:
-        check.faults.append(Fault(path, 0, f"a cursor or pin cannot be read: {error}"))
+        check.faults.append(Damage(path, 0, f"a cursor or pin cannot be read: {error}"))
     for cursor in cursors:
         where = cursor_directory(check.directory, cursor)
         if _verify_record_log(check, where, cursor.name) and (check.directory / END_NAME).exists():
@@ -161,8 +165,8 @@ def _verify_record_log(check: LogCheck, directory: Path, name: str) -> bool:
     check.record_logs += 1
     check.records += found.entries
     check.bytes += found.bytes
-    check.faults += found.faults
-    return not found.faults
+    check.faults += found.damage
+    return not found.damage
 
 
 def _verify_cursor(check: LogCheck, listed: LedgerList, directory: Path, name: str) -> None:
@@ -173,4 +177,4 @@ def _verify_cursor(check: LogCheck, listed: LedgerList, directory: Path, name: s
         if state is None:
             raise Corruption("it is registered, but has no record")
     except Corruption as error:
-        check.faults.append(Fault(directory / f"{name}.current", 0, f"cursor {name}: {error.message}"))
+        check.faults.append(Damage(directory / f"{name}.current", 0, f"cursor {name}: {error.message}"))

@@ -1,0 +1,67 @@
+"""Every frame of a file, the damaged ones too: for `penstock log inspect` and for those who report damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.format import HEADER_BYTES, MAGIC, BadFrame, Header, decode_changes, decode_header, verify_body
+from penstock.log.frames.reader import FrameSource
+
+_CHUNK_BYTES = 4 << 20
+
+
+class FrameLine(NamedTuple):
+    """One frame; or, with `header` None, bytes that are no frame. `fault` is empty where all checksums match."""
+
+    offset: int
+    bytes: int
+    header: Header | None
+    fault: str
+
+
+def walk_frames(file: FrameSource, file_id: int, entry_id: int, stop: int) -> Iterator[FrameLine]:
+    """Every frame up to byte `stop`; bytes that are no frame are reported, and the walk goes on at the next header."""
+    offset, epoch = FILE_HEADER_BYTES, 0
+    while offset < stop:
+        try:
+            header = decode_header(file.read_at(offset, HEADER_BYTES), 0, file_id)
+        except BadFrame as error:
+            after = _next_header(file, file_id, offset + 1, stop)
+            yield FrameLine(offset, after - offset, None, str(error))
+            offset, entry_id = after, -1  # how many entries are lost is not known
+            continue
+        fault = ""
+        if offset + header.frame_bytes > stop:
+            yield FrameLine(offset, stop - offset, header, "the frame reaches over the end")
+            return
+        try:
+            decode_changes(verify_body(file.read_at(offset, header.frame_bytes), 0, header))
+        except BadFrame as error:
+            fault = str(error)
+        if not fault and entry_id >= 0 and header.entry_id != entry_id:
+            fault = f"entry {header.entry_id} stands where {entry_id} should"
+        if not fault and header.epoch < epoch:
+            fault = f"epoch {header.epoch} comes after epoch {epoch}"
+        yield FrameLine(offset, header.frame_bytes, header, fault)
+        offset += header.frame_bytes
+        entry_id, epoch = header.entry_id + 1, max(epoch, header.epoch)
+
+
+def _next_header(file: FrameSource, file_id: int, start: int, stop: int) -> int:
+    """The offset of the next header of this file that matches its checksum; `stop` where there is none."""
+    at = start
+    while at < stop:
+        raw = file.read_at(at, min(_CHUNK_BYTES, stop - at))
+        if len(raw) < len(MAGIC):
+            break
+        found = raw.find(MAGIC)
+        while found >= 0:
+            try:
+                decode_header(file.read_at(at + found, HEADER_BYTES), 0, file_id)
+                return at + found
+            except BadFrame:
+                found = raw.find(MAGIC, found + 1)
+        at += len(raw) - len(MAGIC) + 1
+    return stop
