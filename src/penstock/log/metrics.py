@@ -1,24 +1,55 @@
-"""What all logs and cursors of this process amount to, for metrics (observe/metrics.py). Counted when somebody asks."""
+"""Sums over all logs, cursors and read caches of this process, for the metrics of observe/metrics.py.
+
+What is to be counted registers itself here (`watch_…`); the figures are asked for only when the metrics are. Watched objects
+are held weakly: one that was never closed does not stay for the metrics' sake.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import WeakSet
 
 from penstock.errors import PenstockError
-from penstock.log.read.cache import PROCESS_CACHE
 from penstock.observe.metrics import METRICS, LogTotals
 
-if TYPE_CHECKING:
-    from penstock.log.statistics import LogStatistics
+
+class LogFigures(Protocol):
+    """The figures of one log that are added up here; `LogStatistics` has them."""
+
+    @property
+    def ledgers(self) -> int: ...
+
+    @property
+    def entries(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def waiting_bytes(self) -> int: ...
+
+    @property
+    def deleting(self) -> int: ...
+
+    @property
+    def failed_deletes(self) -> int: ...
+
+    @property
+    def offloaded_ledgers(self) -> int: ...
+
+    @property
+    def offloaded_bytes(self) -> int: ...
+
+    @property
+    def discarded(self) -> int: ...
 
 
 class WatchedLog(Protocol):
     """An owner's log."""
 
-    def statistics(self) -> LogStatistics: ...
+    def statistics(self) -> LogFigures: ...
 
 
 class WatchedCursor(Protocol):
@@ -32,9 +63,18 @@ class WatchedCursor(Protocol):
     def hole_count(self) -> int: ...
 
 
+class WatchedCache(Protocol):
+    """A cache of what was read."""
+
+    bytes: int
+    hits: int
+    misses: int
+
+
 _lock = threading.Lock()
 _logs: WeakSet[WatchedLog] = WeakSet()
 _cursors: WeakSet[WatchedCursor] = WeakSet()
+_caches: WeakSet[WatchedCache] = WeakSet()
 
 
 def watch_log(log: WatchedLog) -> None:
@@ -57,14 +97,19 @@ def forget_cursor(cursor: WatchedCursor) -> None:
         _cursors.discard(cursor)
 
 
-def log_totals() -> LogTotals:
-    """One closed or failing in this moment is left out: a scrape never fails because of it."""
+def watch_cache(cache: WatchedCache) -> None:
     with _lock:
-        logs, cursors = list(_logs), list(_cursors)
-    statistics = []
+        _caches.add(cache)
+
+
+def log_totals() -> LogTotals:
+    """The sums, as of now. A log or cursor that is closed or fails meanwhile is left out: a scrape never fails for it."""
+    with _lock:
+        logs, cursors, caches = list(_logs), list(_cursors), list(_caches)
+    figures: list[LogFigures] = []
     for log in logs:
         with contextlib.suppress(PenstockError, OSError):
-            statistics.append(log.statistics())
+            figures.append(log.statistics())
     backlogs, backlog_bytes, record_bytes, holes = [0], [0], 0, 0
     for cursor in cursors:
         with contextlib.suppress(PenstockError, OSError):
@@ -75,11 +120,11 @@ def log_totals() -> LogTotals:
             holes += cursor.hole_count()
     return LogTotals(
         logs=len(logs),
-        ledgers=sum(one.ledgers for one in statistics),
-        entries=sum(one.entries for one in statistics),
-        stored_bytes=sum(one.bytes for one in statistics),
-        waiting_bytes=sum(one.waiting_bytes for one in statistics),
-        deleting_ledgers=sum(one.deleting for one in statistics),
+        ledgers=sum(one.ledgers for one in figures),
+        entries=sum(one.entries for one in figures),
+        stored_bytes=sum(one.bytes for one in figures),
+        waiting_bytes=sum(one.waiting_bytes for one in figures),
+        deleting_ledgers=sum(one.deleting for one in figures),
         cursors=len(cursors),
         backlog_entries=sum(backlogs),
         backlog_entries_max=max(backlogs),
@@ -87,13 +132,13 @@ def log_totals() -> LogTotals:
         backlog_bytes_max=max(backlog_bytes),
         cursor_bytes=record_bytes,
         cursor_holes=holes,
-        cache_bytes=PROCESS_CACHE.bytes,
-        cache_hits=PROCESS_CACHE.hits,
-        cache_misses=PROCESS_CACHE.misses,
-        failed_deletes=sum(one.failed_deletes for one in statistics),
-        offloaded_ledgers=sum(one.offloaded_ledgers for one in statistics),
-        offloaded_bytes=sum(one.offloaded_bytes for one in statistics),
-        discarded_ledgers=sum(one.discarded for one in statistics),
+        cache_bytes=sum(cache.bytes for cache in caches),
+        cache_hits=sum(cache.hits for cache in caches),
+        cache_misses=sum(cache.misses for cache in caches),
+        failed_deletes=sum(one.failed_deletes for one in figures),
+        offloaded_ledgers=sum(one.offloaded_ledgers for one in figures),
+        offloaded_bytes=sum(one.offloaded_bytes for one in figures),
+        discarded_ledgers=sum(one.discarded for one in figures),
     )
 
 

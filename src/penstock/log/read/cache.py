@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from penstock.files import REAL_FILES, Files
+from penstock.log.metrics import watch_cache
 from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.read.run import FrameRun
@@ -198,6 +199,7 @@ class ReadCache:
 
 
 PROCESS_CACHE = ReadCache()
+watch_cache(PROCESS_CACHE)
 os.register_at_fork(after_in_child=PROCESS_CACHE.forked)
 
 
