@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.log.offload.offloader import OffloadProgress
+from penstock.log.append.appender import Appender
+from penstock.log.ledgers.info import LedgerList
+from penstock.log.offload.offloader import Offloader, OffloadProgress
 from penstock.log.position import Position
+from penstock.log.read.cache import ReadCache
+from penstock.log.read.positions import first_position
+from penstock.log.read.reader import LedgerView
+from penstock.log.retention.trim import Trimmer
 
 
 @dataclass(frozen=True, slots=True)
 class LogStatistics:
-    """A log as its owner sees it now. Bytes are those of frames, not of what is reserved ahead."""
+    """A log as its owner sees it now. Bytes are those of frames, without the space that is reserved ahead."""
 
     entries: int
     bytes: int
@@ -18,7 +25,7 @@ class LogStatistics:
     first: Position
     last_confirmed: Position
     waiting_bytes: int
-    appended_entries: int  # since it was opened, as the next four
+    appended_entries: int  # since the log was opened, as the next four
     appended_bytes: int
     commits: int
     rolls: int
@@ -32,6 +39,43 @@ class LogStatistics:
     offloaded_ledgers: int = 0  # with a complete copy in an object store
     offloaded_bytes: int = 0
     discarded: int = 0  # copies in object stores that are to be deleted
-    offload_failures: int = 0  # since it was opened
+    offload_failures: int = 0  # since the log was opened
     offload_error: str = ""  # of the last round, where it failed
     offloading: OffloadProgress | None = None  # what is being copied now
+
+
+def gather_statistics(
+    *,
+    listed: LedgerList,
+    views: Sequence[LedgerView],
+    appender: Appender,
+    trimmer: Trimmer,
+    offloader: Offloader,
+    cache: ReadCache,
+) -> LogStatistics:
+    counters = appender.counters
+    return LogStatistics(
+        entries=sum(view.entries for view in views),
+        bytes=sum(view.frames_end for view in views),
+        ledgers=len(views),
+        first=first_position(views),
+        last_confirmed=appender.last,
+        waiting_bytes=appender.waiting_bytes,
+        appended_entries=counters.entries,
+        appended_bytes=counters.bytes,
+        commits=counters.groups,
+        rolls=counters.rolls,
+        ledger_switches=counters.switches,
+        failed_deletes=trimmer.failed_deletes + offloader.failed_deletes,
+        deleting=len(listed.deleting),
+        cache_hits=cache.hits,
+        cache_misses=cache.misses,
+        cache_bytes=cache.bytes,
+        terminated=listed.terminated,
+        offloaded_ledgers=sum(info.is_offloaded for info in listed.ledgers),
+        offloaded_bytes=sum(info.frames_end for info in listed.ledgers if info.is_offloaded),
+        discarded=len(listed.discarded),
+        offload_failures=offloader.failures,
+        offload_error=str(offloader.last_error or ""),
+        offloading=offloader.progress,
+    )

@@ -1,7 +1,7 @@
-"""The ledgers that an owner writes, one after the other: opened, rolled, given up where they fail, sealed at the end.
+"""The ledgers that an owner writes, one after the other: which is open, when it rolls, what replaces one that failed.
 
 A ledger that fails is never written again: its last durable entry becomes its end, and the next one takes its place.
-Everything here is done on the writer thread (appender.py).
+Everything here is called on the writer thread (appender.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROLL_PAUSE_SECONDS = 1.0  # after a roll that failed, before the next attempt
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """What the writer did since the log was opened."""
+    """What the writer thread did since the log was opened."""
 
     entries: int = 0
     bytes: int = 0
@@ -68,25 +68,26 @@ class LedgerSequence:
         self._catalog = catalog
         self._end_file = end_file
         self._ledger = ledger
-        self._failed: OpenLedger | None = None
+        self._failed: OpenLedger | None = None  # given up, and not replaced yet
         self._on_roll = on_roll
         self._made = self._active = clock.monotonic()
         self._roll_not_before = self._made
-        self._hinted = 0
-        self._unpublished: StorageFailed | None = None
+        self._hinted = 0  # where the last hint for readers stands (end_file.py)
+        self._unpublished: StorageFailed | None = None  # why readers do not see the newest end yet
 
     def used_now(self) -> None:
         self._active = self._clock.monotonic()
 
     def republish(self, ledger: OpenLedger) -> None:
-        """Where readers could not be told of the last group, they are before the next. Raises `StorageFailed`."""
+        """Publishes the end of the last group again where that failed. Raises `StorageFailed`."""
         if self._unpublished is not None:
             self.publish(ledger, self.last)
             if self._unpublished is not None:
                 raise self._unpublished
 
     def publish(self, ledger: OpenLedger, last: Position) -> None:
-        """Tells readers. The data is durable, so a failure here is none of the entries': the next group repeats it."""
+        """Writes the end that readers see. A failure is kept and not raised: the entries are durable, so their appends
+        must not fail. The next group begins with another attempt (`republish`)."""
         for _ in range(2):
             try:
                 self._end_file.publish(ledger.info.id, ledger.synced_end, last)
@@ -123,23 +124,20 @@ class LedgerSequence:
         now = self._clock.monotonic()
         limits = (
             (self._settings.ledger_age_max_seconds, now - self._made),
-            (
-                self._settings.ledger_idle_max_seconds,
-                now - self._active,
-            ),
+            (self._settings.ledger_idle_max_seconds, now - self._active),
         )
         return now >= self._roll_not_before and any(limit is not None and age >= limit for limit, age in limits)
 
     def roll_if_old(self) -> bool:
-        """For the maintenance, as a task."""
+        """For the maintenance. Whether it rolled."""
         ledger = self._ledger
         return ledger is not None and ledger.next_entry > 0 and self._is_old() and self.roll()
 
     def roll(self) -> bool:
         """(1) footer, sync; (2) the next file; (3) compare-and-set the list; (4) slot.
 
-        Where the store has no room for a new file or the metadata store does not answer, the ledger stays open and goes
-        on beyond its limit: False.
+        False where the ledger is empty, where the disk has no room for a new file, or where the metadata store does not
+        answer: then the ledger stays open, and appends go on in it beyond its limit.
         """
         old = self._ledger
         if old is None or not old.next_entry:
@@ -156,19 +154,20 @@ class LedgerSequence:
         self._on_roll()
         return True
 
-    def roll_before_cut(self) -> None:
-        """Everything is in sealed ledgers when this returns."""
+    def roll_before_truncation(self) -> None:
+        """Every entry is in a sealed ledger when this returns. Raises `Unavailable`."""
         ledger = self.open()
         if ledger.next_entry and not self.roll():
             raise Unavailable(f"{self._name}: no new ledger can be made now", hint="try again later")
 
     def rewind_end(self, last: Position) -> None:
-        """The list was cut: the log ends here now."""
+        """The list was shortened by a truncation: the log ends at `last` now."""
         assert self._ledger is not None
         self.last = last
         self.publish(self._ledger, last)
 
     def give_up(self) -> None:
+        """The open ledger failed: it is not written any more. The next `open` replaces it."""
         if self._ledger is not None:
             self._failed, self._ledger = self._ledger, None
             self._failed.close()
@@ -184,7 +183,7 @@ class LedgerSequence:
         return self._ledger
 
     def _switch(self, sealed: LedgerInfo) -> None:
-        """A new ledger in the place of `sealed`, which is the last of the list. (An empty one gets a tombstone.)"""
+        """Puts a new ledger in the place of `sealed`, the last one of the list. An empty `sealed` becomes a tombstone."""
         started = time.perf_counter()
         number = self._catalog.list.next_ledger - 1  # reserved by the last change of the list
         new = self._store.create(number, self._catalog.list.epoch, self._clock.wall_ms())
@@ -213,8 +212,9 @@ class LedgerSequence:
         self.publish(new, self.last)
         METRICS.log_switch_seconds.observe(time.perf_counter() - started)
 
-    def cut_failed(self) -> None:
-        """Before appends are refused: their frames are in a failed ledger, and no later owner may find them."""
+    def write_final_end(self) -> None:
+        """Called before appends are failed. Their frames may stand in the failed ledger: the `end` file records where that
+        ledger ends for good, so that no later owner takes them for entries."""
         failed = self._failed
         if failed is not None:
             end = FinalEnd(failed.info.id, failed.synced_end, failed.synced_entries)
@@ -227,6 +227,7 @@ class LedgerSequence:
                         self._end_file.reopen(self._files)
 
     def seal_at_close(self) -> None:
+        """Seals the open ledger in the list; an empty one leaves it."""
         ledger = self._ledger
         if ledger is None:
             return

@@ -1,11 +1,12 @@
-"""An append on its way, and what its caller gets."""
+"""One append on its way to the disk, and what its caller gets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from penstock.errors import Terminal
+from penstock.errors import BadInput, Terminal
+from penstock.files import Buffer
 from penstock.log.frames.format import Changes
 from penstock.log.pending import Pending
 from penstock.log.position import Position
@@ -23,9 +24,10 @@ class Span(NamedTuple):
 
 
 class AppendRequest(Pending[Any]):
-    """An append that waits, and its answer in one object: the hot path makes nothing else.
+    """A waiting append and its answer in one object: the hot path makes no other.
 
-    What a fresh one has in common with the others stands in the class: four stores make one, not ten.
+    The attributes that every new request starts with are set on the class, so that making one stores four values, not
+    twelve.
     """
 
     _done = False
@@ -33,17 +35,29 @@ class AppendRequest(Pending[Any]):
     _error = None
     _callbacks = None
     _waiters = None
-    task: Callable[[], object] | None = None
-    ledger_id: int | None = None  # of the entry that `_value` numbers
-    after: Pending[Any] | None = None  # where that one failed, this one does too
+    task: Callable[[], object] | None = None  # called on the writer thread in place of an append
+    ledger_id: int | None = None  # of the entry whose number is `_value`
+    after: Pending[Any] | None = None  # where that append failed, this one fails too
 
     def __init__(self, data: Any, changes: Changes, size: int, count: int) -> None:
         self.data = data
         self.changes = changes
         self.size = size
-        self.count = count  # 0: one entry, answered by its position; else so many, answered by their span
+        self.count = count  # 0: one entry, answered by its position; else so many entries, answered by their span
 
     def result(self, timeout: float | None = None) -> Any:
         """The answer. A position is made when it is asked for: most are looked at once, if at all."""
         value = super().result(timeout)
         return value if self.ledger_id is None else Position(self.ledger_id, value)
+
+
+def checked_size(buffers: Sequence[Buffer]) -> int:
+    """How many bytes the buffers hold. Raises `BadInput` for a buffer whose length is not its number of bytes."""
+    if set(map(type, buffers)) == {bytes}:
+        return sum(map(len, buffers))
+    size = 0
+    for buffer in buffers:
+        if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or not buffer.c_contiguous):
+            raise BadInput("a buffer of an entry must be contiguous bytes")
+        size += len(buffer)
+    return size

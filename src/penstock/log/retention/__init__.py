@@ -1,0 +1,9 @@
+"""What an owner's log keeps, and how entries go.
+
+| file | job |
+|---|---|
+| `trim.py` | old ledgers go, once every cursor and pin has passed them and the retention settings do not keep them |
+| `truncate.py` | every entry after a position goes |
+| `retention.py` | the owner's calls for both, for offload and pins; what the maintenance does |
+| `maintenance.py` | the thread that does it at intervals |
+"""

@@ -1,4 +1,4 @@
-"""One thread a log that does what time asks for: age, retention, deletes that failed. Wakes early when there is work."""
+"""One thread a log, which calls its work at intervals, and early when there is a reason to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Calls `work` every `interval_seconds`, and soon after `wake`; not at all where the interval is 0."""
+    """Calls `work` every `interval_seconds`, and soon after `wake`; never where the interval is 0.
+
+    The thread ends for good when `work` raises `Fenced`; after other errors the next round tries again.
+    """
 
     def __init__(self, name: str, interval_seconds: float, work: Callable[[], object]) -> None:
         self.last_error: Exception | None = None
@@ -24,13 +27,16 @@ class Maintenance:
         self._thread: threading.Thread | None = None
         if interval_seconds:
             self._thread = threading.Thread(target=self._run, name=f"{name} maintenance", daemon=True)
+
+    def start(self) -> None:
+        if self._thread is not None:
             self._thread.start()
 
     def wake(self) -> None:
         self._wanted.set()
 
     def close(self) -> None:
-        """Returns once the thread has ended, or where the disk does not answer it."""
+        """Returns once the thread has ended. A thread that the disk does not answer is left behind."""
         self._closing = True
         self._wanted.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -48,7 +54,7 @@ class Maintenance:
             except Fenced as error:
                 self.last_error = error
                 return
-            except (PenstockError, OSError) as error:  # the next round tries again; statistics show it
+            except (PenstockError, OSError) as error:
                 if self.last_error is None:
                     _logger.warning("maintenance of a log failed and will be tried again: %s", error)
                 self.last_error = error

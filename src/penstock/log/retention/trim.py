@@ -1,8 +1,9 @@
-"""Which ledgers may go, and how they go: tombstone, delete, forget.
+"""Trim: which ledgers may go, and how they go.
 
-(1) one metadata transaction takes them out of the list, notes them as `deleting` (and their objects as `discarded`, which the
-offload deletes) and checks that no hold was made since the holds were read; (2) their files are removed; (3) the list forgets them. A cut after (1) leaves a tombstone, and the next
-trim or open goes on at (2). A delete that fails is tried again with every trim. The open ledger always stays.
+(1) one metadata transaction takes the ledgers out of the list, notes them as `deleting` (tombstones) and their objects as
+`discarded` (deleted by the offloader), and checks that no hold was made since the holds were read; (2) the files are removed;
+(3) the list forgets the tombstones. A crash after (1) leaves tombstones: the next trim or open goes on at (2). A removal that
+fails is tried again with every trim. The open ledger always stays.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def passed_by(info: LedgerInfo, holds: Sequence[Hold]) -> bool:
 
 
 def over_retention(ledgers: Sequence[LedgerInfo], settings: LogSettings, now_ms: int) -> int:
-    """How many of the first ledgers retention does not keep: too old, or the log is too large with them."""
+    """How many ledgers, from the first on, retention does not keep: too old, or the log is too large with them."""
     total = sum(info.frames_end for info in ledgers)
     count = 0
     for info in ledgers:
@@ -46,7 +47,7 @@ def over_retention(ledgers: Sequence[LedgerInfo], settings: LogSettings, now_ms:
 
 
 class Trimmer:
-    """Trims one log for its owner. Any thread; one at a time is enough."""
+    """Trims one log for its owner. Any thread may call it; `on_gone` gets the ledgers that left the list."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Trimmer:
         self.failed_deletes = 0
 
     def trim(self) -> list[int]:
-        """Removes what no cursor, no pin and no retention keeps; the numbers of the ledgers that went."""
+        """Removes the ledgers that no cursor, no pin and no retention setting keeps; their numbers."""
         settings = self._settings
         if settings.retention_seconds is None and settings.retention_bytes is None:
             self.delete_tombstoned()
@@ -77,11 +78,11 @@ class Trimmer:
         return self._remove(self._trimmable)
 
     def clear(self) -> list[int]:
-        """Removes every sealed ledger, whatever cursors say. Pins are the caller's to ask about first."""
+        """Removes every sealed ledger, whatever cursors need. The caller checks the pins first."""
         return self._remove(lambda listed, _: [info.id for info in listed.ledgers if info.sealed])
 
     def delete_tombstoned(self) -> None:
-        """Steps (2) and (3) for every tombstone. What cannot be deleted now stays for the next time."""
+        """Steps (2) and (3) for every tombstone. A file that cannot be removed now keeps its tombstone for the next time."""
         deleting = self._catalog.list.deleting
         done: set[int] = set()
         for number in deleting:
@@ -98,9 +99,9 @@ class Trimmer:
             self._catalog.change(forget)
 
     def _trimmable(self, listed: LedgerList, holds: Sequence[Hold]) -> list[int]:
-        kept = over_retention(listed.ledgers, self._settings, self._clock.wall_ms())
+        old = over_retention(listed.ledgers, self._settings, self._clock.wall_ms())
         going = []
-        for info in listed.ledgers[:kept]:
+        for info in listed.ledgers[:old]:
             if not passed_by(info, holds):
                 break
             going.append(info.id)
@@ -120,7 +121,7 @@ class Trimmer:
             try:
                 self._catalog.change(tombstone, holds.unchanged)
             except HoldsChanged:
-                continue  # a cursor or pin came: look again at what it needs
+                continue  # a cursor or pin was made or moved back: choose again
             self._on_gone(set(going))
             self.delete_tombstoned()
             return going

@@ -1,10 +1,11 @@
-"""Taking the end of a log back: every entry after a position goes, for good, with one change of the ledger list.
+"""Truncation: every entry after a position goes, for good, with one change of the ledger list.
 
-(1) the open ledger is rolled, so that what goes lies in sealed ledgers; (2) one transaction with the holds: the ledger of the
-position is sealed at it (its index is found by reading it, as after a failure), those after it become tombstones;
-(3) the end that readers see goes back; (4) the files of the tombstones are removed. A cut of the power before (2) leaves
-the log as it was, after it the rest is done at the next open. Positions are never given twice: what is appended next goes
-into a later ledger. Readers in other processes see the end go back, and what they read before stays what it was.
+(1) the open ledger is rolled, so that every entry is in a sealed ledger; (2) one transaction, which checks that no hold was
+made meanwhile: the ledger of the position now ends at it (its footer counts no more; the index is rebuilt by reading its
+frames, as after a failure), and the ledgers after it become tombstones; (3) the end that readers see goes back; (4) the files
+of the tombstones are removed. A crash before (2) leaves the log as it was; after (2) the next open does the rest. No position
+is given twice: the next append goes into a later ledger. Readers in other processes see the end go back; entries that stay
+keep their positions.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _ATTEMPTS = 20
 
 
 class HeldBeyond(BadInput):
-    """A cursor or pin stands after the position that a log was to be cut at. Nothing was changed."""
+    """A cursor or pin stands after the position that a log was to be truncated to. Nothing was changed."""
 
 
-class Cutter:
-    """Cuts one log for its owner; `cut` runs on the writer thread, in order with the appends."""
+class Truncator:
+    """Truncates one log for its owner. `truncate` is called on the writer thread, in order with the appends."""
 
     def __init__(
         self,
@@ -51,19 +52,19 @@ class Cutter:
         self._reader = reader
 
     def check(self, position: Position, *, own: Collection[str], force: bool) -> None:
-        """Raises where the log cannot be cut there: no such entry, or a hold beyond it."""
+        """Raises `BadInput` where the log has no such entry, `HeldBeyond` where a cursor or pin stands beyond it."""
         if position < self._appender.last:
             self._check_kept(position)
             if not force:
                 self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
 
-    def cut(self, position: Position, *, own: Collection[str], force: bool) -> set[int]:
+    def truncate(self, position: Position, *, own: Collection[str], force: bool) -> set[int]:
         """Steps (1) to (3); the ledgers that went. `own`: pins of the caller, which moves them itself."""
         if position >= self._appender.last:
             return set()
         self._check_kept(position)
         self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
-        self._appender.roll_before_cut()
+        self._appender.ledgers.roll_before_truncation()
         for _ in range(_ATTEMPTS):
             holds = read_holds(self._metadata, self._log_name)
             self._check_holds(holds.holds, position, own, force)
@@ -72,8 +73,8 @@ class Cutter:
             try:
                 self._catalog.change(lambda listed, after=after: after, holds.unchanged)  # type: ignore[misc]
             except HoldsChanged:
-                continue  # a cursor or pin came: look again at where it stands
-            self._appender.rewind_end(_last(after))
+                continue  # a cursor or pin was made or moved back: check again where it stands
+            self._appender.ledgers.rewind_end(_last(after))
             return {info.id for info in before.ledgers} - {info.id for info in after.ledgers}
         raise Unavailable(f"log {self._log_name}: its cursors move all the time", hint="try again")
 
@@ -81,10 +82,10 @@ class Cutter:
         for info in self._catalog.list.ledgers:
             if info.id == position.ledger_id and (not info.sealed or position.entry_id < info.entries):
                 return
-        raise BadInput(f"the log has no entry {position}", hint="it is cut after an entry that it holds")
+        raise BadInput(f"the log has no entry {position}", hint="give the position of an entry that it holds")
 
     def beyond(self, position: Position, own: Collection[str], holds: Collection[Hold] | None = None) -> list[Hold]:
-        """The cursors and pins that stand after it."""
+        """The cursors and pins that stand after the position."""
         if holds is None:
             holds = read_holds(self._metadata, self._log_name).holds
         return [
@@ -98,8 +99,8 @@ class Cutter:
         if beyond:
             names = ", ".join(f"{hold.kind} {hold.name} ({hold.after})" for hold in beyond)
             raise HeldBeyond(
-                f"the log cannot be cut after {position}: {names} stands beyond it",
-                hint="move it back first, or cut with force: it is moved to the new end",
+                f"the log cannot be truncated to {position}: {names} stands beyond it",
+                hint="move it back first, or truncate with force: it is moved to the new end",
             )
 
     def _shortened(self, listed: LedgerList, position: Position) -> LedgerList:
@@ -123,7 +124,7 @@ class Cutter:
         finally:
             file.close()
         assert end > FILE_HEADER_BYTES
-        # The last time may be that of an entry that goes: never lower than those that stay.
+        # `last_ms` stays: it may be the time of an entry that goes, but is never lower than the times of those that stay.
         return dataclasses.replace(info, entries=entries, frames_end=end, footer=False)
 
 

@@ -1,0 +1,78 @@
+"""A group of appends: what of it fits into a ledger, and its answers. Called once a group, not once an entry."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from penstock.files import Buffer
+from penstock.log.append.request import AppendRequest, Span
+from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES
+from penstock.log.frames.writer import NewEntry
+from penstock.log.ledgers.store import OpenLedger
+from penstock.log.pending import complete_all
+from penstock.log.position import Position
+from penstock.log.settings import LogSettings
+
+_FRAME_BYTES = HEADER_BYTES + TRAILER_BYTES
+_COUNT, _CHANGES, _SIZE, _DATA = map(attrgetter, ("count", "changes", "size", "data"))
+
+
+def entries_that_fit(
+    group: list[AppendRequest], ledger: OpenLedger, settings: LogSettings, *, may_roll: bool
+) -> tuple[list[NewEntry | Buffer], int]:
+    """(the entries of the requests that still go into this ledger, how many requests that are): at least one request.
+
+    All of them where the ledger may not roll now.
+    """
+    entries: list[NewEntry | Buffer] = []
+    bytes_max, entries_max = settings.ledger_bytes_max, settings.ledger_entries_max
+    end, before = ledger.end, ledger.next_entry
+    if not any(map(_COUNT, group)) and not any(map(_CHANGES, group)):
+        size = sum(map(_SIZE, group)) + len(group) * _FRAME_BYTES
+        if not may_roll or (end + size < bytes_max and before + len(group) < entries_max):
+            return list(map(_DATA, group)), len(group)
+    for taken, item in enumerate(group):
+        if (end >= bytes_max or before + len(entries) >= entries_max) and may_roll and taken:
+            return entries, taken
+        if item.count:
+            entries += item.data
+            end += item.size + item.count * _FRAME_BYTES
+        else:
+            entries.append(NewEntry(item.data, item.changes) if item.changes else item.data)
+            end += item.size + _FRAME_BYTES
+    return entries, len(group)
+
+
+def answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
+    """Completes the requests, in order: their entries are durable in the ledger, one after the other from `first` on."""
+    if not any(map(_COUNT, items)):
+        for item in items:
+            item.ledger_id = ledger_id
+        complete_all(items, range(first, first + len(items)))
+        return
+    answers: list[Any] = []
+    for item in items:
+        if item.count:
+            answers.append(Span(Position(ledger_id, first), Position(ledger_id, first + item.count - 1)))
+        else:
+            answers.append(first)
+            item.ledger_id = ledger_id
+        first += item.count or 1
+    complete_all(items, answers)
+
+
+def split_orphans(group: list[AppendRequest]) -> tuple[list[AppendRequest], dict[AppendRequest, BaseException]]:
+    """(the requests that can be written, those whose `after` failed and why). Orphans may come after each other."""
+    kept: list[AppendRequest] = []
+    orphans: dict[AppendRequest, BaseException] = {}
+    for item in group:
+        before: Any = item.after
+        error = orphans.get(before)
+        if error is None and before is not None and before.done():
+            error = before.exception(0)
+        if error is None:
+            kept.append(item)
+        else:
+            orphans[item] = error
+    return kept, orphans

@@ -1,0 +1,140 @@
+"""The owner's calls that decide what its log keeps: trim, offload, clear, truncate, pins; and the maintenance that does it
+at intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from penstock.errors import BadInput
+from penstock.log.append.appender import Appender
+from penstock.log.cursors.table import CursorTable
+from penstock.log.ledgers import holds
+from penstock.log.ledgers.catalog import LedgerCatalog
+from penstock.log.ledgers.store import LedgerStore
+from penstock.log.offload.offloader import Offloader, OffloadProgress
+from penstock.log.position import Position
+from penstock.log.read.reader import LogReader
+from penstock.log.retention.maintenance import Maintenance
+from penstock.log.retention.trim import Trimmer
+from penstock.log.retention.truncate import Truncator
+from penstock.log.settings import LogSettings
+from penstock.metadata import MetadataStore
+
+
+class Retention:
+    """Thread-safe. `Log` documents the calls of the same name; it checks the ownership before each of them.
+
+    `reader` and `cursors` are called when they are needed: making them reads the log. `on_gone` gets the ledgers that left
+    the list by a truncation.
+    """
+
+    def __init__(
+        self,
+        log_name: str,
+        thread_name: str,
+        *,
+        settings: LogSettings,
+        metadata: MetadataStore,
+        catalog: LedgerCatalog,
+        store: LedgerStore,
+        trimmer: Trimmer,
+        offloader: Offloader,
+        appender: Appender,
+        reader: Callable[[], LogReader],
+        cursors: Callable[[], CursorTable],
+        check_owner: Callable[[], None],
+        on_gone: Callable[[set[int]], None],
+    ) -> None:
+        self._log_name = log_name
+        self._settings = settings
+        self._metadata = metadata
+        self._catalog = catalog
+        self._store = store
+        self._trimmer = trimmer
+        self._offloader = offloader
+        self._appender = appender
+        self._reader = reader
+        self._cursors = cursors
+        self._check_owner = check_owner
+        self._on_gone = on_gone
+        self._maintenance = Maintenance(thread_name, settings.maintenance_interval_seconds, self.maintain)
+
+    def start_maintenance(self) -> None:
+        """From here on the maintenance thread calls `maintain`."""
+        self._maintenance.start()
+
+    def roll(self) -> bool:
+        return self._appender.on_writer_thread(self._appender.ledgers.roll).result()
+
+    def trim(self) -> list[int]:
+        gone = self._trimmer.trim()
+        self._offloader.discard()
+        return gone
+
+    def offload(
+        self, url: str | None, keep_bytes: int, progress: Callable[[OffloadProgress], None] | None
+    ) -> list[int]:
+        url = url or self._settings.offload_url
+        if url is None:
+            raise BadInput("nothing says where ledgers go to", hint="give a URL, or set offload_url")
+        return self._offloader.offload(url, keep_bytes, progress)
+
+    def clear(self) -> None:
+        if pinned := self.pins():
+            raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
+        self.roll()
+        self._trimmer.clear()
+        self._offloader.discard()
+
+    def maintain(self) -> None:
+        self._appender.on_writer_thread(self._appender.ledgers.roll_if_old).result()
+        self._check_owner()
+        if self._settings.cursor_inactive_seconds_max is not None:
+            self._cursors().expire(self._settings.cursor_inactive_seconds_max)
+        self._trimmer.trim()
+        self._offloader.wake()
+
+    def maintain_soon(self) -> None:
+        self._maintenance.wake()
+
+    def pin(self, name: str, position: Position) -> None:
+        holds.put_pin(self._metadata, self._log_name, name, position)
+
+    def unpin(self, name: str) -> None:
+        holds.remove_pin(self._metadata, self._log_name, name)
+        self.maintain_soon()
+
+    def pins(self) -> dict[str, Position]:
+        return holds.pins(self._metadata, self._log_name)
+
+    def check_truncate(self, position: Position, *, own: Collection[str], force: bool) -> None:
+        self._truncator().check(position, own=own, force=force)
+
+    def truncate(self, position: Position, *, own: Collection[str], force: bool) -> list[int]:
+        truncator = self._truncator()
+        if force:
+            for hold in truncator.beyond(position, own):
+                if hold.kind == "cursor":
+                    self._cursors().open(hold.name).reset(self._reader().next(position)).result()
+        gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
+        self._on_gone(gone)
+        self._trimmer.delete_tombstoned()
+        self._offloader.discard()
+        return sorted(gone)
+
+    def close(self) -> None:
+        """Ends the maintenance, then the offload."""
+        try:
+            self._maintenance.close()
+        finally:
+            self._offloader.close()
+
+    def _truncator(self) -> Truncator:
+        return Truncator(
+            self._log_name,
+            metadata=self._metadata,
+            catalog=self._catalog,
+            store=self._store,
+            appender=self._appender,
+            reader=self._reader(),
+        )
