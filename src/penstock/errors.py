@@ -1,10 +1,16 @@
 """The few kinds of error that Penstock raises.
 
 Each error says what happened, where, and what to do next (`hint`), and whether it heals by itself: a `Transient` error
-may be retried by the same owner, a `Terminal` one must not be. Rooms subclass the kinds; nobody raises the bare base.
+may be retried by the same owner, a `Terminal` one must not be. A package subclasses a kind only where some caller
+tells the subclass from its kind; nobody raises the bare base.
+
+Between processes an error travels as JSON under the name of its kind (`to_json`, `error_from_json`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -19,6 +25,14 @@ class PenstockError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    @property
+    def kind(self) -> str:
+        """The name of the nearest class in this module: what a process without the subclass knows."""
+        return next(str(c.__name__) for c in type(self).__mro__ if globals().get(c.__name__) is c)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "message": self.message, "hint": self.hint}
 
 
 class Transient(PenstockError):
@@ -61,3 +75,15 @@ class StaleRun(Transient):
 
 class Closed(Terminal):
     """The object was closed."""
+
+
+def kind_named(name: str) -> type[PenstockError] | None:
+    """The class of this module with this name, if there is one."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, PenstockError) else None
+
+
+def error_from_json(value: Mapping[str, Any]) -> PenstockError:
+    """The opposite of `to_json`. A kind that this version does not know is `Terminal`."""
+    kind = kind_named(str(value["kind"])) or Terminal
+    return kind(value["message"], hint=value.get("hint", ""))

@@ -1,9 +1,9 @@
 """Requests between Penstock's own processes on one machine: framed messages over a Unix socket.
 
 A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A request's header has
-`op` and its arguments; the answer's header is the result, or `error` with its kind, message and hint, which the client
-raises again as the same kind of error. One thread serves one connection, so a slow caller never holds up another.
-The socket's directory is private to the user; nothing is ever unpickled.
+`op` and its arguments; the answer's header is the result, or `error` with kind, message and hint, which the client raises
+again as the same kind of error. One thread serves one connection, so a slow caller never holds up another. The socket's
+directory is private to the user, which is the access control; nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock import errors
-from penstock.errors import BadInput, PenstockError, Unavailable
+from penstock.errors import BadInput, PenstockError, Terminal, Unavailable, error_from_json
 
 _FRAME = struct.Struct("<IQ")
 _HEADER_BYTES_MAX = 64 << 20
@@ -33,7 +32,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def socket_path(directory: Path, name: str) -> Path:
-    """Where the socket `name` of a state directory lives: inside it, or under /tmp where that path is too long."""
+    """Where the socket `name` of a directory is: in the directory, or under /tmp where that path would be too long."""
     path = directory / f"{name}.sock"
     if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
         return path
@@ -44,7 +43,7 @@ def socket_path(directory: Path, name: str) -> Path:
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
-    """`size` bytes, or None where the peer closed before the first one."""
+    """Reads `size` bytes; None if the peer closed the connection before the first one."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     have = 0
@@ -98,7 +97,7 @@ class Server:
         threading.Thread(target=self._accept, name=f"wire-{path.stem}", daemon=True).start()
 
     def close(self) -> None:
-        """Stops listening and cuts every connection; the handlers that run finish on their own."""
+        """Stops listening and shuts every connection; handlers that are running finish on their own."""
         with self._lock:
             self._closed = True
             connections = list(self._connections)
@@ -141,9 +140,9 @@ class Server:
                 raise BadInput(f"unknown request {op!r}")
             return handler(header, body)
         except PenstockError as error:
-            return {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+            return {"error": error.to_json()}
         except Exception as error:  # the peer must learn of it, and this connection must survive it
-            return {"error": {"kind": "Terminal", "message": f"{op}: {type(error).__name__}: {error}", "hint": ""}}
+            return {"error": Terminal(f"{op}: {type(error).__name__}: {error}").to_json()}
 
 
 class Client:
@@ -156,9 +155,9 @@ class Client:
         self._connection: socket.socket | None = None
 
     def call(self, op: str, body: Buffer = b"", **arguments: Any) -> dict[str, Any]:
-        """The answer's header. Raises the server's error, or `Unavailable` where nobody answers.
+        """Sends a request and returns the answer's header. Raises the server's error, or `Unavailable` if nobody answers.
 
-        A request is never sent twice by itself: after `Unavailable` the caller does not know whether it was carried out.
+        A request is never sent twice: after `Unavailable` the caller does not know whether it was carried out.
         """
         with self._lock:
             try:
@@ -174,7 +173,7 @@ class Client:
                 raise Unavailable(f"{self._path.stem} closed the connection")
         header = answer[0]
         if "error" in header:
-            raise _error_from(header["error"])
+            raise error_from_json(header["error"])
         return header
 
     def close(self) -> None:
@@ -205,10 +204,3 @@ def connect(path: Path, *, timeout_seconds: float = 60.0) -> Iterator[Client]:
         yield client
     finally:
         client.close()
-
-
-def _error_from(value: dict[str, str]) -> PenstockError:
-    kind = getattr(errors, value["kind"], errors.Terminal)
-    if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
-        kind = errors.Terminal
-    return kind(value["message"], hint=value.get("hint", ""))

@@ -22,6 +22,7 @@ from penstock.commit_ts import CommitClock
 from penstock.entries.stores import SCHEMA_HISTORY
 from penstock.errors import Transient
 from penstock.log import Log, LogSettings
+from penstock.process import Event
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import Tables
 from penstock.sources.source import Chunk, Source, SourceUnavailable
@@ -72,7 +73,7 @@ class Capture:
         """True where the end was reached: of `until_now`, or of a source that has one. False where it was stopped."""
         position = self._recorder.position or self._begin()
         target = self._source.end() if until_now else None
-        self._report({"event": "ready", "position": asdict(position)})
+        self._report({"event": Event.READY, "position": asdict(position)})
         failures = 0
         while True:
             frames = self._recorder.events
@@ -150,7 +151,7 @@ class Capture:
             raise SourceUnavailable(f"the source does not answer: {error.message}", hint=error.hint) from error
         pause = min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2 ** (failures - 1))
         _logger.warning("lost the source, again in %.1f s: %s", pause, error)
-        self._report({"event": "retrying", "message": str(error), "attempt": failures, "pause_seconds": pause})
+        self._report({"event": Event.RETRYING, "message": str(error), "attempt": failures, "pause_seconds": pause})
         until = self._clock.monotonic() + pause
         while not self._stop.is_set() and self._clock.monotonic() < until:
             self._clock.sleep(0.05)
@@ -160,10 +161,10 @@ class Capture:
         if now - self._reported < PROGRESS_SECONDS:
             return
         self._reported = now
-        self._report({"event": "progress", **self._facts()})
+        self._report({"event": Event.PROGRESS, **self._facts()})
 
     def _say_caught_up(self) -> None:
-        self._report({"event": "caught-up", "log_end": str(self._log.end()), **self._facts()})
+        self._report({"event": Event.CAUGHT_UP, "log_end": str(self._log.end()), **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
         recorder = self._recorder

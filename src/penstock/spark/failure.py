@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from penstock import errors
-from penstock.errors import PenstockError, Terminal
+from penstock.errors import PenstockError, Terminal, error_from_json
+from penstock.process import EXIT_CONFIGURATION, EXIT_SINK, EXIT_SOURCE, EXIT_TRY_AGAIN
 
 _MARK = "PENSTOCK-ERROR "
 _MESSAGE_CHARS_MAX = 1000
-EXIT_RETRY = 75
 Where = Literal["config", "source", "sink"]
-_EXIT: dict[Where, int] = {"config": 2, "source": 3, "sink": 4}
+_EXIT: dict[Where, int] = {"config": EXIT_CONFIGURATION, "source": EXIT_SOURCE, "sink": EXIT_SINK}
 
 
 class Fault(Exception):
@@ -33,14 +32,9 @@ class Fault(Exception):
         return Fault, (self.error, self.where)
 
 
-def kind_of(error: PenstockError) -> str:
-    """The name of the nearest kind in `penstock.errors`: rooms subclass those."""
-    return str(next(c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c))
-
-
 def to_text(error: PenstockError, where: Where) -> str:
     """One line of JSON."""
-    return json.dumps({"kind": kind_of(error), "message": error.message, "hint": error.hint, "where": where})
+    return json.dumps({**error.to_json(), "where": where})
 
 
 def from_text(text: str) -> Fault:
@@ -67,7 +61,7 @@ def unexpected(text: str) -> Terminal:
 
 
 def exit_code(error: PenstockError, where: Where) -> int:
-    return EXIT_RETRY if error.transient else _EXIT[where]
+    return EXIT_TRY_AGAIN if error.transient else _EXIT[where]
 
 
 def _looks_like_exception(line: str) -> bool:
@@ -76,8 +70,5 @@ def _looks_like_exception(line: str) -> bool:
 
 
 def _from_value(value: dict[str, str]) -> Fault:
-    kind = getattr(errors, value["kind"], Terminal)
-    if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
-        kind = Terminal
     where: Where = next(known for known in _EXIT if known == value["where"])
-    return Fault(kind(value["message"], hint=value["hint"]), where)
+    return Fault(error_from_json(value), where)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput, PenstockError
+from penstock.process import Event
 from penstock.spark import failure as fault
 from penstock.spark.failure import Fault
 from penstock.spark.job import OPTION, Job
@@ -117,9 +118,9 @@ class ChangefeedQuery:
                 return
             self._emit(
                 {
-                    "event": "restart",
+                    "event": Event.RESTART,
                     "changefeed": self._job.changefeed,
-                    "kind": fault.kind_of(failure),
+                    "kind": failure.kind,
                     "message": failure.message,
                 }
             )
@@ -225,7 +226,7 @@ class ChangefeedQuery:
     def _tell_progress(self, now: float) -> None:
         if now >= self._progress_due or self._stop.is_set():
             self._progress_due = now + _PROGRESS_SECONDS
-            self._emit({"event": "progress", "changefeed": self._job.changefeed, **self.counters.to_json()})
+            self._emit({"event": Event.PROGRESS, "changefeed": self._job.changefeed, **self.counters.to_json()})
 
     def _check_engine(self) -> None:
         """Raises `EngineLost` where the JVM does not answer any more."""

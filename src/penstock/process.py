@@ -1,0 +1,158 @@
+"""A child process of `penstock run`, seen from inside: how it gets its settings, speaks, and ends.
+
+capture, delivery and the driver are such children. The protocol between one of them and its parent
+(`penstock.supervisor.child` is the parent's side):
+
+1. **Settings.** Standard input begins with one JSON object, the settings. (Not arguments: everybody on the machine can read
+   those, and settings hold secrets.) Standard input then stays open.
+2. **Stop.** The end of standard input asks the child to stop, as SIGTERM does. SIGINT is ignored: Ctrl-C in a terminal
+   reaches the whole process group, and the parent decides in which order its children stop.
+3. **Events.** Each line of standard output is a JSON object with its name under `event` (`Event`). Everything else that
+   the process or a library prints goes to standard error, and so do log lines.
+4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. As a rule the process ends
+   after it, with one of the exit codes below.
+5. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
+   every file is safe at every moment, and the next run goes on from the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from penstock.errors import BadInput, PenstockError
+from penstock.observe.logging import configure
+
+EXIT_OK = 0
+EXIT_CONFIGURATION = 2
+EXIT_SOURCE = 3
+EXIT_SINK = 4
+EXIT_TRY_AGAIN = 75  # nothing is wrong that time does not heal
+_EXIT_PARENT_DIED = 1  # nobody is left to read it
+
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+_PARENT_DIED = signal.SIGUSR2
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Event(StrEnum):
+    """Names of the events on standard output."""
+
+    READY = "ready"  # once; the child can do its work
+    PROGRESS = "progress"  # figures; at most about once a second
+    RETRYING = "retrying"  # capture: the source does not answer, it is asked again
+    RESTART = "restart"  # driver: a changefeed's run begins again
+    CAUGHT_UP = "caught-up"  # capture with `until: now`, with `log_end`: the end of the log it made
+    STOPPED = "stopped"  # delivery, with `drained`: everything published is at the sinks
+    ERROR = "error"  # with `kind`, `message` and `hint`
+
+
+class ChildProcess:
+    """This process as a child. Made once, at the start of `main`, by the main thread.
+
+    `stop` is set once the process is asked to stop.
+    """
+
+    def __init__(self, name: str) -> None:
+        _end_with_parent()
+        configure(name)
+        self.stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self.stop.set())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._lock = threading.Lock()
+        # The events get standard output for themselves; what anybody else writes there (the JVM, a stray print) goes to
+        # standard error.
+        self._output = os.dup(1)  # never inherited by processes that this one starts
+        os.dup2(2, 1)
+
+    def read_settings(self) -> dict[str, Any]:
+        """The settings. From here on the end of standard input sets `stop`."""
+        document = read_document(sys.stdin.fileno())
+        threading.Thread(target=self._wait_for_end_of_input, name="stdin", daemon=True).start()
+        return document
+
+    def say(self, event: dict[str, Any]) -> None:
+        """Writes one event. Thread-safe. That nobody listens any more is no reason to fail: the log is what counts."""
+        line = memoryview(json.dumps(event).encode() + b"\n")
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(self._output, line) :]
+
+    def say_error(self, error: PenstockError, **more: Any) -> None:
+        self.say({"event": Event.ERROR, **error.to_json(), **more})
+
+    def _wait_for_end_of_input(self) -> None:
+        # Not through `sys.stdin`: a thread that holds its lock disturbs the end of the interpreter.
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        self.stop.set()
+
+
+def read_document(descriptor: int) -> dict[str, Any]:
+    """The JSON object at the start of a stream that stays open: lines are read until they are a whole document."""
+    text = b""
+    for line in _lines(descriptor):
+        text += line
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+        break
+    raise BadInput("the settings on standard input are not one JSON object")
+
+
+def parse_settings(model: type[Model], document: dict[str, Any], name: str) -> Model:
+    """`document` as `model`. Raises `BadInput` that names the first setting that is wrong, without its value."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{name}'s settings: {where}: {first['msg']}") from None
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Reads without a buffer of Python's, which could keep back the end of the input from `_wait_for_end_of_input`."""
+    rest = b""
+    while more := os.read(descriptor, 1 << 16):
+        *lines, rest = (rest + more).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+    if rest:
+        yield rest
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent process is gone.
+
+    The kernel sends the death signal when the *thread* that started us ends, so the handler looks whether the process is
+    gone too. A parent that asked the kernel for a signal of its own choice before it became us keeps it: the run's children
+    are killed (`penstock.supervisor.child`).
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    asked = ctypes.c_int(0)
+    if libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(asked), 0, 0, 0) == 0 and asked.value:
+        return
+
+    def parent_died(_signal: int, _frame: object) -> None:
+        if os.getppid() != parent:
+            os._exit(_EXIT_PARENT_DIED)
+
+    signal.signal(_PARENT_DIED, parent_died)
+    libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
+    parent_died(0, None)  # the parent may have died before prctl
