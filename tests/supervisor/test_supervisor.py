@@ -20,14 +20,15 @@ import pytest
 from penstock.errors import BadInput, Unavailable
 from penstock.supervisor.child import LOG_BYTES_MAX
 from penstock.supervisor.control_server import control_path
-from penstock.supervisor.settings import ChildCommand, RunSettings, RunSummary, Stop
-from penstock.supervisor.status import RunStatus
+from penstock.supervisor.settings import ChildCommand, RunSettings
+from penstock.supervisor.status import RunStatus, RunSummary
+from penstock.supervisor.stopping import Stop
 from penstock.supervisor.supervisor import run
-from penstock.wire import connect
+from penstock.wire import connect, socket_path
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    name: ChildCommand((sys.executable, "-m", f"tests.changefeed.tiny_{name}"))
+    name: ChildCommand((sys.executable, "-m", f"tests.supervisor.tiny_{name}"))
     for name in ("capture", "delivery", "driver")
 }
 
@@ -64,7 +65,7 @@ class Running:
     def _run(self) -> None:
         self.summary = run(self.settings, on_progress=self.seen.append, stop_event=self.stop)
 
-    def until(self, what: Callable[[RunStatus], bool], seconds: float = 30.0) -> RunStatus:
+    def until(self, what: Callable[[RunStatus], bool], seconds: float = 120.0) -> RunStatus:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.seen and what(self.seen[-1]):
@@ -72,7 +73,7 @@ class Running:
             time.sleep(0.02)
         raise AssertionError(f"it did not come: {self.seen[-1:]}")
 
-    def end(self, seconds: float = 40.0) -> RunSummary:
+    def end(self, seconds: float = 120.0) -> RunSummary:
         self._thread.join(seconds)
         assert self.summary is not None
         return self.summary
@@ -99,7 +100,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
+def gone(pids: list[int], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while any(alive(pid) for pid in pids):
         if time.monotonic() > deadline:
@@ -281,9 +282,11 @@ print(summary.exit_code, summary.drained, flush=True)
 
 def start_alone(state_dir: Path, tricks: str = "{}") -> subprocess.Popen[bytes]:
     process = subprocess.Popen([sys.executable, "-c", RUN_ALONE, str(state_dir), tricks], stdout=subprocess.PIPE)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     names = {"capture.pid", "delivery.pid", "driver.pid"}
-    while {path.name for path in (state_dir / "run").glob("*.pid")} != names or not (state_dir / "made").exists():
+    # Until delivery listens, a run that is stopped cannot flush.
+    awaited = (state_dir / "made", socket_path(state_dir / "run", "delivery"))
+    while {path.name for path in (state_dir / "run").glob("*.pid")} != names or not all(p.exists() for p in awaited):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
@@ -298,13 +301,13 @@ def test_children_die_with_a_run_that_is_killed_even_those_that_do_not_listen(tm
     assert all(alive(pid) for pid in pids)
     process.kill()
     process.wait(10)
-    assert gone(pids, 5)
+    assert gone(pids, 60)
 
 
 def test_sigterm_drains(tmp_path: Path) -> None:
     process = start_alone(tmp_path)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=40)
+    output, _ = process.communicate(timeout=120)
     assert output.split() == [b"0", b"True"]
     assert (tmp_path / "order.txt").read_text().splitlines()[-1] == "delivery stopped"
 

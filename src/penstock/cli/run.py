@@ -13,7 +13,7 @@ from penstock.cli.output import JsonOption, complaints, console, errors_told, hu
 from penstock.cli.run_screen import RunScreen
 from penstock.operations.config.loading import load
 from penstock.operations.config.run_settings import run_settings
-from penstock.supervisor.settings import RunSummary
+from penstock.supervisor.status import RunSummary
 
 
 def run(

@@ -21,8 +21,7 @@ from penstock.errors import BadInput
 from penstock.operations.config.loading import Config, load
 from penstock.operations.config.run_settings import run_settings
 from penstock.operations.verify.sink_files import data_directories
-from penstock.supervisor.settings import RunSummary
-from penstock.supervisor.status import RunStatus
+from penstock.supervisor.status import RunStatus, RunSummary
 from penstock.supervisor.supervisor import run
 
 _MARKER = ".penstock-demo"

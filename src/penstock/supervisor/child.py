@@ -1,14 +1,12 @@
-"""One child process of a run: started with its settings on standard input, heard by its JSON lines, stopped by the end
-of its input.
+"""A running child process, seen from its parent: settings in, events out, a log file, and nothing left behind.
 
-1. It gets its settings as one line of JSON; standard input then stays open, and its end is the wish to stop.
-2. Each line on standard output is an event: `{"event": "ready"}`, `{"event": "caught-up", "log_end": "L:E"}`,
-   `{"event": "error", "kind": …, "message": …, "hint": …}` (its last words), `{"event": "progress", …}`. All but
-   `progress`, and lines that are not JSON, go to the log too.
-3. Standard error goes to `run/<name>.log`, at most `LOG_BYTES_MAX`, and one older file as large.
-4. It leads a process group of its own, so that Ctrl-C in the terminal reaches only `penstock run`, which stops its
-   children in order; what a dead child left behind in its group is killed before it is started again.
-5. Where the system can do it, the kernel kills it when the run dies, however the run dies.
+The protocol is described in `penstock.process`. What the parent adds:
+
+1. All events but `progress`, and lines that are no event, go to the child's log file too: the last words help whoever reads it.
+2. Standard error goes to `run/<name>.log`, at most `LOG_BYTES_MAX`, and one older file of that size is kept.
+3. A child leads a process group of its own, so Ctrl-C in the terminal reaches only `penstock run`, which stops its children in
+   order. When a child has ended, what it left behind in its group is killed.
+4. On Linux the kernel kills the child when the run dies, however the run dies.
 """
 
 from __future__ import annotations
@@ -25,11 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-LOG_BYTES_MAX = 8 << 20
-_LAST_LINES_SECONDS = 1.0  # how long an ended child's pipe may still be read (a grandchild can hold it open)
+from penstock.process import Event
 
-# Asks the kernel to kill this process with its parent, then becomes the child. Not a preexec_fn: code between fork and exec
-# of a process with threads may deadlock. If the parent died before the question, nobody would kill us: so look.
+LOG_BYTES_MAX = 8 << 20
+_LAST_LINES_SECONDS = 1.0  # how long to read on after the child has ended: a grandchild may hold the pipe open
+
+# Asks the kernel to kill this process when its parent dies, then becomes the child. (Not a preexec_fn: between fork and exec
+# of a process with threads, Python code may deadlock.) If the parent died before that, the kernel would never kill us: so
+# look afterwards whether it is still there.
 _BOUND_TO_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -56,8 +57,8 @@ class ChildEnded:
 Report = ChildSaid | ChildEnded
 
 
-class Process:
-    """A running child. Its reports come on `reports`; after `ChildEnded` nothing more comes."""
+class Child:
+    """A running child. Its reports arrive in `reports`; `ChildEnded` is the last one."""
 
     def __init__(
         self, name: str, argv: tuple[str, ...], settings: dict[str, Any], run_dir: Path, reports: queue.Queue[Report]
@@ -66,7 +67,7 @@ class Process:
         self._reports = reports
         self._log = _LimitedLog(run_dir / f"{name}.log")
         self._pid_file = run_dir / f"{name}.pid"
-        # The caller's thread must outlive the child: the kernel's death signal comes when that thread ends.
+        # The calling thread must outlive the child: the kernel kills the child when that thread ends.
         self._process = subprocess.Popen(
             _bound(argv),
             stdin=subprocess.PIPE,
@@ -84,13 +85,13 @@ class Process:
         self._thread(self._wait)
 
     def ask_to_stop(self) -> None:
-        """Closes its standard input."""
+        """Closes the child's standard input."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
     def kill(self) -> None:
-        """Ends it and everything in its process group, now."""
+        """Kills the child and everything in its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -101,8 +102,8 @@ class Process:
 
     def _write_settings(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it ended, or was stopped, before it read them
-            # Past the buffered writer, whose lock would make `ask_to_stop` wait for a child that does not read.
+        with contextlib.suppress(OSError, ValueError):  # the child ended, or was asked to stop, before it read them
+            # Not through the buffered writer: its lock would make `ask_to_stop` wait for a child that does not read.
             descriptor, view = self._process.stdin.fileno(), memoryview(line)
             while view:
                 view = view[os.write(descriptor, view) :]
@@ -116,8 +117,8 @@ class Process:
             known = isinstance(event, dict) and isinstance(event.get("event"), str)
             if known:
                 self._reports.put(ChildSaid(self.name, self.pid, event))
-            if not known or event["event"] != "progress":
-                self._log.write(line)  # what it said last helps whoever reads the log
+            if not known or event["event"] != Event.PROGRESS:
+                self._log.write(line)
 
     def _read_log(self, stream: IO[bytes]) -> None:
         with contextlib.suppress(ValueError):
@@ -128,7 +129,7 @@ class Process:
     def _wait(self) -> None:
         code = self._process.wait()
         self._lines.join(_LAST_LINES_SECONDS)
-        self.kill()  # what it left behind in its group; its pid is not reused while a group member lives
+        self.kill()  # what is left of its group; the system does not reuse the pid while a member of the group lives
         with contextlib.suppress(OSError):
             if self._pid_file.read_text().strip() == str(self.pid):
                 self._pid_file.unlink()
@@ -142,7 +143,7 @@ def _bound(argv: tuple[str, ...]) -> list[str]:
 
 
 class _LimitedLog:
-    """A file that starts again at its limit, keeping one older file."""
+    """A log file of at most `LOG_BYTES_MAX`; when it is full it becomes the older file, and an empty one is begun."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

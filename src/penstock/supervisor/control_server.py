@@ -1,7 +1,8 @@
-"""`control.sock`: what delivery, the driver and the front doors ask of a running `penstock run` (ARCHITECTURE.md).
+"""`control.sock`: what delivery, the driver and the commands ask of a running `penstock run` (ARCHITECTURE.md, "control.sock").
 
-It listens from the start; until the log is there, a request about a changefeed waits for its keeper, then gets
-`Unavailable`. A request that lacks an argument, or has one of the wrong kind, gets `BadInput` that names it.
+The server listens from the start of the run. A request about a changefeed whose keeper is not open yet, because the log does
+not exist, waits for it, and gets `Unavailable` after `OPENING_SECONDS_MAX`. A request that lacks an argument, or has one of
+the wrong type, gets `BadInput` with the argument's name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.log.position import Position
 from penstock.supervisor.status import RunStatus
 from penstock.wire import Server, socket_path
 
-OPENING_SECONDS_MAX = 20.0  # below the wire's own timeout, so that the caller learns why
+OPENING_SECONDS_MAX = 20.0  # below the timeout of `wire.Client`, so that the caller gets the reason
 
 Arguments = dict[str, Any]
 
@@ -29,7 +30,7 @@ def control_path(state_dir: Path) -> Path:
 
 
 class ControlServer:
-    """Serves all changefeeds of the process. `names` are known at once, their maintainers come with `attach`."""
+    """Serves the changefeeds `names`. Each is answered for once `attach` has brought its maintainer."""
 
     def __init__(self, path: Path, names: list[str], status: Callable[[], RunStatus]) -> None:
         self._names = frozenset(names)
@@ -57,7 +58,7 @@ class ControlServer:
             self._attached.notify_all()
 
     def end(self) -> None:
-        """The run is about to end: nobody waits for a log any more."""
+        """The run is about to end: requests do not wait for a keeper any longer."""
         with self._attached:
             self._ending = True
             self._attached.notify_all()

@@ -1,4 +1,4 @@
-"""What the run asks of the delivery process. Questions that may take long run on threads of their own."""
+"""What the run asks of the delivery process. Requests that may take long have threads of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.wire import connect, socket_path
 
-BEGIN_RUN_SECONDS_MAX = 120.0  # delivery waits for the writes in flight
+BEGIN_RUN_SECONDS_MAX = 120.0  # delivery answers once its writes in flight are over
 STATUS_SECONDS_MAX = 5.0
 
 
@@ -30,12 +30,12 @@ class DeliveryClient:
             return client.call("status")
 
     def flush(self, changefeeds: list[str], timeout_seconds: float) -> Flush:
-        """Asks for everything published to be at the sink, for all changefeeds at once."""
+        """Asks delivery to bring everything published to the sinks, for all changefeeds at the same time."""
         return Flush(self.path, changefeeds, timeout_seconds)
 
 
 class Flush:
-    """A flush on its way: one thread a changefeed."""
+    """A flush that is going on: one thread a changefeed. `errors` has those of the changefeeds that failed."""
 
     def __init__(self, path: Path, changefeeds: list[str], timeout_seconds: float) -> None:
         self.errors: dict[str, PenstockError] = {}
@@ -58,7 +58,7 @@ class Flush:
 
 
 class DeliveryPoll:
-    """Delivery's own view of itself, asked again and again on a thread, so that a slow answer holds up nobody."""
+    """The latest answer of delivery to `status`, asked for on a thread, so that a slow answer holds up nobody."""
 
     def __init__(self, client: DeliveryClient, every_seconds: float) -> None:
         self.latest: dict[str, Any] = {}
@@ -75,4 +75,4 @@ class DeliveryPoll:
             try:
                 self.latest = self._client.status()
             except PenstockError:
-                self.latest = {}  # it is starting or gone: the child's state says so
+                self.latest = {}  # delivery is starting or gone, which its child's state shows

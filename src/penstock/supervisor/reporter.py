@@ -1,4 +1,4 @@
-"""Makes a run's status out of what its parts know. Used by the run's own thread; the result is immutable."""
+"""Makes a run's status out of what its parts know. Used only by the thread of the run; the result is immutable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Watched:
-    """A changefeed as the reporter sees it; `before` is what had been delivered when this run began."""
+    """A changefeed as the reporter sees it. `before` is what was delivered before this run began."""
 
     keeper: Keeper
     lag: Lag
@@ -45,15 +45,15 @@ class Watched:
 
 
 def totals(keeper: Keeper) -> Totals:
-    """Everything the changefeed ever delivered."""
+    """What the changefeed delivered in all runs together."""
     facts = keeper.snapshot().values()
     return Totals(sum(f.rows for f in facts), sum(f.files for f in facts), sum(f.bytes for f in facts))
 
 
 class Reporter:
-    def __init__(self, settings: RunSettings, places: dict[str, ChildSlot], clock: Clock) -> None:
+    def __init__(self, settings: RunSettings, slots: dict[str, ChildSlot], clock: Clock) -> None:
         self._settings = settings
-        self._places = places
+        self._slots = slots
         self._clock = clock
         self._started_ms = clock.wall_ms()
         self.watched: dict[str, Watched] = {}
@@ -61,8 +61,8 @@ class Reporter:
         self._source_position: dict[str, Any] | None = None
         self._source_lag_seconds: float | None = None
 
-    def hear_capture(self, event: dict[str, Any]) -> None:
-        """Keeps what capture says of the source."""
+    def on_capture_event(self, event: dict[str, Any]) -> None:
+        """Keeps what capture says about the source."""
         position, lag_ms = event.get("position"), event.get("lag_ms")
         if isinstance(position, dict):
             self._source_position = position
@@ -92,21 +92,21 @@ class Reporter:
             files=delivered.files,
             bytes=delivered.bytes,
             lag_seconds=max((feed.lag_seconds for feed in feeds), default=0.0),
-            restarts=sum(place.restarts for place in self._places.values()),
+            restarts=sum(slot.restarts for slot in self._slots.values()),
             source=self._source(),
             log=LogStatus(
                 bytes=_directory_bytes(self._settings.state_dir / "log"),
                 end=str(self.reader.end()) if self.reader is not None else None,
             ),
             changefeeds=feeds,
-            children=tuple(place.status() for place in self._places.values()),
+            children=tuple(slot.status() for slot in self._slots.values()),
             note=note,
         )
 
     def _source(self) -> SourceStatus:
         return SourceStatus(
             type=str(self._settings.source.get("type", "unknown")),
-            state=self._places["capture"].state,
+            state=self._slots["capture"].state,
             position=self._source_position,
             lag_seconds=self._source_lag_seconds,
         )
@@ -114,7 +114,7 @@ class Reporter:
     def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:
         watched = self.watched.get(name)
         state = self._state(phase, opened=watched is not None)
-        note = _note(name, delivery, self._places)
+        note = _note(name, delivery, self._slots)
         if note and state == "running":
             state = "recovering"
         if watched is None:
@@ -143,21 +143,19 @@ class Reporter:
             return "stopping"
         if phase == "stopped":
             return "stopped"
-        path = (self._places["delivery"], self._places["driver"])
-        if any(
-            place.state in ("waiting", "failed") or (place.restarts and place.state == "starting") for place in path
-        ):
+        path = (self._slots["delivery"], self._slots["driver"])
+        if any(slot.state in ("waiting", "failed") or (slot.restarts and slot.state == "starting") for slot in path):
             return "recovering"
-        if not opened or any(place.state == "starting" for place in path):
+        if not opened or any(slot.state == "starting" for slot in path):
             return "starting"
         return "running"
 
 
-def _note(name: str, delivery: dict[str, Any], places: dict[str, ChildSlot]) -> str:
-    """The first thing that is wrong, in the words of whom it happened to."""
-    for place in (places["delivery"], places["driver"]):
-        if place.note and place.state != "starting":
-            return f"{place.name} {place.note}"
+def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> str:
+    """The first problem, in the words of the child or table that has it; empty if there is none."""
+    for slot in (slots["delivery"], slots["driver"]):
+        if slot.note and slot.state != "starting":
+            return f"{slot.name} {slot.note}"
     feed = delivery.get("changefeeds", {}).get(name, {})
     for dispatcher in dict(feed.get("dispatchers", {})).values():
         if dispatcher.get("last_error"):

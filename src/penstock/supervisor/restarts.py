@@ -1,8 +1,8 @@
-"""A child's place in the run: the process that fills it now, and when a new one does after a death.
+"""A child's slot in the run: the process that fills it now, and when the next one is started after a death.
 
-States: starting (until it says ready) → running → waiting (dead, a new one comes after the backoff) → starting …;
-stopping → stopped; failed (it reported an error that does not heal: nobody starts it again).
-The backoff doubles with each death and starts anew after a healthy minute.
+States: starting (until `ready`) → running → waiting (dead; the next process is started after the backoff) → starting …;
+stopping → stopped; failed (an error that does not heal: no process is started again, and the run ends).
+The backoff doubles with each death, and begins anew when a process lived for `healthy_seconds`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock import errors
 from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption
-from penstock.supervisor.child import Process, Report
+from penstock.errors import BadInput, Corruption, PenstockError, kind_named
+from penstock.process import EXIT_CONFIGURATION, EXIT_SINK, EXIT_SOURCE, Event
+from penstock.supervisor.child import Child, Report
 from penstock.supervisor.status import ChildState, ChildStatus
 
-TERMINAL_EXIT_CODES = (2, 3, 4)  # configuration, source, sink: another start would end the same way
-_EXIT_CODE_OF_CHILD = {"capture": 3, "delivery": 4}
+TERMINAL_EXIT_CODES = (EXIT_CONFIGURATION, EXIT_SOURCE, EXIT_SINK)  # the next process would end in the same way
+_EXIT_CODE_OF_CHILD = {"capture": EXIT_SOURCE, "delivery": EXIT_SINK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Backoff:
 
 
 class ChildSlot:
-    """Used by the run's own thread alone."""
+    """See the module's docstring. Used only by the thread of the run."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ChildSlot:
         self.state: ChildState = "stopped"
         self.restarts = 0
         self.deaths_in_a_row = 0
-        self.ready_at: float | None = None  # of the process that runs now
+        self.ready_at: float | None = None  # when the process that runs now said `ready`
         self.note = ""
         self._argv = argv
         self._settings = settings
@@ -67,10 +67,10 @@ class ChildSlot:
         self._reports = reports
         self._backoff = backoff
         self._clock = clock
-        self._process: Process | None = None
+        self._process: Child | None = None
         self.started_at = 0.0
         self._due_at = 0.0
-        self._last_words: dict[str, Any] = {}
+        self._last_error: dict[str, Any] = {}
 
     @property
     def pid(self) -> int | None:
@@ -84,10 +84,10 @@ class ChildSlot:
         return ChildStatus(name=self.name, state=self.state, pid=self.pid, restarts=self.restarts, note=self.note)
 
     def start(self) -> None:
-        self._last_words = {}
+        self._last_error = {}
         self.ready_at = None
         self.started_at = self._clock.monotonic()
-        self._process = Process(self.name, self._argv, self._settings, self._run_dir, self._reports)
+        self._process = Child(self.name, self._argv, self._settings, self._run_dir, self._reports)
         self.state = "starting"
 
     def start_if_due(self) -> None:
@@ -95,21 +95,22 @@ class ChildSlot:
             self.restarts += 1
             self.start()
 
-    def said(self, event: dict[str, Any]) -> None:
-        if event["event"] == "ready" and self.state == "starting":
+    def on_event(self, event: dict[str, Any]) -> None:
+        name = event["event"]
+        if name == Event.READY and self.state == "starting":
             self.state = "running"
             self.ready_at = self._clock.monotonic()
             self.note = ""
-        elif event["event"] == "error":
-            self._last_words = event
-        elif event["event"] in {"retrying", "restart"}:  # the child lives and helps itself
+        elif name == Event.ERROR:
+            self._last_error = event
+        elif name in {Event.RETRYING, Event.RESTART}:  # the child lives and tries again by itself
             attempt = f"; attempt {event['attempt']}" if "attempt" in event else ""
             self.note = f"tries again: {event.get('message', '')}{attempt}"
-        elif event["event"] in {"progress", "caught-up"}:
+        elif name in {Event.PROGRESS, Event.CAUGHT_UP}:
             self.note = ""
 
-    def ended(self, code: int) -> Failure | None:
-        """The process is gone. A failure, where a new one would not help; else one is due after the backoff."""
+    def on_end(self, code: int) -> Failure | None:
+        """The process is gone. Returns a failure if starting another would not help; else one is started after the backoff."""
         self._process = None
         lived = self._clock.monotonic() - self.started_at
         if self.state in {"stopping", "stopped"}:
@@ -124,12 +125,12 @@ class ChildSlot:
         wait = self._backoff.seconds(self.deaths_in_a_row)
         self._due_at = self._clock.monotonic() + wait
         self.state = "waiting"
-        words = self._last_words.get("message") or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+        words = self._last_error.get("message") or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
         self.note = f"ended: {words}; again in {wait:.1f} s"
         return None
 
-    def finished(self) -> None:
-        """It has done its work: its end is no death."""
+    def expect_end(self) -> None:
+        """The process has done its work: its end is not a death."""
         self.state = "stopped" if self._process is None else "stopping"
 
     def ask_to_stop(self) -> None:
@@ -140,22 +141,21 @@ class ChildSlot:
             self.state = "stopped"
 
     def kill(self, *, restart: bool = False) -> None:
-        """Ends it now; with `restart` that counts as any other death."""
+        """Kills the process. With `restart` this counts as a death, and another process follows."""
         if self._process is not None:
             if not restart:
                 self.state = "stopping"
             self._process.kill()
 
     def _failure(self, code: int) -> Failure | None:
-        kind = getattr(errors, str(self._last_words.get("kind")), None)
-        terminal_kind = isinstance(kind, type) and issubclass(kind, (BadInput, Corruption))
-        if code not in TERMINAL_EXIT_CODES and not terminal_kind:
-            return None
+        kind = kind_named(str(self._last_error.get("kind"))) or PenstockError
         if code not in TERMINAL_EXIT_CODES:
-            code = 2 if isinstance(kind, type) and issubclass(kind, BadInput) else _EXIT_CODE_OF_CHILD.get(self.name, 1)
+            if not issubclass(kind, (BadInput, Corruption)):
+                return None
+            code = EXIT_CONFIGURATION if issubclass(kind, BadInput) else _EXIT_CODE_OF_CHILD.get(self.name, 1)
         log = self._run_dir / f"{self.name}.log"
         return Failure(
             code,
-            str(self._last_words.get("message") or f"{self.name} ended with exit code {code}"),
-            str(self._last_words.get("hint") or (f"see {log}" if not self._last_words else "")),
+            str(self._last_error.get("message") or f"{self.name} ended with exit code {code}"),
+            str(self._last_error.get("hint") or (f"see {log}" if not self._last_error else "")),
         )

@@ -1,7 +1,9 @@
-"""What a run says about itself: one typed model behind `control.sock` `status`, the live progress and the front doors."""
+"""What a run says about itself: one typed model behind `status` of `control.sock`, the live progress and the commands
+(`RunStatus`), and the summary at its end (`RunSummary`)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -69,3 +71,22 @@ class RunStatus(_Model):
     changefeeds: tuple[ChangefeedStatus, ...] = ()
     children: tuple[ChildStatus, ...] = ()
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """How a run ended. `rows`, `files` and `bytes` count what this run brought to the sinks."""
+
+    exit_code: int  # 0 ok, 2 configuration, 3 source, 4 sink, 75 try again later, 1 anything else
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    drained: bool  # everything that was published is at the sinks
+    message: str = ""
+    hint: str = ""
+    restarts: dict[str, int] = field(default_factory=dict)
+    log_end: str | None = None
+    mark_delete: dict[str, str] = field(default_factory=dict)
+    driver_ready_seconds: float | None = None  # from the start of the run to the first driver that could work
+    stage_seconds: dict[str, float] = field(default_factory=dict)  # the tasks' time by stage, all changefeeds together

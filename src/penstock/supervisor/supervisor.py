@@ -1,13 +1,15 @@
 """The supervisor of one `penstock run`: starts the children, keeps the changefeeds' facts, and ends in order.
 
-It owns the state directory's lock. One thread decides: it hears the children's reports, starts again what died (after a
-backoff), ends the run where a child reports an error that does not heal. The order of a stop, within
-`stop_seconds_max`: (1) capture: nothing new enters the log; (2) the driver: nothing new is published; (3) delivery
-flushes what was published; (4) delivery; (5) `control.sock` and the keepers. A second wish to stop, or the end of the
-time, kills what is left. Nothing is lost either way: the next run goes on from progress and cursor.
+It owns the state directory's lock. One thread decides: it handles the children's reports, starts a child again that died
+(after a backoff), and ends the run when a child reports an error that does not heal.
 
-With `once`: capture goes up to where the source was at the start and says where the log ended; the run is over when every
-changefeed's mark-delete is there.
+A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, so nothing
+new is published; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the keepers close. A second
+request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next run goes on from progress
+and cursor.
+
+With `once`, capture reads up to where the source was at the start and reports where the log ended; the run is over when the
+mark-delete position of every changefeed is there.
 """
 
 from __future__ import annotations
@@ -25,22 +27,24 @@ from penstock.errors import Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
+from penstock.process import EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
 from penstock.supervisor.reporter import Phase, Reporter, Watched
 from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
-from penstock.supervisor.settings import RunSettings, RunSummary, Stop, stop_on_signals
-from penstock.supervisor.status import RunStatus
+from penstock.supervisor.settings import RunSettings
+from penstock.supervisor.status import RunStatus, RunSummary
+from penstock.supervisor.stopping import Stop, stop_on_signals
 
 OnProgress = Callable[[RunStatus], None]
 
 TICK_SECONDS = 0.1
-FLUSH_AGAIN_SECONDS = 0.5  # with `once`, while delivery has not everything yet
-ONCE_DEATHS_MAX = 5  # of one child in a row, before `once` gives up with "try again later"
-ONCE_STUCK_MAX = 3  # flushes in a row that a terminal error ended, before `once` gives up
-FORGOTTEN_RUN_SECONDS = 5.0  # how long the driver may take to notice a new delivery that has lost its payloads
-TRY_AGAIN_LATER = 75
+FLUSH_AGAIN_SECONDS = 0.5  # with `once`: the pause between two flushes while delivery does not have everything yet
+ONCE_DEATHS_MAX = 5  # with `once`: deaths of one child in a row before the run ends with "try again later"
+ONCE_STUCK_MAX = 3  # with `once`: flushes in a row that end in a terminal error before the run fails
+STALE_DRIVER_SECONDS = 5.0  # how long the driver may take to notice that a new delivery lacks its payloads
+_KILL_SECONDS_MAX = 5.0  # how long killed children may take to be gone
 
 
 def run(
@@ -53,8 +57,7 @@ def run(
 ) -> RunSummary:
     """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it.
 
-    Raises `Unavailable` where another run owns the state directory. Call it from a thread that lives until it returns:
-    the children die with that thread.
+    Raises `Unavailable` if another run owns the state directory. The kernel kills the children when the calling thread ends.
     """
     stop = stop_event if stop_event is not None else Stop()
     files.make_directory(settings.state_dir)
@@ -82,8 +85,8 @@ class _Run:
         self._clock = clock
         self._names = list(settings.changefeeds)
         self._reports: queue.Queue[Report] = queue.Queue()
-        self._places = self._make_places()
-        self._reporter = Reporter(settings, self._places, clock)
+        self._slots = self._make_slots()
+        self._reporter = Reporter(settings, self._slots, clock)
         self._delivery = DeliveryClient(settings.state_dir)
         self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds)
         self._phase: Phase = "starting"
@@ -107,15 +110,15 @@ class _Run:
         try:
             self._open_keepers_if_possible()
             for name in ("delivery", "capture", "driver"):
-                self._places[name].start()
-            while not self._over():
+                self._slots[name].start()
+            while not self._is_over():
                 self._turn()
             drained = self._drain()
         finally:
             self._kill_all()
             self._poll.close()
             self._control.close()
-            self._tell("stopped")
+            self._show_status("stopped")
             summary = self._summary(drained, self._clock.monotonic() - started)
             for maintainer in self._maintainers.values():
                 maintainer.keeper.close()
@@ -123,9 +126,9 @@ class _Run:
                 self._reporter.reader.close()
         return summary
 
-    # ---- one turn of the loop
+    # One turn of the loop.
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         if self._failure is not None or self._stop.is_set():
             return True
         return self._log_end is not None and all(
@@ -133,20 +136,20 @@ class _Run:
         )
 
     def _turn(self) -> None:
-        self._hear(TICK_SECONDS)
-        for place in self._places.values():
-            place.start_if_due()
-        self._restart_driver_that_forgot()
+        self._handle_reports(TICK_SECONDS)
+        for slot in self._slots.values():
+            slot.start_if_due()
+        self._restart_stale_driver()
         if self._settings.once:
-            self._push_to_the_end()
+            self._flush_to_the_end()
         for maintainer in self._maintainers.values():
             if maintainer.keeper.broken is not None and self._failure is None:
                 error = maintainer.keeper.broken
-                self._failure = Failure(TRY_AGAIN_LATER, error.message, error.hint)
-        self._tell_if_due()
+                self._failure = Failure(EXIT_TRY_AGAIN, error.message, error.hint)
+        self._show_status_if_due()
 
-    def _hear(self, seconds: float) -> None:
-        """Handles the reports that are there; waits up to `seconds` for the first."""
+    def _handle_reports(self, seconds: float) -> None:
+        """Handles all reports that have arrived; waits up to `seconds` for the first one."""
         try:
             report = self._reports.get(timeout=seconds)
             while True:
@@ -156,44 +159,44 @@ class _Run:
             pass
 
     def _handle(self, report: Report) -> None:
-        place = self._places[report.child]
-        if report.pid != place.pid:
+        slot = self._slots[report.child]
+        if report.pid != slot.pid:
             return
         if not isinstance(report, ChildSaid):
-            failure = place.ended(report.code)
-            if failure is None and self._settings.once and place.deaths_in_a_row >= ONCE_DEATHS_MAX:
-                failure = Failure(TRY_AGAIN_LATER, f"{place.name} {place.note}", f"see run/{place.name}.log")
+            failure = slot.on_end(report.code)
+            if failure is None and self._settings.once and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
+                failure = Failure(EXIT_TRY_AGAIN, f"{slot.name} {slot.note}", f"see run/{slot.name}.log")
             self._failure = self._failure or failure
             return
-        place.said(report.event)
-        if place.name == "driver":
+        slot.on_event(report.event)
+        if slot.name == "driver":
             self._note_driver(report)
-        if place.name != "capture":
+        if slot.name != "capture":
             return
-        if report.event["event"] in ("ready", "caught-up"):
+        if report.event["event"] in (Event.READY, Event.CAUGHT_UP):
             self._open_keepers_if_possible()
-        if report.event["event"] == "caught-up" and self._settings.once:
+        if report.event["event"] == Event.CAUGHT_UP and self._settings.once:
             self._log_end = Position.parse(str(report.event["log_end"]))
-            place.finished()
-        self._reporter.hear_capture(report.event)
+            slot.expect_end()
+        self._reporter.on_capture_event(report.event)
 
     def _note_driver(self, report: ChildSaid) -> None:
-        """Where its time goes, for the summary."""
-        if report.event["event"] == "ready" and self._driver_ready_seconds is None:
+        """Keeps where the driver's time goes, for the summary."""
+        if report.event["event"] == Event.READY and self._driver_ready_seconds is None:
             self._driver_ready_seconds = self._clock.monotonic() - self._started
         seconds = report.event.get("stage_seconds")
         if isinstance(seconds, dict):
             self._stage_seconds[report.pid, str(report.event.get("changefeed"))] = seconds
 
     def _open_keepers_if_possible(self) -> None:
-        """A log that is there already is delivered even while the source does not answer."""
+        """Opens the keepers once the log exists. An existing log is delivered even while the source does not answer."""
         state_dir = self._settings.state_dir
         if self._maintainers:
             return
         try:
             self._reporter.reader = LogReader.open(state_dir / "log", files=self._files)
         except Unavailable:
-            return  # capture makes it
+            return  # there is no log yet; capture makes it
         for name in self._names:
             keeper = Keeper.open(state_dir, name, self._reporter.reader, files=self._files, clock=self._clock)
             maintainer = Maintainer(keeper, self._delivery.begin_run)
@@ -202,11 +205,14 @@ class _Run:
             self._control.attach(maintainer)
         self._phase = "running"
 
-    def _restart_driver_that_forgot(self) -> None:
-        """A driver without new entries does not publish, so it cannot see that delivery died with its payloads."""
-        delivery, driver = self._places["delivery"], self._places["driver"]
+    def _restart_stale_driver(self) -> None:
+        """Starts the driver again if delivery died with payloads that only the driver can make again.
+
+        As long as the log has no new entries the driver does not publish, so it cannot notice by itself.
+        """
+        delivery, driver = self._slots["delivery"], self._slots["driver"]
         now = self._clock.monotonic()
-        if delivery.ready_at is None or not driver.alive or now - delivery.ready_at < FORGOTTEN_RUN_SECONDS:
+        if delivery.ready_at is None or not driver.alive or now - delivery.ready_at < STALE_DRIVER_SECONDS:
             return
         for maintainer in self._maintainers.values():
             begun = maintainer.begun_at
@@ -214,8 +220,9 @@ class _Run:
                 driver.kill(restart=True)
                 return
 
-    def _push_to_the_end(self) -> None:
-        """Everything is published: no reason to wait for the sinks' intervals. Again, should delivery die meanwhile."""
+    def _flush_to_the_end(self) -> None:
+        """Flushes each changefeed that has published everything, instead of waiting for its sink's interval; again and again,
+        because delivery may die meanwhile."""
         if self._log_end is None or len(self._maintainers) < len(self._names):
             return
         now = self._clock.monotonic()
@@ -228,46 +235,47 @@ class _Run:
                 self._flush = self._delivery.flush(ready, 600.0)
 
     def _note_stuck(self, flush: Flush) -> None:
-        """A table that stopped for good would keep `once` waiting for ever."""
+        """Fails the run after some flushes with a terminal error: a table that stopped for good would keep `once` waiting for
+        ever."""
         stuck = [error for error in flush.errors.values() if not error.transient]
         self._flushes_stuck = self._flushes_stuck + 1 if stuck else 0
         if self._flushes_stuck >= ONCE_STUCK_MAX:
-            self._failure = self._failure or Failure(4, stuck[0].message, stuck[0].hint)
+            self._failure = self._failure or Failure(EXIT_SINK, stuck[0].message, stuck[0].hint)
 
-    # ---- the end
+    # The end.
 
     def _drain(self) -> bool:
-        """Steps 1 to 4 of a stop. Whether everything that was published is at the sinks."""
+        """Steps 1 to 4 of a stop. True if everything that was published is at the sinks."""
         deadline = self._clock.monotonic() + self._settings.stop_seconds_max
         self._phase = "draining"
         self._control.end()
         for name in ("capture", "driver"):
-            # Killing them costs nothing, so that one that does not listen leaves time for the flush.
+            # Killing one of these loses nothing, so it gets only a third of the time: the rest is left for the flush.
             self._end(name, self._clock.monotonic() + self._settings.stop_seconds_max / 3)
         flushed = self._flush_all(deadline)
         self._end("delivery", deadline)
         return flushed and all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
 
     def _end(self, name: str, deadline: float) -> None:
-        place = self._places[name]
-        if name == "driver" and place.state == "starting":
-            place.kill()  # it has published nothing, and hears nothing while Spark's JVM starts
-        place.ask_to_stop()
-        while place.alive and self._may_wait(deadline):
-            self._hear(TICK_SECONDS)
-            self._tell_if_due()
-        place.kill()
+        slot = self._slots[name]
+        if name == "driver" and slot.state == "starting":
+            slot.kill()  # it has published nothing, and does not listen while Spark's JVM starts
+        slot.ask_to_stop()
+        while slot.alive and self._may_wait(deadline):
+            self._handle_reports(TICK_SECONDS)
+            self._show_status_if_due()
+        slot.kill()
 
     def _flush_all(self, deadline: float) -> bool:
-        if not self._places["delivery"].alive or not self._maintainers:
+        if not self._slots["delivery"].alive or not self._maintainers:
             return not self._maintainers
         remaining = deadline - self._clock.monotonic()
         if remaining <= 0 or self._at_once:
             return False
         flush = self._delivery.flush(list(self._maintainers), remaining)
-        while not flush.over and self._places["delivery"].alive and self._may_wait(deadline):
-            self._hear(TICK_SECONDS)
-            self._tell_if_due()
+        while not flush.over and self._slots["delivery"].alive and self._may_wait(deadline):
+            self._handle_reports(TICK_SECONDS)
+            self._show_status_if_due()
         return flush.over and not flush.errors
 
     @property
@@ -278,27 +286,27 @@ class _Run:
         return not self._at_once and self._clock.monotonic() < deadline
 
     def _kill_all(self) -> None:
-        for place in self._places.values():
-            place.kill()
-        deadline = self._clock.monotonic() + 5.0
-        while any(place.alive for place in self._places.values()) and self._clock.monotonic() < deadline:
-            self._hear(TICK_SECONDS)
+        for slot in self._slots.values():
+            slot.kill()
+        deadline = self._clock.monotonic() + _KILL_SECONDS_MAX
+        while any(slot.alive for slot in self._slots.values()) and self._clock.monotonic() < deadline:
+            self._handle_reports(TICK_SECONDS)
 
-    # ---- what others see
+    # What others see.
 
-    def _tell_if_due(self) -> None:
+    def _show_status_if_due(self) -> None:
         if self._clock.monotonic() >= self._progress_due:
             self._progress_due = self._clock.monotonic() + self._settings.progress_every_seconds
-            self._tell(self._phase)
+            self._show_status(self._phase)
 
-    def _tell(self, phase: Phase) -> None:
+    def _show_status(self, phase: Phase) -> None:
         self._status = self._reporter.status(phase, self._poll.latest, self._note)
         if self._on_progress is not None:
             self._on_progress(self._status)
 
     def _summary(self, drained: bool, seconds: float) -> RunSummary:
         delivered = self._reporter.delivered()
-        failure = self._failure or Failure(0, "" if drained else self._undrained())
+        failure = self._failure or Failure(EXIT_OK, "" if drained else self._undrained())
         return RunSummary(
             exit_code=failure.exit_code,
             rows=delivered.rows,
@@ -308,7 +316,7 @@ class _Run:
             drained=drained,
             message=failure.message,
             hint=failure.hint,
-            restarts={name: place.restarts for name, place in self._places.items()},
+            restarts={name: slot.restarts for name, slot in self._slots.items()},
             log_end=str(self._log_end) if self._log_end is not None else None,
             mark_delete={name: str(m.keeper.mark_delete) for name, m in self._maintainers.items()},
             driver_ready_seconds=self._driver_ready_seconds,
@@ -326,7 +334,7 @@ class _Run:
         how = "stopped at once, before" if self._at_once else "stopped before"
         return f"{how} everything was at the sinks; nothing is lost, the next run goes on there"
 
-    def _make_places(self) -> dict[str, ChildSlot]:
+    def _make_slots(self) -> dict[str, ChildSlot]:
         settings = self._settings
         state_dir = str(settings.state_dir)
         documents: dict[str, dict[str, Any]] = {
