@@ -6,6 +6,8 @@ BENCH ?= pipeline
 ROUNDS ?= 5
 STATES ?= 1000000
 PYTEST_ARGS ?=
+# All cores, each group of heavy tests in one process; what takes longest begins first (tests/conftest.py sorts).
+PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
 BIN := .venv/bin
 STAMP := .venv/.synced
 UV_HOME := .cache/uv
@@ -39,8 +41,8 @@ $(UV_HOME)/bin/uv:
 demo: $(STAMP) ## A small shop's changes from real binlog bytes into verified files, with a kill -9 on the way
 	@$(BIN)/penstock demo
 
-test: lint types $(STAMP) ## Everything that must hold: lint, types, and all tests
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: lint types $(STAMP) ## Everything that must hold: lint, types, and all tests; more random cases with PENSTOCK_BUDGET=ci
+	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 lint: $(STAMP) | $(filter-out uv,$(UV)) ## Style, imports and formatting; that uv.lock belongs to pyproject.toml
 	$(UV) lock --check --quiet
@@ -62,12 +64,11 @@ $(PEERS)/.synced: pyproject.toml uv.lock | $(filter-out uv,$(UV))
 	UV_PROJECT_ENVIRONMENT=$(PEERS) $(UV) sync --quiet --frozen --only-group bench --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
 
-soak: $(STAMP) ## A million crash states of the log and of its state, real power cuts and failing calls, and the end-to-end kill tests ROUNDS times
-	$(BIN)/python -m tests.crash.log.explorer --states $(STATES) --jobs $$(nproc)
-	$(BIN)/python -m tests.crash.state.explorer --states $(STATES) --jobs $$(nproc)
-	PENSTOCK_STATE_MODELS=2000 $(BIN)/pytest tests/crash/state/test_model.py -o timeout=3600 $(PYTEST_ARGS)
-	PENSTOCK_CURSOR_MODELS=1000 $(BIN)/pytest tests/log/cursors/test_model.py -o timeout=3600 $(PYTEST_ARGS)
-	PENSTOCK_CUTS=500 PENSTOCK_FAILED_CALLS=60 $(BIN)/pytest tests/crash/log/test_real_machine.py -o timeout=3600 $(PYTEST_ARGS)
+soak: export PENSTOCK_BUDGET := soak
+soak: $(STAMP) ## A million crash states of the log and of its state, all explorations at their largest, and the kill tests ROUNDS times
+	$(BIN)/python -m tests.crash log --states $(STATES) --jobs $$(nproc)
+	$(BIN)/python -m tests.crash state --states $(STATES) --jobs $$(nproc)
+	$(BIN)/pytest $(PARALLEL) -o timeout=14400 --ignore=tests/e2e $(PYTEST_ARGS)
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; $(BIN)/pytest tests/e2e $(PYTEST_ARGS) || exit 1; done
 
 lock: | $(filter-out uv,$(UV)) ## Bring uv.lock up to pyproject.toml

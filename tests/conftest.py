@@ -1,46 +1,57 @@
-"""Fixtures that every room's tests may ask for.
+"""Fixtures that every package's tests may ask for, and how tests are shared out to several processes.
 
-On a user's machine a test that needs a real component which is not there is skipped with a sentence that says why; in
-strict mode (`CI=true` or `PENSTOCK_STRICT=1`) it fails, so that a green CI means that everything ran.
+`make test` runs a process per core (pytest-xdist, `--dist loadgroup`). Tests of one group run in one process, one after
+another: a process starts each component at most once, and two JVMs with heavy work never run beside each other.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from hypothesis import settings
 
+from tests.support import budget
+from tests.support.components import missing, skipped_line
 from tools.components import MissingComponent
 from tools.components.mariadb import MariaDbServer
 from tools.components.s3 import BUCKET, S3Server
 
-# The machines are noisy: an example's time proves nothing. A failing example is printed with its seed.
-settings.register_profile("penstock", deadline=None, print_blob=True)
+# An example's time says nothing on a busy machine. A failing example is printed with its seed.
+settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=budget.EXAMPLES)
 settings.load_profile("penstock")
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 
+# A test belongs to the group of the first of these marks that it has. What takes longest in one piece begins first.
+_GROUPS = ("spark", "mariadb", "s3")
+_LONG = "slow"
 
-def is_strict() -> bool:
-    return os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_STRICT") == "1"
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        marks = (*_GROUPS, _LONG)
+        return next((place for place, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
+
+    for item in items:
+        if (place := rank(item)) < len(_GROUPS):
+            item.add_marker(pytest.mark.xdist_group(_GROUPS[place]))
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=rank)
 
 
-def missing(reason: str) -> NoReturn:
-    """Skips, or fails in strict mode."""
-    if is_strict():
-        pytest.fail(f"strict mode: {reason}", pytrace=False)
-    pytest.skip(reason)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if line := skipped_line(terminalreporter.stats.get("skipped", ())):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """A real MariaDB, shared by the whole session: use databases of your own, and leave its binlogs alone."""
+    """A real MariaDB, shared by all tests of this process: use databases of your own, and leave its binlogs alone."""
     server = MariaDbServer(tmp_path_factory.mktemp("mariadb"))
     try:
         server.start()
@@ -52,7 +63,7 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A real S3 server, shared by the whole session: use prefixes of your own."""
+    """A real S3 server, shared by all tests of this process: use prefixes of your own."""
     server = S3Server(tmp_path_factory.mktemp("s3"))
     try:
         server.start()
@@ -64,10 +75,10 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A prefix of the real S3 server for this test alone, with what clients read of the environment set."""
+    """A prefix of the real S3 server for this test alone, with the environment that clients read."""
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
-    # A client keeps the endpoint of the environment that it was made in: names never come twice.
+    # Clients are kept per URL with the endpoint of the environment that they were made in, so no URL may come twice.
     return f"s3://{BUCKET}/{uuid.uuid4().hex}/{re.sub('[^a-z0-9]+', '-', request.node.name.lower())}"
 
 
@@ -75,5 +86,5 @@ def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest
 def corpus_dir() -> Path:
     """Binlog files of real servers, beside the repository on the developers' machines and CI's."""
     if not CORPUS.is_dir():
-        missing(f"the corpus of real binlogs is not at {CORPUS}")
+        missing(f"the corpus of real binlogs is not at {CORPUS}; only the project's own machines have it")
     return CORPUS

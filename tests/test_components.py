@@ -1,11 +1,13 @@
-"""The real components themselves: what a test may count on when it asks for one."""
+"""The real components themselves: what a test may count on when it asks for one, and what a run says of missing ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.support.components import missing, skipped_line
 from tools.components import MissingComponent, mariadb
 from tools.components.mariadb import MariaDbServer
 
@@ -42,3 +44,23 @@ def test_a_missing_server_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("PENSTOCK_INSTALL", raising=False)
     with pytest.raises(MissingComponent, match="install"):
         mariadb.find_mariadbd()
+
+
+def test_a_missing_component_skips_or_fails_in_strict_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "")
+    monkeypatch.delenv("PENSTOCK_STRICT", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no such server"):
+        missing("no such server")
+    monkeypatch.setenv("PENSTOCK_STRICT", "1")
+    with pytest.raises(pytest.fail.Exception, match="no such server"):
+        missing("no such server")
+
+
+def test_one_line_says_what_was_skipped() -> None:
+    def skipped(reason: str) -> SimpleNamespace:
+        return SimpleNamespace(longrepr=("tests/test_x.py", 1, f"Skipped: {reason}"))
+
+    assert skipped_line([]) == ""
+    assert skipped_line([skipped("no Java")]) == "skipped: 1 test (1: no Java)"
+    reports = [skipped("no Java"), skipped("no MariaDB: install it"), skipped("no MariaDB: install it")]
+    assert skipped_line(reports) == "skipped: 3 tests (2: no MariaDB: install it; 1: no Java)"

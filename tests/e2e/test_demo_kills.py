@@ -15,7 +15,7 @@ import pytest
 from penstock.operations.verify.sink_files import data_directories
 from tests.e2e.flow import Flow
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark]
 CHANGES = 600_000
 RATE = 3_000  # so that the stream lasts while five processes die and come back, on a slow machine too
 

@@ -12,7 +12,7 @@ from tests.e2e.flow import Flow
 from tests.e2e.load import SEED, Load, create_tables
 from tools.components.mariadb import MariaDbServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
 TABLES = 20
 DATABASE = "kills"
 

@@ -14,7 +14,7 @@ from tests.e2e.flow import Flow, penstock
 from tests.e2e.load import Load, create_tables
 from tools.components.mariadb import MariaDbServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
 TABLES = 3
 DATABASE = "trimmed"
 

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Fenced, Unavailable
-from penstock.files import File, RealFiles
+from penstock.files import RealFiles
 from penstock.log import Log, LogReader, LogSettings, Position, StateChange, wait_all
 from penstock.log.ledgers.footer import read_footer
 from penstock.log.ledgers.info import ledger_path
+from tests.support.files import CountingFiles, UnlockedFiles
 
 SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=4096)
-
-
-class UnlockedFiles(RealFiles):
-    """A file system whose lock does not hold, as on some network file systems: only the epoch is left."""
-
-    @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[None]:
-        yield
 
 
 def read_all(reader: LogReader) -> list[bytes]:
@@ -108,24 +100,6 @@ def test_seek_in_a_long_open_ledger(tmp_path: Path) -> None:
             assert [bytes(e.data) for e in entries] == [b"%d" % n for n in range(start, min(start + 6, 2000))]
         reader.close()
     log.close()
-
-
-class CountingFiles(RealFiles):
-    """Counts the bytes that are read."""
-
-    bytes_read = 0
-
-    def open(self, path: Path, *, writable: bool = False) -> File:
-        file = super().open(path, writable=writable)
-        read_at = file.read_at
-
-        def counted(offset: int, size: int) -> bytes:
-            raw = read_at(offset, size)
-            self.bytes_read += len(raw)
-            return raw
-
-        file.read_at = counted  # type: ignore[method-assign]
-        return file
 
 
 def test_a_new_reader_does_not_walk_from_the_head_of_the_open_ledger(tmp_path: Path) -> None:

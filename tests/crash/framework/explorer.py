@@ -1,4 +1,9 @@
-"""What every explorer of crash states shares: budgets, seeds, processes and the command line."""
+"""Takes crash states while seeded random programs run, opens each of them, and holds what is found against the facts.
+
+A program runs once. Before some of its operations a crash state of that moment is taken (every unsynced write kept, lost
+or torn; every unsynced name kept or lost), with the facts of that moment. Afterwards each state is opened and checked;
+some of these recoveries are cut as well, and some of the recoveries from those once more.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,22 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Protocol
+from typing import Any, Generic
 
-from tests.crash.framework.stepping import stepping
+from penstock.errors import PenstockError
+from tests.crash.framework.program import DEFAULT_FAULTS, WorldT
+from tests.crash.framework.promises import Violation
+from tests.crash.framework.stepping import STEPS
 
+_CUT_SHARE = 0.35  # of a program's operations
+_CUT_AGAIN_SHARE = 0.2  # of the recoveries
+_DEPTH_MAX = 2
 _SEED_STEP = 1_000_000  # between processes
-_PROCESS_STATES = 10_000  # a process is told this many at a time: its memory is given back
+_PROCESS_STATES = 10_000  # a new process takes over after that many: its predecessor's memory is given back
 
 
 @dataclass
@@ -28,7 +39,7 @@ class Outcome:
     seed: int
     programs: int = 0
     states: int = 0
-    again: int = 0  # of the states: cut during the recovery of another one
+    again: int = 0  # of the states: those cut during the recovery from another state
     seconds: float = 0.0  # of CPU: other work on the machine does not count
 
     def __str__(self) -> str:
@@ -38,60 +49,122 @@ class Outcome:
         )
 
 
-class Explore(Protocol):
-    """Runs programs `seed`, `seed` + 1, … until either budget is used up, and `at_least` so many states were seen.
+@dataclass(frozen=True)
+class Explorer(Generic[WorldT]):
+    """An explorer of one thing, made of module-level functions, so that it can be sent to other processes."""
 
-    `faults`: the share of sessions in which a file operation fails. Raises `Violation`.
-    """
+    name: str  # on the command line, `python -m tests.crash NAME`
+    what: str  # as errors call it
+    make_world: Callable[[], WorldT]
+    run_program: Callable[..., None]  # (world, rng, faults=share)
+    recover: Callable[[WorldT, random.Random], None]  # opens a crashed world, checks it, and sometimes goes on with it
+    surroundings: Callable[[], contextlib.AbstractContextManager[object]]  # held while it explores
 
-    def __call__(
+    def explore(
         self,
         seed: int,
         *,
         seconds: float | None = None,
         states: int | None = None,
-        faults: float = 0.3,
-        at_least: int = 0,
-    ) -> Outcome: ...
+        faults: float = DEFAULT_FAULTS,
+    ) -> Outcome:
+        """Runs programs `seed`, `seed` + 1, … until so many states were seen or so many seconds of CPU used.
 
+        `faults`: the share of sessions in which an operation fails. Raises `Violation`.
+        """
+        outcome = Outcome(seed)
+        started = time.process_time()
+        with self.surroundings(), _no_garbage_collection(), _quiet():
+            while True:
+                if outcome.programs % 8 == 0:
+                    gc.collect()
+                number = seed + outcome.programs
+                try:
+                    self._explore_program(number, outcome, faults)
+                except BaseException as error:
+                    error.add_note(f"again with: python -m tests.crash {self.name} --seed {number} --states 1")
+                    raise
+                outcome.programs += 1
+                outcome.seconds = time.process_time() - started
+                if (states is not None and outcome.states >= states) or (
+                    seconds is not None and outcome.seconds >= seconds
+                ):
+                    return outcome
 
-def explore_programs(
-    module: str,
-    explore_program: Callable[[int, Outcome, float], None],
-    seed: int,
-    *,
-    seconds: float | None = None,
-    states: int | None = None,
-    faults: float = 0.3,
-    at_least: int = 0,
-) -> Outcome:
-    """As `Explore`, of the programs that `explore_program(seed, outcome, faults)` runs and checks."""
-    outcome = Outcome(seed)
-    started = time.process_time()
-    with stepping(), _no_garbage_collection(), _quiet():
-        while True:
-            if outcome.programs % 8 == 0:
-                gc.collect()
-            number = seed + outcome.programs
-            try:
-                explore_program(number, outcome, faults)
-            except BaseException as error:
-                error.add_note(f"again with: python -m {module} --seed {number} --states 1")
-                raise
-            outcome.programs += 1
-            outcome.seconds = time.process_time() - started
-            used_up = (states is not None and outcome.states >= states) or (
-                seconds is not None and outcome.seconds >= seconds
-            )
-            if used_up and outcome.states >= at_least:
-                return outcome
+    def _explore_program(self, seed: int, outcome: Outcome, faults: float) -> None:
+        rng, fates = random.Random(seed), random.Random(f"fates {seed}")
+        crashed: list[WorldT] = []
+
+        def moment(world: WorldT) -> None:
+            if fates.random() < _CUT_SHARE:
+                crashed.append(world.crash(fates))
+
+        world = self.make_world()
+        world.on_moment = moment
+        try:
+            self.run_program(world, rng, faults=faults)
+        except (PenstockError, OSError) as error:
+            raise self._stopped(error) from error
+        for world in crashed:
+            self._check(world, fates, outcome, 0)
+
+    def _check(self, world: WorldT, rng: random.Random, outcome: Outcome, depth: int) -> None:
+        outcome.states += 1
+        outcome.again += depth > 0
+        again: list[WorldT] = []
+        if depth < _DEPTH_MAX and rng.random() < _CUT_AGAIN_SHARE:
+            wanted = {rng.randrange(40), rng.randrange(40)}
+            counted = 0
+
+            def moment(world: WorldT) -> None:
+                nonlocal counted
+                if counted in wanted:
+                    again.append(world.crash(rng))
+                counted += 1
+
+            world.on_moment = moment
+        try:
+            self.recover(world, rng)
+        except Violation:
+            raise
+        except Exception as error:
+            raise self._stopped(error) from error
+        finally:
+            world.on_moment = None
+            world.files.cut_power()
+            STEPS.reset()
+        for second in again:
+            self._check(second, rng, outcome, depth + 1)
+
+    def _stopped(self, error: Exception) -> Violation:
+        return Violation(f"{self.what} does not open or go on: {type(error).__name__}: {error}")
+
+    def explore_in_processes(self, seed: int, states: int, jobs: int) -> Outcome:
+        """As `explore`, shared by processes, each with seeds of its own; prints how far it is."""
+        step = min(-(-states // jobs), _PROCESS_STATES)
+        total = Outcome(seed)
+        with ProcessPoolExecutor(jobs, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
+            waiting = [
+                pool.submit(self.explore, seed + number * _SEED_STEP, states=step)
+                for number in range(-(-states // step))
+            ]
+            for done in as_completed(waiting):
+                if done.exception() is not None:  # the failure is shown now, not after all the others have finished
+                    pool.shutdown(wait=False, cancel_futures=True)
+                outcome = done.result()
+                total.programs += outcome.programs
+                total.states += outcome.states
+                total.again += outcome.again
+                total.seconds += outcome.seconds
+                print(f"{total.states} of {states} states, {total.seconds:.0f} s of CPU", flush=True)
+        return total
 
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """It is done between programs instead."""
+    """Collecting garbage costs a third of the time; `explore` collects between programs instead."""
     gc.collect()
-    gc.freeze()  # what was there before is not looked at again
+    gc.freeze()
     gc.disable()
     try:
         yield
@@ -102,7 +175,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Failures that are tried again say nothing, here."""
+    """Penstock warns of each failure that it tries again; here most failures are made on purpose."""
     logging.disable(logging.WARNING)
     try:
         yield
@@ -110,41 +183,26 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def explore_in_processes(explore: Explore, seed: int, states: int, jobs: int) -> Outcome:
-    """As `explore`, shared by processes, each with seeds of its own; says how far it is."""
-    step = min(-(-states // jobs), _PROCESS_STATES)
-    total = Outcome(seed)
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=1, mp_context=get_context("spawn")) as pool:
-        waiting = [
-            pool.submit(explore, seed + number * _SEED_STEP, states=step) for number in range(-(-states // step))
-        ]
-        for done in as_completed(waiting):
-            if done.exception() is not None:  # told at once, not after all the others
-                pool.shutdown(wait=False, cancel_futures=True)
-            outcome = done.result()
-            total.programs += outcome.programs
-            total.states += outcome.states
-            total.again += outcome.again
-            total.seconds += outcome.seconds
-            print(f"{total.states} of {states} states, {total.seconds:.0f} s of CPU", flush=True)
-    return total
+def chosen_seed() -> int:
+    """The seed of `PENSTOCK_CRASH_SEED`, else a random one, which every report and failure names."""
+    return int(os.environ.get("PENSTOCK_CRASH_SEED") or random.randrange(1 << 40))
 
 
-def main(description: str, explore: Explore) -> int:
-    parser = argparse.ArgumentParser(description=description)
+def main(explorers: Mapping[str, Explorer[Any]]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("explorer", choices=sorted(explorers))
     parser.add_argument("--states", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=None, help="of CPU")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share --states")
-    parser.add_argument("--no-faults", action="store_true", help="no file operation fails before the power does")
-    parser.add_argument(
-        "--seed", type=int, default=int(os.environ.get("PENSTOCK_CRASH_SEED") or random.randrange(1 << 40))
-    )
+    parser.add_argument("--no-faults", action="store_true", help="no operation fails before the power does")
+    parser.add_argument("--seed", type=int, default=chosen_seed())
     arguments = parser.parse_args()
+    explorer = explorers[arguments.explorer]
     states = arguments.states or (None if arguments.seconds else 20_000)
-    print(f"seed {arguments.seed}", flush=True)
+    print(f"{explorer.name}: seed {arguments.seed}", flush=True)
     if arguments.jobs > 1 and states is not None:
-        print(explore_in_processes(explore, arguments.seed, states, arguments.jobs))
+        print(explorer.explore_in_processes(arguments.seed, states, arguments.jobs))
     else:
-        faults = 0.0 if arguments.no_faults else 0.3
-        print(explore(arguments.seed, seconds=arguments.seconds, states=states, faults=faults))
+        faults = 0.0 if arguments.no_faults else DEFAULT_FAULTS
+        print(explorer.explore(arguments.seed, seconds=arguments.seconds, states=states, faults=faults))
     return 0

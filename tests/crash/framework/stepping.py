@@ -1,9 +1,8 @@
-"""The log without threads: what its background threads would do is done while somebody waits for them.
+"""Threads replaced by coroutines, so that a program with background threads is one deterministic sequence of operations.
 
-A program over the log becomes one deterministic sequence of file operations, and hundreds of crash states a second can be
-looked at. While `stepping()` is in force, the rooms of the log see a `threading` whose threads are coroutines (greenlets):
-each runs, when somebody waits or `STEPS.pump()` is called, until it would wait itself. Waits with a timeout end at once if
-it is short, and never otherwise. A wait that nobody can end is an error here, where real threads would hang.
+While `stepping()` is in force, the modules under test see a `threading` whose threads are coroutines (greenlets). Each of
+them runs when another one waits, or when `STEPS.pump()` is called, until it would wait itself. A wait with a short timeout
+ends at once; a longer timeout never passes. A wait that nobody can end raises `Stuck`, where real threads would hang.
 """
 
 from __future__ import annotations
@@ -11,27 +10,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import greenlet
 
-import penstock.log
-import penstock.state.log_state  # noqa: F401 (imported late otherwise; its modules are patched too)
-from penstock.log import Pending, stall
-from penstock.log.records import workers
-
-_ROOMS = ("penstock.log.", "penstock.state.", "penstock.metadata.")
 _ROUNDS_MAX = 200
 _SHORT_SECONDS = 0.1
 
 
 class Stuck(AssertionError):
-    """Somebody waits for what will never come."""
+    """A wait that no thread can end."""
 
 
 class _Thread:
-    """A thread that runs when somebody waits."""
+    """A thread that runs while another one waits."""
 
     def __init__(
         self,
@@ -59,11 +53,11 @@ class _Thread:
         STEPS.wait(lambda: self not in STEPS.threads, f"the end of thread {self.name!r}", timeout)
 
     def step(self) -> None:
-        """Runs it until it ends or waits."""
+        """Runs the thread until it ends or waits."""
         self._switch(self._greenlet.switch)
 
     def end(self) -> None:
-        """Its process is dead: whatever it would still do must not count."""
+        """Ends the thread where it is, as the death of its process does."""
         with contextlib.suppress(Exception):
             if not self._greenlet.dead and bool(self._greenlet):
                 self._switch(lambda: self._greenlet.throw(greenlet.GreenletExit))
@@ -79,7 +73,7 @@ class _Thread:
                 STEPS.threads.remove(self)
 
     def yield_(self) -> None:
-        """Called on the thread itself: goes on where it was waited for."""
+        """Called on the thread itself: goes on in whoever ran it last."""
         self._back.switch()
 
 
@@ -209,16 +203,35 @@ class _Event:
         return self._set or STEPS.wait(lambda: self._set, "an event", timeout)
 
 
+def _wait_really(ready: Callable[[], bool], timeout: float | None) -> bool:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not ready():
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 class Steps:
-    """Which threads there are, and which of them runs."""
+    """The threads that there are, and the one that runs. `forget` drops what the code under test keeps for its process."""
 
     def __init__(self) -> None:
         self.threads: list[_Thread] = []
         self.current: object = threading.main_thread()
-        self._process_wide = _process_wide()
+        self.forget: Callable[[], None] = lambda: None
+        self._own_thread = 0
+
+    def adopt(self) -> None:
+        """The calling real thread is the one that all coroutines run on."""
+        self._own_thread = threading.get_ident()
+
+    def is_own_thread(self) -> bool:
+        return threading.get_ident() == self._own_thread
 
     def wait(self, ready: Callable[[], bool], what: str, timeout: float | None = None) -> bool:
-        """Lets the others run until `ready`. False where a timeout passed."""
+        """Lets other threads run until `ready`. False where a timeout passed."""
+        if not self.is_own_thread():
+            return _wait_really(ready, timeout)
         current = self.current
         rounds = 0
         while not ready():
@@ -236,7 +249,7 @@ class Steps:
         return True
 
     def pump(self) -> bool:
-        """Every thread goes on until it waits. Whether there was one."""
+        """Every thread goes on until it waits. Returns whether there was one."""
         before = self.current
         ran = False
         for thread in list(self.threads):
@@ -252,64 +265,57 @@ class Steps:
             thread.end()
         self.threads.clear()
         self.current = threading.main_thread()
-        for shared in (workers.COMMITS, workers.CHORES, stall.WATCH):
-            shared._reset()
-        for kept in self._process_wide:
-            kept.__init__()
+        self.forget()
 
 
 class _Threading:
-    """Stands for the module `threading`."""
+    """Stands in for the module `threading`. A thread of an earlier test, which may still run, gets the real one."""
 
-    Thread = _Thread
-    Timer = _Timer
-    Lock = _Lock
-    RLock = _RLock
-    Condition = _Condition
-    Event = _Event
-
-    @staticmethod
-    def current_thread() -> object:
-        return STEPS.current
+    _REPLACED: ClassVar[dict[str, object]] = {
+        "Thread": _Thread,
+        "Timer": _Timer,
+        "Lock": _Lock,
+        "RLock": _RLock,
+        "Condition": _Condition,
+        "Event": _Event,
+        "current_thread": lambda: STEPS.current,
+    }
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._REPLACED and STEPS.is_own_thread():
+            return self._REPLACED[name]
         return getattr(threading, name)
-
-
-def _process_wide() -> list[Any]:
-    """What the log keeps for the whole process: a new process has none of it."""
-    names = ("penstock.log.read.cache", "penstock.log.log")
-    modules = [sys.modules[name] for name in names if name in sys.modules]
-    return [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if type(value).__name__ in {"ReadCache", "OpenLogs"}
-    ]
 
 
 STEPS = Steps()
 
 
 @contextlib.contextmanager
-def stepping() -> Iterator[Steps]:
-    """See the module."""
-    shim = _Threading()
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
-    patched: list[Any] = [module for module in modules if getattr(module, "threading", None) is threading]
-    result, exception = Pending.result, Pending.exception
+def stepping(packages: tuple[str, ...], future: Any, forget: Callable[[], None]) -> Iterator[Steps]:
+    """Replaces the threads of all imported modules whose names start with one of `packages`.
 
-    def stepped_result(self: Pending[Any], timeout: float | None = None) -> Any:
-        STEPS.wait(self.done, "a result", timeout)
+    `future`: a class whose `result` and `exception` wait for `done`. `forget`: see `Steps`.
+    """
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(packages)]
+    patched: list[Any] = [module for module in modules if getattr(module, "threading", None) is threading]
+    result, exception = future.result, future.exception
+
+    def stepped_result(self: Any, timeout: float | None = None) -> Any:
+        if STEPS.is_own_thread():
+            STEPS.wait(self.done, "a result", timeout)
         return result(self, timeout)
 
-    def stepped_exception(self: Pending[Any], timeout: float | None = None) -> Any:
-        STEPS.wait(self.done, "a result", timeout)
+    def stepped_exception(self: Any, timeout: float | None = None) -> Any:
+        if STEPS.is_own_thread():
+            STEPS.wait(self.done, "a result", timeout)
         return exception(self, timeout)
 
+    shim = _Threading()
     for module in patched:
         module.threading = shim
-    Pending.result, Pending.exception = stepped_result, stepped_exception  # type: ignore[method-assign]
+    future.result, future.exception = stepped_result, stepped_exception
+    STEPS.forget = forget
+    STEPS.adopt()
     STEPS.reset()
     try:
         yield STEPS
@@ -317,5 +323,6 @@ def stepping() -> Iterator[Steps]:
         STEPS.reset()
         for module in patched:
             module.threading = threading
-        Pending.result, Pending.exception = result, exception  # type: ignore[method-assign]
-        STEPS.reset()
+        future.result, future.exception = result, exception
+        STEPS.reset()  # again: locks that it makes are real ones now
+        STEPS.forget = lambda: None

@@ -1,0 +1,1 @@
+"""Crash tests of the log. See tests/crash/__init__.py."""

@@ -1,4 +1,4 @@
-"""What a program over a log was told, and so what must be found again after any crash."""
+"""What the processes that use a log were told, and so what must be found again after any crash."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import itertools
 from dataclasses import dataclass, field
 
 from penstock.log import Position
+from tests.crash.framework.promises import Violation, must
 
-CURSORS_MIN = 2  # that every program has
-
-
-class Violation(AssertionError):
-    """The log broke a promise."""
-
-
-def must(holds: bool, promise: str) -> None:
-    if not holds:
-        raise Violation(promise)
+CURSORS_MIN = 2  # every program has at least that many
 
 
 @dataclass
 class CursorFacts:
-    """The sets of acked entries after each operation that was sent, in order; those up to `durable` were acknowledged."""
+    """`versions`: the set of acked entries after each operation that was sent, in order. Those up to index `durable` were
+    acknowledged; a crash may leave any version from there on."""
 
     versions: list[frozenset[int]] = field(default_factory=lambda: [frozenset()])
     durable: int = 0
@@ -42,20 +35,20 @@ class CursorFacts:
 
 
 @dataclass
-class Facts:
-    """Entries go by the number in which they were submitted. `copy` is what was known at that moment."""
+class LogFacts:
+    """Entries are named by the order in which they were submitted: 0, 1, …"""
 
     payloads: list[bytes] = field(default_factory=list)  # only ever grows: copies share it
     durable: dict[int, Position] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)  # may be there or not: their owner was told that it failed
+    failed: set[int] = field(default_factory=set)  # their owner got an error: they may be there or not
     cursors: dict[str, CursorFacts] = field(default_factory=dict)
     removable: int = 0  # entries below this number may be gone
-    epoch: int = 0  # the highest that an owner was given
+    epoch: int = 0  # the highest that an owner got
     newest: Position = field(default_factory=lambda: Position(0, -1))
 
-    def copy(self) -> Facts:
-        return Facts(
+    def copy(self) -> LogFacts:
+        return LogFacts(
             self.payloads,
             dict(self.durable),
             set(self.in_flight),
@@ -78,13 +71,13 @@ class Facts:
         self.newest = position
 
     def confirm(self, cursor: CursorFacts, version: int) -> None:
-        """An ack is durable. What every cursor has passed may be trimmed from here on."""
+        """An ack was acknowledged. What every cursor has passed may be trimmed from here on."""
         cursor.confirm(version)
-        self._let_go()
+        self._update_removable()
 
-    def _let_go(self) -> None:
+    def _update_removable(self) -> None:
         if len(self.cursors) < CURSORS_MIN:
-            return  # the others may need everything
+            return  # a cursor that is not made yet may need everything
         passed = [self._passed(other.versions[other.durable]) for other in self.cursors.values()]
         self.removable = max(self.removable, min(passed))
 
@@ -118,7 +111,7 @@ class Facts:
             must(self.durable.get(number, position) == position, f"entry {number} moved to {position}")
         last = numbers[-1] if numbers else -1
         holes = [n for n in self.in_flight - there if self.removable <= n < last]
-        must(not holes, f"a hole at {holes}, which were on their way, but {last} is there")
+        must(not holes, f"a hole at {holes}, which were in flight, but {last} is there")
 
     def check_cursor(self, name: str, acked: set[int], there: set[int]) -> None:
         facts = self.cursors.setdefault(name, CursorFacts())
@@ -131,7 +124,7 @@ class Facts:
             )  # fmt: skip
 
     def reopened(self, found: list[tuple[int, Position, bytes]], acked: dict[str, set[int]]) -> None:
-        """From here on what was found is what is known."""
+        """From here on, what was found is what must be found again."""
         self.durable = {number: position for number, position, _ in found}
         self.in_flight.clear()
         self.failed.clear()
@@ -140,4 +133,4 @@ class Facts:
             kept = self.cursors[name].newest if name in self.cursors else frozenset()
             gone = frozenset(n for n in kept if n not in self.durable)
             self.cursors[name] = CursorFacts([frozenset(numbers) | gone])
-        self._let_go()  # acks that were on their way may have come through
+        self._update_removable()  # acks that were in flight may have become durable

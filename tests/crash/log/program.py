@@ -1,4 +1,4 @@
-"""Seeded random programs over the public interface of the log, in sessions that end cleanly, by a fault or by kill -9."""
+"""What a random program does with a log in one session, through its public interface."""
 
 from __future__ import annotations
 
@@ -7,34 +7,17 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.errors import PenstockError
-from penstock.files.memory import DiskFault, PowerCut
+from penstock.files.memory import DiskFault
 from penstock.log import OffloadInProgress, Pending, Position, Span
-from tests.crash.framework.stepping import STEPS
-from tests.crash.log.facts import CursorFacts, must
-from tests.crash.log.world import NAMES, PASSING, Opened, World, has, read_all
+from tests.crash.framework.program import DEFAULT_FAULTS, Session, Sessions
+from tests.crash.framework.promises import must
+from tests.crash.log.facts import CursorFacts
+from tests.crash.log.world import NAMES, PASSING, LogWorld, Opened, read_all
 
 _SIZES = (0, 10, 400, 700, 1500)
-_FAULTS = (
-    DiskFault.EIO,
-    DiskFault.EIO,
-    DiskFault.ENOSPC,
-    DiskFault.SHORT_WRITE,
-    None,
-)  # None: the metadata store goes away
-Action = Callable[["Session"], None]
 
 
-class Session:
-    """What one process does, from open to its end."""
-
-    def __init__(self, world: World, rng: random.Random, opened: Opened) -> None:
-        self.world = world
-        self.facts = world.facts
-        self.rng = rng
-        self.opened = opened
-        self.dead = False  # what comes from then on is no fact
-
+class LogSession(Session[LogWorld, Opened]):
     def append(self) -> None:
         """A group of one to four."""
         for _ in range(self.rng.choice((1, 1, 2, 4))):
@@ -42,10 +25,10 @@ class Session:
             data = b"%d|" % number + bytes([number % 251]) * self.rng.choice(_SIZES)
             self.facts.submit(data)
             self.opened.append(number, data).add_done_callback(partial(self._appended, number))
-        self._wait()
+        self.let_run()
 
     def append_many(self) -> None:
-        """A batch with one answer. It carries no state: only where there is none."""
+        """A batch with one answer. Batches carry no state, so this is done only where the log has none (where it trims)."""
         if not self.world.trims:
             return
         numbers = range(len(self.facts.payloads), len(self.facts.payloads) + self.rng.choice((1, 3, 30)))
@@ -53,7 +36,7 @@ class Session:
         for data in batch:
             self.facts.submit(data)
         self.opened.log.append_many(batch).add_done_callback(partial(self._appended_many, numbers))
-        self._wait()
+        self.let_run()
 
     def _appended_many(self, numbers: Sequence[int], done: Pending[Span]) -> None:
         if self.dead:
@@ -116,7 +99,7 @@ class Session:
                        lambda cursor: cursor.reset(position), forget=True)  # fmt: skip
 
     def come_and_go(self) -> None:
-        """A cursor that is made and deleted again. It may hold back a trim; whether it is there after a crash is open."""
+        """A cursor that is made, or deleted again. It may hold back a trim; a crash may leave it there or not."""
         if self.rng.random() < 0.6:
             cursor = self.opened.log.open_cursor(PASSING, self.rng.choice(("earliest", "latest")))
             cursor.set_properties({"seen": str(len(self.facts.durable))}).result()
@@ -129,13 +112,13 @@ class Session:
             self.opened.log.trim()
 
     def offload(self) -> None:
-        """All sealed ledgers, whatever the threshold; those whose lag is over are moved."""
+        """Copies all sealed ledgers, whatever the threshold; local files go once the deletion lag is over."""
         if self.world.offloads:
             with contextlib.suppress(OffloadInProgress):
                 self.opened.log.offload()
 
-    def truncate(self) -> None:
-        """Every sealed ledger goes, whatever the cursors say: they move on."""
+    def clear(self) -> None:
+        """Every sealed ledger goes, though cursors may not have passed it: they are moved on."""
         if self.world.trims:
             self.facts.removable = len(self.facts.payloads)
             self.opened.log.clear()
@@ -145,14 +128,14 @@ class Session:
         facts = self.facts.cursors[name]
         version = facts.send(frozenset(numbers) if forget else facts.newest | numbers)
         send(self.opened.cursors[name]).add_done_callback(partial(self._acked, facts, version))
-        self._wait()
+        self.let_run()
 
     def _acked(self, facts: CursorFacts, version: int, done: Pending[None]) -> None:
         if not self.dead and done.exception() is None:
             self.facts.confirm(facts, version)
 
     def read(self) -> None:
-        """The live log shows what is durable, to a reader that was there before."""
+        """A reader that was open before sees what is durable, and nothing else."""
         found = read_all(self.opened.reader)
         self.facts.check_entries(found)
         must(all(n in self.facts.durable for n, _, _ in found), "a reader sees what is not durable")
@@ -160,64 +143,46 @@ class Session:
     def pass_time(self) -> None:
         self.world.clock.advance(self.rng.choice((0.001, 1.0, 700.0)))
 
-    def _wait(self) -> None:
-        """Sometimes lets more come before what is on its way is written: larger groups, acks beside appends."""
-        if self.rng.random() < 0.7:
-            STEPS.pump()
 
-
-_ACTIONS: tuple[tuple[int, Action], ...] = (
-    (10, Session.append),
-    (6, Session.ack),
-    (3, Session.mark_delete),
-    (2, Session.ack_each),
-    (1, Session.clear_backlog),
-    (1, Session.reset),
-    (1, Session.read),
-    (1, Session.trim),
-    (1, Session.come_and_go),
-    (2, Session.offload),
-    (1, Session.truncate),
-    (1, Session.roll),
-    (2, Session.append_many),
-    (1, Session.pass_time),
+_ACTIONS: tuple[tuple[int, Callable[[LogSession], None]], ...] = (
+    (10, LogSession.append),
+    (6, LogSession.ack),
+    (3, LogSession.mark_delete),
+    (2, LogSession.ack_each),
+    (1, LogSession.clear_backlog),
+    (1, LogSession.reset),
+    (1, LogSession.read),
+    (1, LogSession.trim),
+    (1, LogSession.come_and_go),
+    (2, LogSession.offload),
+    (1, LogSession.clear),
+    (1, LogSession.roll),
+    (2, LogSession.append_many),
+    (1, LogSession.pass_time),
 )
 
 
-def run_program(world: World, rng: random.Random, *, faults: float = 0.3) -> None:
-    """Some sessions over the world, the last one closed cleanly."""
-    world.trims = has("trim") and rng.random() < 0.5
+def _open(world: LogWorld, rng: random.Random) -> LogSession:
+    return LogSession(world, rng, world.open())
+
+
+def _fail_metadata(world: LogWorld, rng: random.Random) -> None:
+    world.fail_metadata(rng.randrange(1, 12), rng.choice((1, 2, 20)), answer_is_lost=rng.random() < 0.3)
+
+
+_SESSIONS = Sessions(
+    _open,
+    _ACTIONS,
+    actions_min=3,
+    actions_max=12,
+    operations_max=80,
+    faults=(DiskFault.EIO, DiskFault.EIO, DiskFault.ENOSPC, DiskFault.SHORT_WRITE),
+    fail_metadata=_fail_metadata,
+)
+
+
+def run_program(world: LogWorld, rng: random.Random, *, faults: float = DEFAULT_FAULTS) -> None:
+    """Chooses what the log does by itself, then runs a few sessions."""
+    world.trims = rng.random() < 0.5
     world.offloads = rng.random() < 0.5
-    sessions = rng.randrange(2, 5)
-    for number in range(sessions):
-        last = number == sessions - 1
-        ending = rng.random()
-        if not last and ending < min(0.35, 1 - faults):
-            world.files.cut_power_at(world.files.operations + rng.randrange(1, 80))
-        faulty = False
-        if not last and ending > 1 - faults:
-            faulty = True
-            fault = rng.choice(_FAULTS)
-            if fault is None:
-                world.fail_metadata(rng.randrange(1, 12), rng.choice((1, 2, 20)), answer_is_lost=rng.random() < 0.3)
-            else:
-                world.files.fail_at(world.files.operations + rng.randrange(1, 80), fault)
-        session = None
-        try:
-            session = Session(world, rng, world.open())
-            kinds = rng.choices([a for _, a in _ACTIONS], [w for w, _ in _ACTIONS], k=rng.randrange(3, 12))
-            for action in kinds:
-                action(session)
-            if ending < 0.9 or last:
-                STEPS.pump()
-                session.opened.close()
-        except PowerCut:
-            pass
-        except (PenstockError, OSError):
-            if not faulty and not world.files.power_is_off:
-                raise
-        if session is not None:
-            session.dead = True
-        world.fail_metadata(0, 0, answer_is_lost=False)
-        world.kill()  # whatever it holds yet: the process is gone
-        STEPS.reset()
+    _SESSIONS.run(world, rng, faults=faults)

@@ -1,6 +1,6 @@
-"""Thousands of flipped bits and cut files: each is detected, or the same entries and acks are read back. Nothing is deleted.
+"""Flipped bits and cut files: each is detected, or the same entries and acks are read back. Nothing is ever deleted.
 
-The metadata store is SQLite's own file: a flip in what it holds is detected, or changes nothing that is read.
+The same holds for the metadata store, which is a file of SQLite: damage is detected, or changes nothing that is read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.errors import Corruption, PenstockError
 from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
 from penstock.metadata import MemoryMetadata, SqliteMetadata
-from tests.crash.framework.stepping import STEPS, stepping
+from tests.crash.stepping import STEPS, stepping
+from tests.support.budget import LOG_FLIPS, METADATA_FLIPS
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 SETTINGS = LogSettings(ledger_entries_max=5, preallocate_bytes=2048)
-FLIPS = 200  # of each file
 
 
 class Machine:
@@ -89,8 +89,8 @@ def test_flips_and_cuts_of_every_file_are_detected_or_harmless(machine: Machine)
     detected: dict[str, int] = {}
     for path in machine.paths():
         size = machine.size(path)
-        harms = [(rng.randrange(size), rng.randrange(8)) for _ in range(FLIPS)]
-        harms += [(rng.randrange(size), None) for _ in range(FLIPS // 10)]
+        harms = [(rng.randrange(size), rng.randrange(8)) for _ in range(LOG_FLIPS)]
+        harms += [(rng.randrange(size), None) for _ in range(LOG_FLIPS // 10)]
         for offset, bit in harms:
             files, before = machine.damaged(path, offset, bit)
             where = f"{path} at byte {offset}, {'cut' if bit is None else f'bit {bit}'}"
@@ -126,15 +126,14 @@ def test_flips_and_cuts_of_the_metadata_are_detected_or_harmless(tmp_path: Path)
     rng = random.Random(5)
     path = tmp_path / "metadata.sqlite"
     wrong = detected = 0
-    for number in range(1000):
+    for number in range(METADATA_FLIPS):
         harmed = bytearray(raw)
         offset = rng.randrange(len(raw))
         if number % 10:
             harmed[offset] ^= 1 << rng.randrange(8)
         else:
-            del harmed[
-                max(offset, 1) :
-            ]  # (an empty file is a new store: the log refuses to begin anew over its ledgers)
+            # At least one byte stays: an empty file is a new store (which a log refuses that has ledgers).
+            del harmed[max(offset, 1) :]
         for leftover in tmp_path.glob("metadata.sqlite*"):
             leftover.unlink()
         path.write_bytes(harmed)
@@ -150,5 +149,5 @@ def test_flips_and_cuts_of_the_metadata_are_detected_or_harmless(tmp_path: Path)
             continue
         wrong += read != values
     shutil.rmtree(tmp_path)
-    assert detected > 50
+    assert detected > METADATA_FLIPS // 20
     assert wrong == 0, f"{wrong} damaged stores gave other values"

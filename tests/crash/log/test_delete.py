@@ -10,14 +10,14 @@ import pytest
 from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader
 from penstock.log.deletion import delete_log
-from tests.crash.framework.stepping import STEPS, stepping
-from tests.crash.log.world import CURSORS, DIRECTORY, SETTINGS, World, read_all
+from tests.crash.log.world import CURSORS, DIRECTORY, SETTINGS, LogWorld, read_all
+from tests.crash.stepping import STEPS, stepping
 
 ENTRIES = 9
 
 
-def full_world() -> World:
-    world = World()
+def full_world() -> LogWorld:
+    world = LogWorld()
     opened = world.open()
     for number in range(ENTRIES):
         data = b"%d|" % number + bytes(300)

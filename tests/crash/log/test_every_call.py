@@ -18,8 +18,8 @@ from penstock.errors import PenstockError
 from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogSettings, Pending, Position, RecordLog
 from penstock.metadata import MemoryMetadata
-from tests.crash.framework.stepping import STEPS, stepping
 from tests.crash.log.world import small_limits
+from tests.crash.stepping import STEPS, stepping
 
 DIRECTORY = Path("/s/log")
 SETTINGS = LogSettings(

@@ -1,8 +1,7 @@
 """The real kernel: power cuts, full disks, failing calls, killed and stopped processes.
 
-Mounting needs root (or `sudo` without a password) and a kernel that allows it. A user's machine may lack it: skipped, with the
-reason. In strict mode only a kernel that refuses is a reason to skip; who runs the tests without the right to mount, or
-without a tool, is told so by a failure. `PENSTOCK_CUTS` and `PENSTOCK_FAILED_CALLS` ask for more than CI does (`make soak`).
+Mounting needs root (or `sudo` without a password) and a kernel that allows it. Where the kernel refuses, tests are always
+skipped. Where only the right to mount or a tool is missing, they are skipped too, but fail in strict mode.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import pytest
 from penstock.errors import PenstockError, Unavailable
 from penstock.log import Log
 from penstock.operations.log.verify import verify_log
-from tests.conftest import missing
 from tests.crash.log.real_machine import (
     SETTINGS,
     CannotMount,
@@ -36,16 +34,15 @@ from tests.crash.log.real_machine import (
     privileged,
     tmpfs,
 )
+from tests.support.budget import CUTS, FAILED_CALLS
+from tests.support.components import missing
 from tools.components import REPOSITORY, MissingComponent
 from tools.components.strace import find_strace
-
-CUTS = int(os.environ.get("PENSTOCK_CUTS") or 24)
-FAILED_CALLS = int(os.environ.get("PENSTOCK_FAILED_CALLS") or 4)
 
 
 @contextlib.contextmanager
 def mounting() -> Iterator[None]:
-    """Skips where file systems cannot be mounted; in strict mode only where the machine itself is the reason."""
+    """Skips where file systems cannot be mounted; in strict mode only where the kernel refuses."""
     try:
         yield
     except MayNotMount as error:
@@ -78,7 +75,12 @@ def test_the_power_is_cut_while_ledgers_move(disk: Mounted) -> None:
     """Local files go while their copies, on the same disk, must have come through."""
     rng = random.Random(7)
     told = Told()
-    for _ in range(CUTS // 4):
+    rounds = moved = 0
+    while (
+        rounds < CUTS // 4 or moved <= CUTS // 12
+    ):  # on a busy machine a writer may be cut before its first ledger moves
+        rounds += 1
+        assert rounds < 20 * CUTS, "hardly anything moves"
         writer = Writer(disk.place, settings=offloading(disk.place))
         writer.hear(rng.randrange(1, 120))
         disk.cut_power()
@@ -88,7 +90,7 @@ def test_the_power_is_cut_while_ledgers_move(disk: Mounted) -> None:
         told.check(disk.place)
         check = verify_log(disk.place / "log")
         assert check.sound, check.faults
-    assert check.offloaded > CUTS // 12, "hardly anything moved"
+        moved = check.offloaded
 
 
 def test_the_writer_is_killed(tmp_path: Path) -> None:

@@ -1,19 +1,14 @@
-"""A disk and a metadata store in memory, a log on them, and how it is opened and looked at."""
+"""A machine in memory with a log on it: how the log is opened, and what is checked at each opening."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.clock import ManualClock
-from penstock.errors import Unavailable
-from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
 from penstock.log.check.offloaded import examine_offloaded
 from penstock.log.cursors import acks as cursor_acks
@@ -21,22 +16,23 @@ from penstock.log.frames.end_file import EndFile
 from penstock.log.ledgers.info import LedgerList
 from penstock.log.offload import format as offload_format
 from penstock.log.offload.format import object_names
-from penstock.metadata import MemoryMetadata
 from penstock.objects import open_objects
 from penstock.state import BucketState, StateDescriptor, StateSettings, TypedStore
 from penstock.state.types import codecs
-from tests.crash.log.facts import CURSORS_MIN, Facts, must
+from tests.crash.framework.promises import must
+from tests.crash.framework.world import CrashWorld
+from tests.crash.log.facts import CURSORS_MIN, LogFacts
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
 NAMES = ("a", "b")
 assert len(NAMES) == CURSORS_MIN
-REPLAYED = StateSettings(checkpoint_bytes=None, checkpoint_at_roll=False)  # checkpoints have an explorer of their own
+REPLAYED = StateSettings(
+    checkpoint_bytes=None, checkpoint_at_roll=False
+)  # checkpoints have an explorer of their own, tests/crash/state
 PASSING = "passing"  # a cursor that comes and goes
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=2048)
-_CAN_TRIM = hasattr(Log, "trim")
-_TRIMS: dict[str, Any] = {"retention_seconds": 0.0} if _CAN_TRIM else {}
-TRIMMED_SETTINGS = dataclasses.replace(SETTINGS, **_TRIMS)
+TRIMMED_SETTINGS = dataclasses.replace(SETTINGS, retention_seconds=0.0)
 OBJECTS = "file:///objects"
 OFFLOADS: dict[str, Any] = {"offload_url": OBJECTS, "offload_part_bytes": 1024, "offload_deletion_lag_seconds": 1.0}
 COUNTER: StateDescriptor[str, int] = StateDescriptor("counter", "test", codecs.text, codecs.u64)
@@ -53,7 +49,7 @@ class Opened:
     store: TypedStore[str, int] | None
 
     def append(self, number: int, data: bytes) -> Pending[Position]:
-        """With its number as state, where there is state."""
+        """Appends; where there is state, commits the number to it with the entry."""
         if self.state is None or self.store is None:
             return self.log.append(data)
         change = self.state.begin()
@@ -67,68 +63,16 @@ class Opened:
         self.log.close()
 
 
-@dataclass
-class World:
-    """The machine. `on_moment` is called before each operation that changes something, on the disk or in the store."""
+@dataclass(kw_only=True)
+class LogWorld(CrashWorld[LogFacts]):
+    """A machine with one log on it."""
 
-    files: MemoryFiles = field(default_factory=MemoryFiles)
-    metadata: MemoryMetadata = field(default_factory=MemoryMetadata)
-    facts: Facts = field(default_factory=Facts)
-    clock: ManualClock = field(default_factory=ManualClock)
-    trims: bool = False  # its entries go once every cursor has passed them; then there is no state to replay
-    offloads: bool = False  # its sealed ledgers are copied to an object store by themselves, and moved a second later
-    on_moment: Callable[[World], None] | None = None
-
-    def __post_init__(self) -> None:
-        self._writes_until_down = 0
-        self._down_for = 0
-        self._answer_is_lost = False
-        self._attach()
-
-    def fail_metadata(self, write: int, count: int, *, answer_is_lost: bool) -> None:
-        """The store does not answer from the given write on, `count` times; it may have done what it was asked for."""
-        self._writes_until_down, self._down_for, self._answer_is_lost = write, count, answer_is_lost
-
-    def _attach(self) -> None:
-        self.files.on_operation = lambda _number, _name, _path: self._moment()
-        self.metadata.before_write = partial(self._metadata_moment, self.files)
-        self.metadata.after_write = self._after_metadata
-
-    def _moment(self) -> None:
-        if self.on_moment is not None:
-            self.on_moment(self)
-
-    def _metadata_moment(self, files: MemoryFiles) -> None:
-        if files.power_is_off:  # of the process that asks: it may be dead already
-            raise PowerCut("the power is off")
-        self._moment()
-        self._writes_until_down -= 1
-        if self._is_down() and not self._answer_is_lost:
-            raise Unavailable("the metadata store does not answer")
-
-    def _after_metadata(self) -> None:
-        if self._is_down() and self._answer_is_lost:
-            raise Unavailable("the metadata store does not answer")
-
-    def _is_down(self) -> bool:
-        return -self._down_for < self._writes_until_down <= 0
-
-    def crash(self, rng: random.Random) -> World:
-        """A state that the machine may be in after a power cut now."""
-        return World(
-            self.files.crash(rng), self.metadata.copy(), self.facts.copy(), self.clock, self.trims, self.offloads
-        )
-
-    def kill(self) -> None:
-        """kill -9 of the process."""
-        dead, self.files = self.files, self.files.kill()
-        dead.on_operation = None
-        dead.cut_power()
-        self.metadata = self.metadata.copy()
-        self._attach()
+    facts: LogFacts = field(default_factory=LogFacts)
+    trims: bool = False  # entries go once every cursor has passed them; then there is no state to replay
+    offloads: bool = False  # sealed ledgers are copied to an object store by themselves, and moved a second later
 
     def open(self, names: Sequence[str] = NAMES, *, with_state: bool = True) -> Opened:
-        """Opens the log as its owner, these cursors and the state, and holds what is there against what is known."""
+        """Opens the log as its owner, these cursors and the state, and checks all of them against the facts."""
         fenced = self._fence_epoch()
         settings = TRIMMED_SETTINGS if self.trims else SETTINGS
         if self.offloads:
@@ -158,7 +102,7 @@ class World:
         return Opened(log, reader, cursors, state, store)
 
     def _check_objects(self, log: Log) -> None:
-        """Every copy that counts is whole, and every object is named by the list, if only as a tombstone."""
+        """Every offloaded copy in the ledger list is whole, and the list names every object, if only as a tombstone."""
         raw = self.metadata.get(f"log/{DIRECTORY.name}")
         assert raw is not None
         listed = LedgerList.decode(raw.value)
@@ -184,11 +128,6 @@ class World:
             return end_file.fence_epoch()
         finally:
             end_file.close()
-
-
-def has(feature: str) -> bool:
-    """Whether the log can do it yet."""
-    return hasattr(Log, feature)
 
 
 def read_all(reader: LogReader) -> list[tuple[int, Position, bytes]]:

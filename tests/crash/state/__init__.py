@@ -1,0 +1,1 @@
+"""Crash tests of bucket state. See tests/crash/__init__.py."""

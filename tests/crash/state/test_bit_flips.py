@@ -1,11 +1,8 @@
-"""Single bits flipped in the files of a state's checkpoints: each is found and healed from the log, or named where that is trimmed.
-
-`PENSTOCK_STATE_FLIPS` asks for more of them.
-"""
+"""Single bits flipped in the files of a state's checkpoints: each flip is healed from the log, or named where the log that
+could heal it was trimmed."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -13,10 +10,9 @@ import pytest
 
 from penstock.errors import Corruption
 from penstock.state import StateLost
-from tests.crash.framework.stepping import STEPS, stepping
 from tests.crash.state.world import DIRECTORY, StateWorld
-
-FLIPS = int(os.environ.get("PENSTOCK_STATE_FLIPS") or 800)
+from tests.crash.stepping import STEPS, stepping
+from tests.support.budget import STATE_FLIPS
 
 
 def built(*, trims: bool) -> StateWorld:
@@ -54,7 +50,7 @@ def test_every_flip_is_healed_or_named(trims: bool) -> None:
         paths = checkpoint_files(world)
         assert len(paths) >= 4
         sizes = [world.files.open(path).size() for path in paths]
-        for _ in range(FLIPS):
+        for _ in range(STATE_FLIPS):
             damaged = world.crash(rng)
             (path,) = rng.choices(paths, sizes)
             node = damaged.files._names[path]
@@ -69,8 +65,8 @@ def test_every_flip_is_healed_or_named(trims: bool) -> None:
             finally:
                 damaged.files.cut_power()
                 STEPS.reset()
-    print(f"{FLIPS} flips, {named} named")
-    assert named < FLIPS
+    print(f"{STATE_FLIPS} flips, {named} named")
+    assert named < STATE_FLIPS
 
 
 @pytest.mark.parametrize("size", [0, 1, 100])

@@ -1,14 +1,12 @@
 """A state machine against a plain dict: put, delete, iterate during writes, checkpoint, crash, reopen, truncate.
 
-Where explorer and planted bugs look at many crashes of random programs, this one shrinks: a failure is the shortest program that
-shows it. `PENSTOCK_STATE_MODELS` asks for more examples (`make soak`).
+The explorer looks at many more crashes; this test shrinks: a failure is the shortest program that shows it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 from functools import partial
 from typing import Any
@@ -20,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.errors import BadInput
 from penstock.log import Pending, Position
 from penstock.state import StateIterator, StateLost
-from tests.crash.framework.stepping import STEPS, stepping
-from tests.crash.log.facts import must
+from tests.crash.framework.promises import must
 from tests.crash.state.world import Opened, StateWorld
+from tests.crash.stepping import STEPS, stepping
+from tests.support.budget import STATE_MODELS
 
-MODELS = int(os.environ.get("PENSTOCK_STATE_MODELS") or 40)
 KEYS = st.integers(0, 8)
 VALUES = st.binary(max_size=40)
 
@@ -99,7 +97,7 @@ class StateMachine(RuleBasedStateMachine):
     def iterate_to_the_end(self, leave: bool) -> None:
         iterator, seen, expected = self.iterations.pop(0)
         if leave:
-            return  # forgotten: what it pins is let go
+            return  # dropped without closing it: what it pins must be given back
         must([*seen, *iterator] == expected, "an iteration is not of one moment")
 
     @rule()
@@ -165,5 +163,5 @@ class StateMachine(RuleBasedStateMachine):
 
 TestStateMachine = StateMachine.TestCase
 TestStateMachine.settings = settings(
-    max_examples=MODELS, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=STATE_MODELS, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

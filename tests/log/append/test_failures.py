@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,24 +14,11 @@ from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, MetadataDown, Position, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata
+from tests.support.files import OtherProcessFiles
 
 DIRECTORY = Path("/s/log")
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
 SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=4096, maintenance_interval_seconds=0)
-
-
-class OtherProcessFiles:
-    """The same disk as another process sees it that got past the lock (SIGSTOP of the owner, a network file system)."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        self._files = files
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._files, name)
-
-    @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[None]:
-        yield
 
 
 class Disk(MemoryFiles):

@@ -16,11 +16,11 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Corruption, Fenced, Unavailable
-from penstock.files import RealFiles
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, CursorTable, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
 from penstock.metadata import MemoryMetadata
+from tests.support.files import UnlockedFiles
 
 SETTINGS = LogSettings(ledger_entries_max=3, preallocate_bytes=0, retention_seconds=0, maintenance_interval_seconds=0)
 
@@ -42,14 +42,6 @@ def at(text: str) -> Position:
 
 def values(cursor: Cursor, max_entries: int = 100) -> list[int]:
     return [int(bytes(entry.data)) for entry in cursor.read(max_entries)]
-
-
-class UnlockedFiles(RealFiles):
-    """As if the lock were that of another machine: only the epoch protects."""
-
-    @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[None]:
-        yield
 
 
 def test_open_is_idempotent_and_shared(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

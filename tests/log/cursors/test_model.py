@@ -1,12 +1,11 @@
-"""A cursor against a plain set, under any sequence of operations, kills and power cuts (behaviours 20 to 22 and 25).
+"""A cursor against a plain set, under any sequence of operations, kills and power cuts.
 
-Every operation is waited for, so after a crash the state must be exactly that of the model. `PENSTOCK_CURSOR_MODELS` sets
-how many models of 50 steps are run; a failing one prints the steps that lead to it.
+Every operation is waited for, so after a crash the state must be exactly that of the model. A failure prints the steps
+that lead to it.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from unittest import mock
@@ -21,6 +20,7 @@ from penstock.files.memory import MemoryFiles
 from penstock.log import AckBeyondEnd, Cursor, Log, LogSettings, MarkDeleteBackwards, Position
 from penstock.log.cursors import acks as acks_module
 from penstock.metadata import MemoryMetadata
+from tests.support.budget import CURSOR_MODELS
 
 DIRECTORY = Path("/s/log")
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=0, retention_seconds=0, maintenance_interval_seconds=0)
@@ -238,12 +238,11 @@ class CursorModel(RuleBasedStateMachine):
 
 
 def test_a_cursor_agrees_with_a_set_whatever_happens() -> None:
-    models = int(os.environ.get("PENSTOCK_CURSOR_MODELS", "50"))
     with mock.patch.object(acks_module, "_COMPACT_BYTES_MIN", 600):
         run_state_machine_as_test(
             CursorModel,
             settings=settings(
-                max_examples=models,
+                max_examples=CURSOR_MODELS,
                 stateful_step_count=50,
                 deadline=None,
                 print_blob=True,

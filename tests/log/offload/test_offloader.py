@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.errors import BadInput, Corruption, Fenced, PenstockError, StorageFailed, Unavailable
-from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
+from penstock.files.memory import DiskFault, PowerCut
 from penstock.log import (
     Cursor,
     Log,
@@ -29,10 +28,10 @@ from penstock.log import (
 )
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.offload import format as offload_format
-from penstock.metadata import MemoryMetadata
 from penstock.objects import DirectoryObjects, open_objects
+from tests.support.files import OtherProcessFiles
+from tests.support.worlds import DIRECTORY, LogInMemory
 
-DIRECTORY = Path("/s/log")
 URL = "file:///objects"
 SETTINGS = LogSettings(
     ledger_entries_max=3,
@@ -54,31 +53,11 @@ def payload(number: int) -> bytes:
     return b"%d|" % number + bytes([number % 251]) * (150 + 40 * (number % 5))
 
 
-class World:
-    """A log of three sealed ledgers of three entries and an open one with one; every sealed one has two or three parts."""
+class OffloadWorld(LogInMemory):
+    """Three sealed ledgers of three entries and an open one with one; every sealed one has two or three parts."""
 
     def __init__(self, settings: LogSettings = SETTINGS, entries: int = ENTRIES) -> None:
-        self.files, self.metadata, self.clock = MemoryFiles(), MemoryMetadata(), ManualClock()
-        self.settings = settings
-        self.log = self.open()
-        for number in range(entries):
-            self.log.append(payload(number)).result(5)
-
-    def open(self) -> Log:
-        return Log.open(DIRECTORY, self.settings, self.files, self.clock, self.metadata)
-
-    def reopen(self) -> None:
-        self.log.close()
-        self.log = self.open()
-
-    def kill(self) -> None:
-        """kill -9 and a new owner."""
-        old, self.files = self.files, self.files.kill()
-        old.cut_power()
-        self.metadata = self.metadata.copy()
-        with contextlib.suppress(PenstockError):
-            self.log.close()
-        self.log = self.open()
+        super().__init__(settings, entries, payload)
 
     def listed(self) -> LedgerList:
         found = self.metadata.get("log/log")
@@ -91,9 +70,6 @@ class World:
     def states(self) -> dict[int, str]:
         return {info.id: info.offload.state if info.offload else "" for info in self.listed().ledgers if info.sealed}
 
-    def local(self) -> list[int]:
-        return [int(name[7:23]) for name in self.files.list(DIRECTORY) if name.startswith("ledger-")]
-
     def objects(self) -> list[str]:
         return open_objects(URL, self.files).list(str(self.log.uuid))
 
@@ -102,7 +78,7 @@ class World:
 
     def check(self, first: int = 0, entries: int = ENTRIES) -> None:
         """Every entry is there, for the owner, and for a process that only reads; nothing is in the store that nobody names."""
-        for reader in (self.log.reader(), LogReader.open(DIRECTORY, fresh(self.files), self.metadata)):
+        for reader in (self.log.reader(), LogReader.open(DIRECTORY, OtherProcessFiles(self.files), self.metadata)):
             found = [bytes(entry.data) for entry in reader.read(reader.first, reader.end())]
             assert found == [payload(number) for number in range(first, entries)]
             sizes = [info.data_bytes for info in reader.scan(reader.first, reader.end())]
@@ -112,29 +88,15 @@ class World:
         assert self.attempts() == named, "objects that nobody names"
 
 
-class _Fresh:
-    """The same disk with a cache of its own, as another process has it."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        self._files = files
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._files, name)
-
-
-def fresh(files: MemoryFiles) -> MemoryFiles:
-    return _Fresh(files)  # type: ignore[return-value]
-
-
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def world() -> Iterator[OffloadWorld]:
+    made = OffloadWorld()
     yield made
     with contextlib.suppress(PenstockError):
         made.log.close()
 
 
-def move(world: World) -> None:
+def move(world: OffloadWorld) -> None:
     """Every sealed ledger is in the object store alone."""
     world.log.offload()
     world.clock.advance(101)
@@ -145,18 +107,18 @@ def move(world: World) -> None:
 # -- the order ---------------------------------------------------------------------------------------------------
 
 
-def test_copied_then_moved_after_the_lag_and_read_all_along(world: World) -> None:
+def test_copied_then_moved_after_the_lag_and_read_all_along(world: OffloadWorld) -> None:
     assert world.log.offload() == [1, 2, 3]
     assert world.states() == {1: "copied", 2: "copied", 3: "copied"}
-    assert world.local() == [1, 2, 3, 4]
+    assert world.ledger_files() == [1, 2, 3, 4]
     world.check()
     world.clock.advance(99)
     assert world.log.offload() == []
-    assert world.local() == [1, 2, 3, 4], "the lag is not over"
+    assert world.ledger_files() == [1, 2, 3, 4], "the lag is not over"
     world.clock.advance(2)
     world.log.offload()
     assert world.states() == {1: "moved", 2: "moved", 3: "moved"}
-    assert world.local() == [4]
+    assert world.ledger_files() == [4]
     world.check()
     world.reopen()
     world.check()
@@ -165,7 +127,7 @@ def test_copied_then_moved_after_the_lag_and_read_all_along(world: World) -> Non
     assert statistics.offloaded_bytes == sum(world.info(number).frames_end for number in (1, 2, 3))
 
 
-def test_the_objects_put_together_are_the_file(world: World) -> None:
+def test_the_objects_put_together_are_the_file(world: OffloadWorld) -> None:
     file = world.files.open(DIRECTORY / f"ledger-{2:016d}.log")
     before = file.read_at(0, file.size())
     world.log.offload()
@@ -179,14 +141,14 @@ def test_the_objects_put_together_are_the_file(world: World) -> None:
     assert raw + index.footer == before
 
 
-def test_the_threshold_keeps_the_newest_bytes_local(world: World) -> None:
+def test_the_threshold_keeps_the_newest_bytes_local(world: OffloadWorld) -> None:
     newest = world.info(3).frames_end
     assert world.log.offload(keep_bytes=newest) == [1, 2]
     assert world.log.offload(keep_bytes=newest) == []
     assert world.log.offload(keep_bytes=newest - 1) == [3]
 
 
-def test_progress_is_told(world: World) -> None:
+def test_progress_is_told(world: OffloadWorld) -> None:
     told: list[OffloadProgress] = []
     world.log.offload(progress=told.append)
     assert [one.ledger for one in told if one.bytes == one.bytes_total] == [1, 2, 3]
@@ -199,13 +161,13 @@ def test_it_runs_by_itself_and_stops_at_close() -> None:
     settings = dataclasses.replace(
         SETTINGS, offload_threshold_bytes=0, offload_deletion_lag_seconds=0, maintenance_interval_seconds=60
     )
-    world = World(settings)
+    world = OffloadWorld(settings)
     deadline = time.monotonic() + 10
     while set(world.states().values()) != {"moved"} and time.monotonic() < deadline:
         time.sleep(0.01)
         world.log.trim_soon()  # as an ack does
     world.check()
-    assert world.local() == [4]
+    assert world.ledger_files() == [4]
     before = threading.active_count()
     world.log.close()
     assert threading.active_count() < before
@@ -231,7 +193,7 @@ def test_a_round_that_fails_is_told_and_made_again_after_a_pause(monkeypatch: py
         assert reached()
 
     monkeypatch.setattr(DirectoryObjects, "put", sometimes)
-    world = World(dataclasses.replace(SETTINGS, offload_threshold_bytes=0, maintenance_interval_seconds=60))
+    world = OffloadWorld(dataclasses.replace(SETTINGS, offload_threshold_bytes=0, maintenance_interval_seconds=60))
     until(lambda: "does not answer" in world.log.statistics().offload_error)
     tried = puts
     for _ in range(20):
@@ -248,7 +210,7 @@ def test_a_round_that_fails_is_told_and_made_again_after_a_pause(monkeypatch: py
 
 
 def test_without_a_threshold_nothing_is_copied_by_itself() -> None:
-    world = World(dataclasses.replace(SETTINGS, offload_threshold_bytes=None))
+    world = OffloadWorld(dataclasses.replace(SETTINGS, offload_threshold_bytes=None))
     world.log.maintain()
     assert set(world.states().values()) == {""}
     world.log.close()
@@ -259,7 +221,7 @@ def test_settings_that_make_no_sense() -> None:
         LogSettings(offload_threshold_bytes=5)
     with pytest.raises(BadInput, match="no URL"):
         LogSettings(offload_url="somewhere")
-    world = World(dataclasses.replace(SETTINGS, offload_url=None))
+    world = OffloadWorld(dataclasses.replace(SETTINGS, offload_url=None))
     with pytest.raises(BadInput, match="where ledgers go to"):
         world.log.offload()
     world.log.offload(URL)
@@ -282,7 +244,7 @@ class Puts:
         monkeypatch.setattr(DirectoryObjects, "put", counted)
 
 
-def test_one_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_at_a_time(world: OffloadWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[Exception] = []
 
     def again(number: int) -> None:
@@ -297,13 +259,13 @@ def test_one_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.check()
 
 
-def test_closing_stops_it_before_the_next_put(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_stops_it_before_the_next_put(world: OffloadWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     closer = threading.Thread(target=world.log.close)
 
     def close(number: int) -> None:
         if number == 2:
             closer.start()
-            while not world.log._offloader._closing:
+            while not world.log._retention._offloader._closing:
                 time.sleep(0.001)
 
     puts = Puts(monkeypatch, close)
@@ -323,17 +285,14 @@ def test_closing_stops_it_before_the_next_put(world: World, monkeypatch: pytest.
 
 def test_another_owner_comes_during_an_offload(monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1, 5):
-        world = World()
+        world = OffloadWorld()
         new: list[Log] = []
 
-        class Unlocked(_Fresh):
-            @contextlib.contextmanager
-            def lock(self, _path: Path) -> Iterator[None]:
-                yield
-
-        def take_over(number: int, world: World = world, at: int = at, new: list[Log] = new) -> None:
+        def take_over(number: int, world: OffloadWorld = world, at: int = at, new: list[Log] = new) -> None:
             if number == at:
-                new.append(Log.open(DIRECTORY, world.settings, Unlocked(world.files), world.clock, world.metadata))  # type: ignore[arg-type]
+                new.append(
+                    Log.open(DIRECTORY, world.settings, OtherProcessFiles(world.files), world.clock, world.metadata)
+                )
 
         with monkeypatch.context() as patch:
             puts = Puts(patch, take_over)
@@ -364,7 +323,7 @@ def test_every_operation_fails_once() -> None:
     """Of the disk under the object store and the log: nothing is lost, nothing is left, and the next try works."""
     failed = 0
     for operation in range(1, 200):
-        world = World()
+        world = OffloadWorld()
         before = world.files.operations
         world.files.fail_at(before + operation, DiskFault.EIO)
         try:
@@ -380,7 +339,7 @@ def test_every_operation_fails_once() -> None:
         world.log.trim()
         world.check()
         move(world)
-        assert world.local() == [4]
+        assert world.ledger_files() == [4]
         world.check()
         world.log.close()
     else:
@@ -392,7 +351,7 @@ def test_every_operation_fails_once() -> None:
 def test_the_metadata_store_fails_at_each_change(answer_is_lost: bool) -> None:
     """A metadata failure deletes no data: neither the local file nor objects that the list may mean."""
     for change in range(1, 30):
-        world = World()
+        world = OffloadWorld()
         counted = 0
         failed = False
 
@@ -413,7 +372,7 @@ def test_the_metadata_store_fails_at_each_change(answer_is_lost: bool) -> None:
             world.log.offload()
         world.metadata.before_write = world.metadata.after_write = lambda: None
         for info in world.listed().ledgers:
-            assert info.is_offloaded or info.id in world.local()
+            assert info.is_offloaded or info.id in world.ledger_files()
         move(world)
         world.check()
         world.log.close()
@@ -424,10 +383,10 @@ def test_the_metadata_store_fails_at_each_change(answer_is_lost: bool) -> None:
 
 def test_a_trim_during_an_offload(monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1, 5):
-        world = World(dataclasses.replace(SETTINGS, retention_seconds=0))
+        world = OffloadWorld(dataclasses.replace(SETTINGS, retention_seconds=0))
         cursor = world.log.open_cursor("c")
 
-        def trim(number: int, world: World = world, cursor: Cursor = cursor, at: int = at) -> None:
+        def trim(number: int, world: OffloadWorld = world, cursor: Cursor = cursor, at: int = at) -> None:
             if number == at:
                 cursor.mark_delete(Position(2, 2)).result(5)
                 cursor.close()
@@ -445,7 +404,7 @@ def test_a_trim_during_an_offload(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cut_during_an_offload_and_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = OffloadWorld()
 
     def cut(number: int) -> None:
         if number == 4:  # of the second ledger
@@ -476,7 +435,7 @@ def test_a_cut_during_an_offload_and_after_it(monkeypatch: pytest.MonkeyPatch) -
 def test_the_power_is_cut_at_every_operation(seed: int) -> None:
     rng = random.Random(seed)
     for operation in range(1, 400):
-        world = World()
+        world = OffloadWorld()
         before = world.files.operations
         world.files.cut_power_at(before + operation)
         done = True
@@ -494,7 +453,7 @@ def test_the_power_is_cut_at_every_operation(seed: int) -> None:
         world.log.trim()
         world.check()
         move(world)
-        assert not {1, 2, 3} & set(world.local()), "a local file that counts for nothing is left"
+        assert not {1, 2, 3} & set(world.ledger_files()), "a local file that counts for nothing is left"
         world.check()
         world.log.close()
         if done:
@@ -505,7 +464,7 @@ def test_the_power_is_cut_at_every_operation(seed: int) -> None:
 # -- reads -------------------------------------------------------------------------------------------------------
 
 
-def harm(world: World, number: int, *, local: bool = False, part: int = 0, offset: int | None = None) -> None:
+def harm(world: OffloadWorld, number: int, *, local: bool = False, part: int = 0, offset: int | None = None) -> None:
     """Flips a bit of a ledger's local file, or of a part; without an offset removes it."""
     path = DIRECTORY / f"ledger-{number:016d}.log"
     if not local:
@@ -521,12 +480,12 @@ def harm(world: World, number: int, *, local: bool = False, part: int = 0, offse
         node.durable[:] = node.content
 
 
-def drop_cache(world: World) -> None:
+def drop_cache(world: OffloadWorld) -> None:
     world.log.reader().cache.drop(world.log.uuid)
 
 
 @pytest.mark.parametrize("offset", [None, 3, 70, 300, 700])
-def test_a_damaged_local_file_is_read_from_the_objects(world: World, offset: int | None) -> None:
+def test_a_damaged_local_file_is_read_from_the_objects(world: OffloadWorld, offset: int | None) -> None:
     world.log.offload()
     drop_cache(world)
     harm(world, 2, local=True, offset=offset)
@@ -537,7 +496,7 @@ def test_a_damaged_local_file_is_read_from_the_objects(world: World, offset: int
 
 @pytest.mark.parametrize("harmed", [(0, None), (0, 10), (1, 200), (1, None), (-1, None), (-1, 5)])
 def test_damaged_objects_are_read_from_the_local_file_and_never_let_it_go(
-    world: World, harmed: tuple[int, int | None]
+    world: OffloadWorld, harmed: tuple[int, int | None]
 ) -> None:
     part, offset = harmed
     world.log.offload()
@@ -550,7 +509,7 @@ def test_damaged_objects_are_read_from_the_local_file_and_never_let_it_go(
     world.clock.advance(101)
     with pytest.raises(Corruption, match="ledger 2"):
         world.log.offload()
-    assert world.local() == [2, 4], "the only good copy was let go"
+    assert world.ledger_files() == [2, 4], "the only good copy was let go"
     assert world.states() == {1: "moved", 2: "", 3: "moved"}
     world.check()
     assert world.log.offload() == [2]
@@ -561,12 +520,12 @@ def test_damaged_objects_are_read_from_the_local_file_and_never_let_it_go(
 
 @pytest.mark.parametrize(("part", "offset"), [(0, None), (0, 90), (1, 200), (-1, None), (-1, 0)])
 def test_damage_without_another_copy_is_a_typed_error_that_names_the_object(
-    world: World, part: int, offset: int | None
+    world: OffloadWorld, part: int, offset: int | None
 ) -> None:
     move(world)
     harm(world, 2, part=part, offset=offset)
     world.reopen()  # without what it knew of the index
-    reader = LogReader.open(DIRECTORY, fresh(world.files), world.metadata)
+    reader = LogReader.open(DIRECTORY, OtherProcessFiles(world.files), world.metadata)
     for read in (reader.read, reader.scan):
         with pytest.raises(Corruption, match=rf"file:///objects/{world.log.uuid}/{2:016d}-") as error:
             list(read(Position(1, 0), Position(3, 2)))  # type: ignore[operator]
@@ -576,7 +535,7 @@ def test_damage_without_another_copy_is_a_typed_error_that_names_the_object(
     assert world.states() == {1: "moved", 2: "moved", 3: "moved", 4: ""}, "nothing was changed"
 
 
-def test_every_flip_of_an_object_is_detected_or_harmless(world: World) -> None:
+def test_every_flip_of_an_object_is_detected_or_harmless(world: OffloadWorld) -> None:
     """Entries are read back the same, or the damage is named; and what is read is never anything else."""
     move(world)
     world.log.close()
@@ -602,7 +561,7 @@ def test_every_flip_of_an_object_is_detected_or_harmless(world: World) -> None:
     assert detected == 400, "every byte of every object is under a checksum that a whole read looks at"
 
 
-def test_a_store_that_does_not_answer_is_transient(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_answer_is_transient(world: OffloadWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     move(world)
     asked = 0
 
@@ -623,7 +582,7 @@ def test_a_store_that_does_not_answer_is_transient(world: World, monkeypatch: py
     world.check(entries=ENTRIES + 1)
 
 
-def test_each_copy_is_asked_several_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_copy_is_asked_several_times(world: OffloadWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.log.offload()
     harm(world, 2, local=True, offset=100)
     get, left = DirectoryObjects.get, world.settings.read_attempts_max - 1
@@ -641,7 +600,7 @@ def test_each_copy_is_asked_several_times(world: World, monkeypatch: pytest.Monk
     assert left == 0
 
 
-def test_an_index_that_the_list_does_not_mean_is_refused(world: World) -> None:
+def test_an_index_that_the_list_does_not_mean_is_refused(world: OffloadWorld) -> None:
     """Whole by its own checksum, and of this very attempt, but not the one that was put."""
     move(world)
     offload = world.info(2).offload
@@ -656,7 +615,7 @@ def test_an_index_that_the_list_does_not_mean_is_refused(world: World) -> None:
         list(world.log.read(Position(2, 0), Position(2, 2)))
 
 
-def test_both_copies_fail_and_the_error_names_both(world: World) -> None:
+def test_both_copies_fail_and_the_error_names_both(world: OffloadWorld) -> None:
     world.log.offload()
     harm(world, 2, local=True, offset=100)
     harm(world, 2, part=0, offset=100)
@@ -667,8 +626,8 @@ def test_both_copies_fail_and_the_error_names_both(world: World) -> None:
     assert "file:///objects/" in str(error.value)
 
 
-def test_a_reader_in_another_process_goes_on_while_ledgers_move(world: World) -> None:
-    reader = LogReader.open(DIRECTORY, fresh(world.files), world.metadata)
+def test_a_reader_in_another_process_goes_on_while_ledgers_move(world: OffloadWorld) -> None:
+    reader = LogReader.open(DIRECTORY, OtherProcessFiles(world.files), world.metadata)
     entries = reader.read(reader.first, reader.end())
     assert bytes(next(entries).data) == payload(0)
     move(world)
@@ -676,8 +635,8 @@ def test_a_reader_in_another_process_goes_on_while_ledgers_move(world: World) ->
     reader.close()
 
 
-def test_cursors_and_searches_over_moved_ledgers(world: World) -> None:
-    reader = LogReader.open(DIRECTORY, fresh(world.files), world.metadata)
+def test_cursors_and_searches_over_moved_ledgers(world: OffloadWorld) -> None:
+    reader = LogReader.open(DIRECTORY, OtherProcessFiles(world.files), world.metadata)
     cursor = Cursor.open(reader, Path("/s/cursors"), "c", files=world.files)
     move(world)
     assert [bytes(entry.data) for entry in cursor.read(4)] == list(map(payload, range(4)))
@@ -691,7 +650,7 @@ def test_cursors_and_searches_over_moved_ledgers(world: World) -> None:
     reader.close()
 
 
-def test_reads_of_a_moved_ledger_are_cached(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_a_moved_ledger_are_cached(world: OffloadWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     move(world)
     drop_cache(world)
     list(world.log.read(Position(1, 0), Position(3, 2)))
@@ -704,7 +663,7 @@ def test_reads_of_a_moved_ledger_are_cached(world: World, monkeypatch: pytest.Mo
 
 
 def test_a_ledger_without_a_footer_gets_one_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(entries=2)
+    world = OffloadWorld(entries=2)
     world.kill()  # recovery seals it in the list alone
     assert not world.info(1).footer
     for number in range(2, ENTRIES):
@@ -717,13 +676,13 @@ def test_a_ledger_without_a_footer_gets_one_in_the_store(monkeypatch: pytest.Mon
         raise AssertionError("its frames are read to find its index")
 
     monkeypatch.setattr("penstock.log.offload.ledger.rebuild_index", refused)
-    reader = LogReader.open(DIRECTORY, fresh(world.files), world.metadata)
+    reader = LogReader.open(DIRECTORY, OtherProcessFiles(world.files), world.metadata)
     assert bytes(next(reader.read(Position(1, 1), Position(1, 1))).data) == payload(1)
     reader.close()
     world.log.close()
 
 
-def test_a_damaged_local_file_is_not_copied_and_the_others_are(world: World) -> None:
+def test_a_damaged_local_file_is_not_copied_and_the_others_are(world: OffloadWorld) -> None:
     harm(world, 2, local=True, offset=200)
     with pytest.raises(Corruption, match="ledger-0000000000000002"):
         world.log.offload()
@@ -735,7 +694,7 @@ def test_a_damaged_local_file_is_not_copied_and_the_others_are(world: World) -> 
 # -- trim, truncate, delete ----------------------------------------------------------------------------------------
 
 
-def test_trim_and_truncate_delete_objects(world: World) -> None:
+def test_trim_and_truncate_delete_objects(world: OffloadWorld) -> None:
     world.log.close()
     world.settings = dataclasses.replace(SETTINGS, retention_seconds=0)
     world.log = world.open()
@@ -750,7 +709,7 @@ def test_trim_and_truncate_delete_objects(world: World) -> None:
     assert world.objects() == []
 
 
-def test_deletes_that_fail_are_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_that_fail_are_tried_again(world: OffloadWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.log.close()
     world.settings = dataclasses.replace(SETTINGS, retention_seconds=0)
     world.log = world.open()
@@ -775,7 +734,7 @@ def test_deletes_that_fail_are_tried_again(world: World, monkeypatch: pytest.Mon
 def test_deleting_a_log_deletes_its_objects_and_a_crash_inside_it_resumes() -> None:
     rng = random.Random(7)
     for operation in range(1, 100):
-        world = World()
+        world = OffloadWorld()
         world.log.offload(keep_bytes=world.info(3).frames_end)
         world.clock.advance(101)
         world.log.offload()
@@ -798,7 +757,7 @@ def test_deleting_a_log_deletes_its_objects_and_a_crash_inside_it_resumes() -> N
 
 
 def test_a_log_is_not_forgotten_while_its_objects_cannot_be_deleted(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OffloadWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     move(world)
     uuid = world.log.uuid
@@ -818,7 +777,7 @@ def test_a_log_is_not_forgotten_while_its_objects_cannot_be_deleted(
     assert open_objects(URL, world.files).list(str(uuid)) == []
 
 
-def test_a_url_may_change_between_offloads(world: World) -> None:
+def test_a_url_may_change_between_offloads(world: OffloadWorld) -> None:
     world.log.offload("file:///first", keep_bytes=world.info(3).frames_end)
     world.log.offload("file:///second")
     world.clock.advance(101)

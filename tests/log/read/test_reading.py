@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.files import File, RealFiles
+from penstock.files import RealFiles
 from penstock.files.memory import MemoryFiles
 from penstock.log import Entry, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.read.cache import ReadCache, ReadLimiter
 from penstock.log.read.run import FrameRun
 from penstock.metadata import MemoryMetadata
+from tests.support.files import CountingFiles
 
 DIRECTORY = Path("/s/log")
 SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, maintenance_interval_seconds=0)
@@ -85,30 +86,6 @@ def test_find_by_time_with_the_index_and_with_a_clock_that_jumps() -> None:
     log.close()
 
 
-class CountingFiles(RealFiles):
-    """Counts reads of ledgers' frames, and may make them slow."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-        self.bytes = 0
-        self.seconds = 0.0
-
-    def open(self, path: Path, *, writable: bool = False) -> File:
-        file = super().open(path, writable=writable)
-        read_at = file.read_at
-
-        def counted(offset: int, size: int) -> bytes:
-            if path.suffix == ".log" and offset >= 64:
-                self.reads += 1
-                time.sleep(self.seconds)
-            raw = read_at(offset, size)
-            self.bytes += len(raw)
-            return raw
-
-        file.read_at = counted  # type: ignore[method-assign]
-        return file
-
-
 def test_find_by_time_in_the_open_ledger_walks_over_little(tmp_path: Path) -> None:
     """Also where the clock goes back: an entry counts as late as the latest before it."""
     clock, rng = ManualClock(1_000_000), random.Random(6)
@@ -124,11 +101,11 @@ def test_find_by_time_in_the_open_ledger_walks_over_little(tmp_path: Path) -> No
         log.append(b"").result(5)
         times = [entry.wall_ms for entry in reader.read(reader.first, reader.end())]  # of their groups
         for wall_ms in (times[0] - 1, times[0], times[-1], max(times), *rng.choices(times, k=6)):
-            before = files.bytes
+            before = files.bytes_read
             found = reader.find_by_time(wall_ms)
             expected = next((n for n, time in enumerate(times) if time > wall_ms), len(times)) - 1
             assert (found.entry_id if found is not None else -1) == expected
-        assert files.bytes - before < 300_000, "the last search read more than 64 headers, and where they are"
+        assert files.bytes_read - before < 300_000, "the last search read more than 64 headers, and where they are"
     log.roll()
     assert reader.find_by_time(10**15) == log.end()
     reader.close()
@@ -157,13 +134,13 @@ def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> N
     log = Log.open(tmp_path / "log", files=files)
     first = log.append(b"0").result(5)
     list(log.read(first, first))  # somebody reads here
-    files.reads = 0
+    files.frame_reads = 0
     for n in range(1, 50):
         position = log.append(b"%d" % n).result(5)
         assert [bytes(e.data) for e in log.read(position, position)] == [b"%d" % n]
     big = log.append(bytes(200_000)).result(5)
     assert [len(e.data) for e in log.read(big, big)] == [200_000]
-    assert files.reads == 0
+    assert files.frame_reads == 0
     statistics = log.statistics()
     assert statistics.cache_hits >= 50
     log.close()
@@ -176,7 +153,7 @@ def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) 
     files = CountingFiles()
     reader = LogReader.open(tmp_path / "log", files)
     assert len(list(reader.read(Position(1, 99), Position(1, 99)))) == 1  # the footer is known
-    files.reads, files.seconds = 0, 0.2
+    files.frame_reads, files.frame_read_seconds = 0, 0.2
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.append(len(list(reader.read(Position(1, 0), Position(1, 98))))))
@@ -187,7 +164,7 @@ def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) 
     for thread in threads:
         thread.join()
     assert found == [99] * 5
-    assert files.reads == 1
+    assert files.frame_reads == 1
     reader.close()
     log.close()
 

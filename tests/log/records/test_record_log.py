@@ -6,7 +6,6 @@ import contextlib
 import json
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import google_crc32c
@@ -14,15 +13,10 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Fenced, StorageFailed, Unavailable
-from penstock.files import RealFiles, read_file, replace_file
+from penstock.files import read_file, replace_file
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
-
-
-class UnlockedFiles(RealFiles):
-    @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[None]:
-        yield
+from tests.support.files import UnlockedFiles
 
 
 def test_records_survive_and_go_on_after_a_rewrite(tmp_path: Path) -> None:

@@ -10,51 +10,31 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, StorageFailed, Unavailable
-from penstock.files.memory import MemoryFiles, PowerCut
+from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Trimmed
 from penstock.log.ledgers.holds import pin_key
 from penstock.log.ledgers.info import LedgerList
-from penstock.metadata import MemoryMetadata
+from tests.support.worlds import DIRECTORY, LogInMemory
 
-DIRECTORY = Path("/s/log")
 ZERO = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, retention_seconds=0, maintenance_interval_seconds=0)
 
 
-class World:
-    """A log of three sealed ledgers of three entries and an open one with one."""
-
-    def __init__(self, settings: LogSettings = ZERO, entries: int = 10) -> None:
-        self.files, self.metadata, self.clock = MemoryFiles(), MemoryMetadata(), ManualClock()
-        self.settings = settings
-        self.log = self.open()
-        for n in range(entries):
-            self.log.append(b"%d" % n).result(5)
-
-    def open(self) -> Log:
-        return Log.open(DIRECTORY, self.settings, self.files, self.clock, self.metadata)
-
-    def reopen(self) -> None:
-        self.log.close()
-        self.log = self.open()
-
-    def ledgers(self) -> list[int]:
-        return [view.info.id for view in self.log.reader().ledgers()]
-
-    def files_of_ledgers(self) -> list[int]:
-        return [int(name[7:23]) for name in self.files.list(DIRECTORY) if name.startswith("ledger-")]
+def world_of(settings: LogSettings = ZERO, entries: int = 10) -> LogInMemory:
+    """By default three sealed ledgers of three entries, and an open one with one."""
+    return LogInMemory(settings, entries)
 
 
 def test_without_cursors_closed_ledgers_are_trimmed_and_the_open_one_stays() -> None:
-    world = World()
+    world = world_of()
     assert world.log.trim() == [1, 2, 3]
-    assert world.ledgers() == world.files_of_ledgers() == [4]
+    assert world.ledgers() == world.ledger_files() == [4]
     assert world.log.reader().first == Position(4, 0)
     assert world.log.trim() == []
     world.log.close()
 
 
 def test_a_ledger_goes_when_the_mark_delete_sits_on_its_last_entry() -> None:
-    world = World()
+    world = world_of()
     cursor = world.log.open_cursor("c")
     cursor.mark_delete(Position(1, 1)).result(5)
     assert world.log.trim() == []
@@ -66,7 +46,7 @@ def test_a_ledger_goes_when_the_mark_delete_sits_on_its_last_entry() -> None:
 
 
 def test_the_slowest_cursor_counts() -> None:
-    world = World()
+    world = world_of()
     fast, slow = world.log.open_cursor("fast"), world.log.open_cursor("slow")
     fast.mark_delete(Position(3, 2)).result(5)
     slow.mark_delete(Position(2, 0)).result(5)
@@ -79,7 +59,7 @@ def test_the_slowest_cursor_counts() -> None:
 
 
 def test_a_pin_keeps_its_position_until_it_goes() -> None:
-    world = World()
+    world = world_of()
     world.log.pin("checkpoint", Position(2, 2))
     assert world.log.trim() == [1]
     world.reopen()
@@ -95,18 +75,18 @@ def test_a_pin_keeps_its_position_until_it_goes() -> None:
 
 
 def test_infinite_retention_keeps_everything() -> None:
-    world = World(dataclasses.replace(ZERO, retention_seconds=None))
+    world = world_of(dataclasses.replace(ZERO, retention_seconds=None))
     assert world.log.trim() == []
-    assert world.files_of_ledgers() == [1, 2, 3, 4]
+    assert world.ledger_files() == [1, 2, 3, 4]
     world.reopen()
     world.clock.advance(10**9)
     assert world.log.trim() == []
-    assert world.files_of_ledgers()[:4] == [1, 2, 3, 4]
+    assert world.ledger_files()[:4] == [1, 2, 3, 4]
     world.log.close()
 
 
 def test_zero_retention_keeps_only_what_is_needed_across_a_restart() -> None:
-    world = World()
+    world = world_of()
     cursor = world.log.open_cursor("c")
     cursor.mark_delete(Position(2, 1)).result(5)
     world.reopen()
@@ -114,12 +94,12 @@ def test_zero_retention_keeps_only_what_is_needed_across_a_restart() -> None:
     world.log.open_cursor("c").clear_backlog().result(5)
     world.reopen()
     assert world.log.trim() == [2, 3, 4]
-    assert world.ledgers() == world.files_of_ledgers()
+    assert world.ledgers() == world.ledger_files()
     world.log.close()
 
 
 def test_retention_by_time_across_a_restart() -> None:
-    world = World(dataclasses.replace(ZERO, retention_seconds=100), entries=3)
+    world = world_of(dataclasses.replace(ZERO, retention_seconds=100), entries=3)
     world.clock.advance(60)
     for n in range(3, 7):
         world.log.append(b"%d" % n).result(5)
@@ -133,7 +113,7 @@ def test_retention_by_time_across_a_restart() -> None:
 
 
 def test_retention_by_size_across_a_restart() -> None:
-    world = World(dataclasses.replace(ZERO, retention_seconds=None, retention_bytes=600))
+    world = world_of(dataclasses.replace(ZERO, retention_seconds=None, retention_bytes=600))
     sizes = [view.frames_end for view in world.log.reader().ledgers()]
     world.reopen()
     assert sum(sizes[1:]) > 600 >= sum(sizes[2:])
@@ -142,7 +122,7 @@ def test_retention_by_size_across_a_restart() -> None:
 
 
 def test_a_cursor_keeps_what_retention_does_not() -> None:
-    world = World(dataclasses.replace(ZERO, retention_bytes=0))
+    world = world_of(dataclasses.replace(ZERO, retention_bytes=0))
     world.log.open_cursor("c", start=Position(1, 2))
     assert world.log.trim() == [1]
     world.log.close()
@@ -150,7 +130,7 @@ def test_a_cursor_keeps_what_retention_does_not() -> None:
 
 def test_a_hold_that_is_made_during_a_trim_wins_or_loses_but_never_points_at_nothing() -> None:
     """The trim has read the holds; before its transaction a pin comes."""
-    world = World()
+    world = world_of()
     transaction = world.metadata.transaction
     came: list[str] = []
 
@@ -167,7 +147,7 @@ def test_a_hold_that_is_made_during_a_trim_wins_or_loses_but_never_points_at_not
 
 
 def test_a_pin_that_loses_against_a_trim_is_refused() -> None:
-    world = World()
+    world = world_of()
     get = world.metadata.get
     came: list[str] = []
 
@@ -186,7 +166,7 @@ def test_a_pin_that_loses_against_a_trim_is_refused() -> None:
 
 
 def test_a_reader_in_another_process_is_told_what_is_still_there() -> None:
-    world = World()
+    world = world_of()
     reader = LogReader.open(DIRECTORY, world.files.kill(), world.metadata)  # its files are those of before
     stale = LogReader.open(DIRECTORY, world.files, world.metadata)
     assert [bytes(e.data) for e in stale.read(Position(1, 0), Position(1, 0))] == [b"0"]
@@ -202,7 +182,7 @@ def test_a_reader_in_another_process_is_told_what_is_still_there() -> None:
 
 
 def test_trim_drops_its_entries_from_the_cache() -> None:
-    world = World()
+    world = world_of()
     reader = world.log.reader()
     assert len(list(reader.read(reader.first, reader.end()))) == 10
     before = reader.cache.bytes
@@ -214,7 +194,7 @@ def test_trim_drops_its_entries_from_the_cache() -> None:
 
 
 def test_a_cursor_that_points_at_a_trimmed_ledger_goes_on_with_the_first_kept_entry() -> None:
-    world = World()
+    world = world_of()
     cursor = world.log.open_cursor("c")
     world.log.clear()
     world.log.append(b"new").result(5)
@@ -226,7 +206,7 @@ def test_a_cursor_that_points_at_a_trimmed_ledger_goes_on_with_the_first_kept_en
 
 
 def test_truncate_removes_everything_but_not_under_a_pin() -> None:
-    world = World()
+    world = world_of()
     world.log.pin("held", Position(2, 0))
     with pytest.raises(BadInput, match="pinned by held"):
         world.log.clear()
@@ -239,7 +219,7 @@ def test_truncate_removes_everything_but_not_under_a_pin() -> None:
 
 
 def test_a_delete_that_fails_is_tried_again() -> None:
-    world = World()
+    world = world_of()
     remove = world.files.remove
 
     def refuse(path: Path) -> None:
@@ -251,10 +231,10 @@ def test_a_delete_that_fails_is_tried_again() -> None:
     assert world.log.trim() == [1, 2, 3]
     statistics = world.log.statistics()
     assert (statistics.deleting, statistics.failed_deletes) == (3, 3)
-    assert world.files_of_ledgers() == [1, 2, 3, 4]
+    assert world.ledger_files() == [1, 2, 3, 4]
     world.files.remove = remove  # type: ignore[method-assign]
     world.log.trim()
-    assert world.files_of_ledgers() == [4]
+    assert world.ledger_files() == [4]
     assert world.log.statistics().deleting == 0
     world.log.close()
 
@@ -263,10 +243,10 @@ def test_a_delete_that_fails_is_tried_again() -> None:
 def test_the_power_is_cut_at_every_operation_of_a_trim(seed: int) -> None:
     """What is listed is there; what is gone is not listed; the next open finishes the trim."""
     for operation in range(1, 40):
-        world = World()
+        world = world_of()
         world.log.pin("p", Position(3, 1))
 
-        def power(world: World = world) -> None:
+        def power(world: LogInMemory = world) -> None:
             if world.files.power_is_off:
                 raise PowerCut("the power is off")
 
@@ -299,7 +279,7 @@ def test_minimum_and_maximum_age_of_a_ledger() -> None:
     settings = dataclasses.replace(
         ZERO, retention_seconds=None, ledger_age_min_seconds=10, ledger_age_max_seconds=60, ledger_idle_max_seconds=30
     )
-    world = World(settings, entries=5)
+    world = world_of(settings, entries=5)
     assert world.ledgers() == [1], "a full ledger that is too young goes on"
     world.clock.advance(11)
     assert world.log.append(b"x").result(5).ledger_id == 2
@@ -325,14 +305,14 @@ def test_minimum_and_maximum_age_of_a_ledger() -> None:
 def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resumes() -> None:
     finished = False
     for operation in range(1, 60):
-        world = World()
+        world = world_of()
         world.log.open_cursor("c").mark_delete(Position(1, 1)).result(5)
         world.log.pin("p", Position(1, 0))
         world.log.close()
         old = world.metadata.get("log/log")
         assert old is not None
 
-        def power(world: World = world) -> None:
+        def power(world: LogInMemory = world) -> None:
             if world.files.power_is_off:
                 raise PowerCut("the power is off")
 

@@ -1,0 +1,92 @@
+"""A machine in memory that can lose its power: disk, metadata store and clock, with the facts that must survive."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from penstock.clock import ManualClock
+from penstock.errors import Unavailable
+from penstock.files.memory import MemoryFiles, PowerCut
+from penstock.metadata import MemoryMetadata
+
+
+class Facts(Protocol):
+    """What the processes on the machine were told, and so what must be found again after any crash."""
+
+    def copy(self) -> Self:
+        """The facts of this moment, which later events do not change."""
+        ...
+
+
+FactsT = TypeVar("FactsT", bound=Facts)
+
+
+@dataclass(kw_only=True)
+class CrashWorld(Generic[FactsT]):
+    """The machine. `on_moment` is called before each operation that changes something, on the disk or in the store."""
+
+    facts: FactsT
+    files: MemoryFiles = field(default_factory=MemoryFiles)
+    metadata: MemoryMetadata = field(default_factory=MemoryMetadata)
+    clock: ManualClock = field(default_factory=ManualClock)
+    on_moment: Callable[[Any], None] | None = None
+
+    def __post_init__(self) -> None:
+        self.mend_metadata()
+        self._attach()
+
+    def fail_metadata(self, write: int, count: int = 1, *, answer_is_lost: bool = False) -> None:
+        """The store does not answer `count` writes from the given one on (1: the next). With `answer_is_lost` it makes
+        the change, and only its answer does not arrive."""
+        self._writes_until_down, self._down_for, self._answer_is_lost = write, count, answer_is_lost
+
+    def mend_metadata(self) -> None:
+        """The store answers again."""
+        self.fail_metadata(0, 0)
+
+    def _attach(self) -> None:
+        self.files.on_operation = lambda _number, _name, _path: self._moment()
+        self.metadata.before_write = partial(self._before_metadata_write, self.files)
+        self.metadata.after_write = self._after_metadata_write
+
+    def _moment(self) -> None:
+        if self.on_moment is not None:
+            self.on_moment(self)
+
+    def _before_metadata_write(self, files: MemoryFiles) -> None:
+        if files.power_is_off:  # `files` are those of the process that writes, which may be dead by now
+            raise PowerCut("the power is off")
+        self._moment()
+        self._writes_until_down -= 1
+        if self._is_down() and not self._answer_is_lost:
+            raise Unavailable("the metadata store does not answer")
+
+    def _after_metadata_write(self) -> None:
+        if self._is_down() and self._answer_is_lost:
+            raise Unavailable("the metadata store does not answer")
+
+    def _is_down(self) -> bool:
+        return -self._down_for < self._writes_until_down <= 0
+
+    def crash(self, rng: random.Random) -> Self:
+        """A state that the machine may be in after a power cut now."""
+        return dataclasses.replace(
+            self,
+            files=self.files.crash(rng),
+            metadata=self.metadata.copy(),
+            facts=self.facts.copy(),
+            on_moment=None,
+        )
+
+    def kill(self) -> None:
+        """kill -9 of the process: what it wrote is there, what it still does reaches nothing."""
+        dead, self.files = self.files, self.files.kill()
+        dead.on_operation = None
+        dead.cut_power()
+        self.metadata = self.metadata.copy()
+        self._attach()

@@ -1,0 +1,32 @@
+"""How long the tests explore: `PENSTOCK_BUDGET` is `quick` (the default, `make test`), `ci` (`.ci/run`) or `soak` (`make soak`).
+
+Every test runs under every budget and asserts the same; a larger budget only looks at more random cases.
+"""
+
+from __future__ import annotations
+
+import os
+
+NAMES = ("quick", "ci", "soak")
+NAME = os.environ.get("PENSTOCK_BUDGET") or NAMES[0]
+if NAME not in NAMES:
+    raise ValueError(f"PENSTOCK_BUDGET is {NAME!r}; it may be {', '.join(NAMES)}")
+
+
+def _by_budget(*, quick: int, ci: int, soak: int) -> int:
+    return {"quick": quick, "ci": ci, "soak": soak}[NAME]
+
+
+# Crash explorers, of the log and of state each. `make soak` runs them by `python -m tests.crash` in all cores instead.
+CRASH_STATES = _by_budget(quick=2_000, ci=20_000, soak=20_000)
+# Real power cuts (of a mounted file system) and kills (of a forked writer); system calls that strace makes fail.
+CUTS = _by_budget(quick=8, ci=24, soak=500)
+FAILED_CALLS = _by_budget(quick=2, ci=4, soak=60)
+# Bits flipped in the files of a log (of each file), of a state's checkpoints, and of a metadata store.
+LOG_FLIPS = _by_budget(quick=40, ci=200, soak=1_000)
+STATE_FLIPS = _by_budget(quick=150, ci=800, soak=4_000)
+METADATA_FLIPS = _by_budget(quick=300, ci=1_000, soak=5_000)
+# Hypothesis: examples of a property, and runs of a state machine against its model.
+EXAMPLES = _by_budget(quick=50, ci=100, soak=1_000)
+STATE_MODELS = _by_budget(quick=15, ci=40, soak=2_000)
+CURSOR_MODELS = _by_budget(quick=20, ci=50, soak=1_000)
