@@ -1,8 +1,7 @@
-"""A light future: the answer to an append, complete once it is durable.
+"""A light future: the answer to an append, completed once the entry is durable.
 
-`concurrent.futures.Future` costs a condition for each object; this one costs a few attributes and makes a lock only for
-the caller that really waits. Callbacks run on the thread that completes it, with the result there, before waiters
-wake: they must be short.
+`concurrent.futures.Future` costs a condition variable for each object; a `Pending` costs a few attributes, and a lock only
+for a caller that really waits. Callbacks run on the completing thread, before waiters wake, so they must be short.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
-_guard = threading.Lock()  # orders registration against completion, for all of them: held for a few instructions
+_guard = threading.Lock()  # of all objects: registering and completing exclude each other, for a few instructions
 
 
-def _forked() -> None:
-    """In a child process the thread that may hold the lock does not exist."""
+def _reset_after_fork() -> None:
+    """In a forked child the thread that may hold the lock does not exist."""
     global _guard
     _guard = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Pending(Generic[T]):
-    """A result that will come. Completed exactly once, with a value or an exception."""
+    """A result that will come. The producer completes it exactly once, with a value or an exception."""
 
     __slots__ = ("_callbacks", "_done", "_error", "_value", "_waiters")
 
@@ -45,7 +44,7 @@ class Pending(Generic[T]):
         return self._done
 
     def result(self, timeout: float | None = None) -> T:
-        """The value, once it is there. Raises what went wrong, or `TimeoutError`."""
+        """Waits for the value. Raises the error that it failed with, or `TimeoutError`."""
         if not self._done:
             self._wait(timeout)
         if self._error is not None:
@@ -53,13 +52,13 @@ class Pending(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What went wrong, or None where nothing did."""
+        """Waits until it is done. Returns the error that it failed with, or None."""
         if not self._done:
             self._wait(timeout)
         return self._error
 
     def add_done_callback(self, callback: Callable[[Pending[T]], None]) -> None:
-        """Calls `callback(self)` when it is done; at once where it is already."""
+        """Calls `callback(self)` when it is done; at once if it is done already."""
         with _guard:
             if not self._done:
                 if self._callbacks is None:
@@ -83,13 +82,15 @@ class Pending(Generic[T]):
             self._done = True
             callbacks, self._callbacks = self._callbacks, None
             waiters, self._waiters = self._waiters, None
-        self._tell(callbacks, waiters)
+        self._notify(callbacks, waiters)
 
-    def _tell(self, callbacks: list[Callable[[Pending[T]], None]] | None, waiters: list[threading.Lock] | None) -> None:
+    def _notify(
+        self, callbacks: list[Callable[[Pending[T]], None]] | None, waiters: list[threading.Lock] | None
+    ) -> None:
         for callback in callbacks or ():
             try:
                 callback(self)
-            except Exception:  # one caller's mistake must not cost another caller its answer
+            except Exception:  # a failing callback must not keep the answer from the others
                 _logger.exception("a callback of a pending result failed")
         for waiter in waiters or ():
             waiter.release()
@@ -108,14 +109,14 @@ class Pending(Generic[T]):
 
     def _give_up(self, waiter: threading.Lock) -> bool:
         with _guard:
-            if self._waiters is None:  # it came at this very moment
+            if self._waiters is None:  # it was completed in this very moment
                 return False
             self._waiters.remove(waiter)
             return True
 
 
 def complete_all(pendings: Sequence[Pending[T]], values: Sequence[T]) -> None:
-    """Completes each with its value, in order, under one lock. For the producer alone."""
+    """Completes each one with its value, in order, taking the lock once. For the producer alone."""
     watched: list[tuple[list[Callable[[Pending[T]], None]] | None, list[threading.Lock] | None, Pending[T]]] = []
     with _guard:
         for pending, value in zip(pendings, values, strict=True):
@@ -125,10 +126,10 @@ def complete_all(pendings: Sequence[Pending[T]], values: Sequence[T]) -> None:
                 watched.append((pending._callbacks, pending._waiters, pending))
                 pending._callbacks = pending._waiters = None
     for callbacks, waiters, pending in watched:
-        pending._tell(callbacks, waiters)
+        pending._notify(callbacks, waiters)
 
 
 def wait_all(pendings: list[Pending[T]], timeout: float | None = None) -> list[T]:
-    """The results of all of them, within one shared budget of time."""
+    """The results of all of them; `timeout` is for all together."""
     deadline = None if timeout is None else time.monotonic() + timeout
     return [p.result(None if deadline is None else deadline - time.monotonic()) for p in pendings]

@@ -1,4 +1,4 @@
-"""Where things are: positions of entries in the log, and the seq that orders single rows."""
+"""The address of an entry in the log (`Position`), and the order of a single row (`Seq`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SEQ_BYTES = _SEQ.size
 
 
 class Position(NamedTuple):
-    """The address of an entry. Total order; `(L, last)` is the same place as `(L + 1, -1)`."""
+    """The address of an entry; ordered. `(L, -1)` is before the first entry of ledger L, and after the ledger before it."""
 
     ledger_id: int
     entry_id: int
@@ -25,7 +25,7 @@ class Position(NamedTuple):
 
 
 class Seq(NamedTuple):
-    """The order of a row: its entry, the ordinal of its event in the entry, and of the row in the event."""
+    """The order of a row: its entry, the ordinal of its event in the entry, and the ordinal of the row in the event."""
 
     ledger_id: int
     entry_id: int
@@ -40,7 +40,7 @@ class Seq(NamedTuple):
         return Position(self.ledger_id, self.entry_id)
 
     def to_bytes(self) -> bytes:
-        """24 bytes, big-endian: byte order is order."""
+        """24 bytes, big-endian: comparing the bytes compares the rows."""
         return _SEQ.pack(*self)
 
     @classmethod

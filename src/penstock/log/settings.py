@@ -1,4 +1,4 @@
-"""What a log can be told. Plain data; docs/log-settings.md says where each comes from."""
+"""The settings of a log: plain data. docs/log-settings.md explains each and where its default comes from."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ from penstock.objects import checked_url
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Each limit has a reason. `None` means: no limit."""
+    """Every limit has a default for a reason; `None` means no limit."""
 
-    # A ledger is full at
+    # When a ledger is full or old, and the log goes on in a new one
     ledger_bytes_max: int = 256 << 20  # small enough to move or restore as one object, large enough to roll seldom
     ledger_entries_max: int = 500_000  # keeps a footer's index within 4 MB
-    ledger_age_min_seconds: float = 0.0  # a full ledger that is younger goes on
-    ledger_age_max_seconds: float | None = 240 * 60.0  # an older one that holds entries is rolled: retention reaches it
-    ledger_idle_max_seconds: float | None = None  # as the age, since the last append
-    preallocate_bytes: int = 16 << 20  # step in which the open ledger reserves space ahead of its end
+    ledger_age_min_seconds: float = 0.0  # a full ledger that is younger still takes entries
+    ledger_age_max_seconds: float | None = 240 * 60.0  # an older one is rolled: trim takes only sealed ledgers
+    ledger_idle_max_seconds: float | None = None  # rolled also after so long without an append
+    preallocate_bytes: int = 16 << 20  # reserved ahead of the open ledger's end: most syncs need not change its size
 
     # Appends
-    waiting_bytes_max: int = 256 << 20  # appends that wait for the disk; beyond it, append itself waits
-    ledger_switches_max: int = 3  # new ledgers that one group of appends may try before it fails
-    stall_seconds_max: float | None = 60.0  # a disk that does not answer for so long has failed; None: wait for ever
+    waiting_bytes_max: int = 256 << 20  # of appends that wait for the disk; beyond it `append` itself waits
+    ledger_switches_max: int = 3  # new ledgers that one group of appends tries before it fails
+    stall_seconds_max: float | None = 60.0  # a write or sync that takes longer has failed; None: wait for ever
 
-    # Trim: entries that every cursor and pin has passed stay this long, or as long as the log is smaller than that
+    # Trim: entries that every cursor and pin has passed go once they are older or the log is larger than this
     retention_seconds: float | None = None
     retention_bytes: int | None = None
-    maintenance_interval_seconds: float = (
-        60.0  # age, retention, failed deletes and offload are looked at; 0: only on demand
-    )
-    cursor_inactive_seconds_max: float | None = None  # a cursor that nobody used for so long is deleted; None: never
+    maintenance_interval_seconds: float = 60.0  # between looks at age, retention, failed deletes, offload; 0: on demand
+    cursor_inactive_seconds_max: float | None = None  # a cursor unused for longer is deleted; None: never
 
     # Reads
-    read_attempts_max: int = 3  # before a read that the disk refuses fails
+    read_attempts_max: int = 3  # of each copy of a ledger, before a read fails
 
     # Offload
     offload_url: str | None = None  # file:///…, s3://…, gs://… or az://…; credentials come from the environment
-    offload_threshold_bytes: int | None = None  # sealed ledgers beyond this much are copied there; None: only on demand
-    offload_deletion_lag_seconds: float = 4 * 3600.0  # a copied ledger's local file goes after this
-    offload_part_bytes: int = 16 << 20  # of one object: what is held in memory, and what a failed request costs
+    offload_threshold_bytes: int | None = None  # sealed ledgers older than the newest bytes are copied; None: on demand
+    offload_deletion_lag_seconds: float = 4 * 3600.0  # a copied ledger's local file is removed after this time
+    offload_part_bytes: int = 16 << 20  # of one object: what is held in memory, and what a failed put repeats
 
     def __post_init__(self) -> None:
         if self.offload_url is not None:

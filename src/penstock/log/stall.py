@@ -1,8 +1,9 @@
-"""A disk that does not answer: neither data nor an error comes back, and whoever waits would wait for ever.
+"""Detects a disk that does not answer: neither data nor an error comes back, and whoever waits would wait for ever.
 
-Threads that write say when they begin and end a step. One thread a process looks at them; a step that takes too long is told
-to its owner, which fails what waits with `SyncStalled` and never acknowledges it, even if the disk answers after all. Time is
-counted in looks, not read from a clock: a process that was stopped, or a machine that slept, has not stalled.
+Threads that write say when they begin and end a step. One thread of the process watches all steps and reports one that
+takes too long to the step's owner. The owner fails what waits with `SyncStalled` and never acknowledges it, even if the
+disk answers later. Time is counted in ticks of the watching thread, not read from a clock: a process that was stopped, or
+a machine that slept, has not stalled.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from collections.abc import Callable
 from penstock.errors import StorageFailed
 from penstock.observe.metrics import METRICS
 
-STALL_SECONDS_MAX = 60.0  # far beyond what a living disk needs, a failing one's retries included
+STALL_SECONDS_MAX = 60.0  # far beyond what a working disk needs, retries of a failing one included
 _TICK_SECONDS = 1.0
-_TICKS_MIN = 4  # a limit is at least so many looks
+_TICKS_MIN = 4  # the shortest limit takes at least so many ticks
 
 _logger = logging.getLogger(__name__)
 
 
 class SyncStalled(StorageFailed):
-    """The disk does not answer. Nothing of what fails with it was acknowledged; a later owner may or may not find it."""
+    """The disk does not answer. What fails with this error was not acknowledged; a later owner may find it or not."""
 
 
 class _Step:
@@ -37,7 +38,7 @@ class _Step:
 
 
 class StallWatch:
-    """Thread-safe. Its thread is there while there are users and was asked for once."""
+    """Thread-safe. The thread starts with the first watched step and stops with the last user."""
 
     def __init__(self) -> None:
         self._reset()
@@ -55,7 +56,7 @@ class StallWatch:
             self._users += 1
 
     def leave(self) -> None:
-        """The last user waits until the thread has ended, unless it is that thread."""
+        """Leaving as the last user waits until the thread has ended, unless it is that thread that leaves."""
         with self._lock:
             self._users -= 1
             if self._users:
@@ -67,7 +68,7 @@ class StallWatch:
             thread.join()
 
     def begin(self, what: str, seconds_max: float | None, on_stall: Callable[[SyncStalled], None]) -> int:
-        """A step begins; the answer is for `end`. `on_stall` is called on the watch's thread, once at most."""
+        """A step begins; returns its number, for `end`. `on_stall` is called on the watching thread, at most once."""
         if seconds_max is None:
             return 0
         step = _Step(what, seconds_max, on_stall)
@@ -99,10 +100,10 @@ class StallWatch:
             for number, step in list(self._steps.items()):
                 step.left -= tick
                 if step.left < tick / 2 and self._steps.pop(number, None) is not None:
-                    self._tell(step)
+                    self._report(step)
 
     @staticmethod
-    def _tell(step: _Step) -> None:
+    def _report(step: _Step) -> None:
         error = SyncStalled(
             f"{step.what}: the disk has not answered for {step.seconds_max:g} s",
             hint="check the disk, then start again: what was acknowledged is safe, and what failed now may be there or not",
@@ -112,8 +113,8 @@ class StallWatch:
         try:
             step.on_stall(error)
         except Exception:
-            _logger.exception("telling of a stalled disk failed")
+            _logger.exception("the owner of a stalled step failed to handle it")
 
 
 WATCH = StallWatch()
-os.register_at_fork(after_in_child=WATCH._reset)  # a forked child has none of the threads
+os.register_at_fork(after_in_child=WATCH._reset)  # a forked child has none of these threads

@@ -35,7 +35,7 @@ class FileHeader(NamedTuple):
 
 
 def create_frame_file(files: Files, path: Path, magic: bytes, header: FileHeader, preallocate_bytes: int) -> File:
-    """A new file with its header and name durable, ready for frames."""
+    """A new file, ready for frames; its header and its name are durable."""
     file = files.create(path)
     if preallocate_bytes > FILE_HEADER_BYTES:
         file.preallocate(preallocate_bytes)
@@ -47,7 +47,7 @@ def create_frame_file(files: Files, path: Path, magic: bytes, header: FileHeader
 
 
 def read_file_header(file: File, magic: bytes, uuid: UUID, file_id: int) -> FileHeader:
-    """The header, which was durable before anything named the file: anything else than it is corruption."""
+    """The header. It was durable before anything named the file, so bytes that are not it are `Corruption`."""
     raw = file.read_at(0, FILE_HEADER_BYTES)
     if len(raw) < FILE_HEADER_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
         raise corruption(file.path, 0, "the file header does not match its checksum")
@@ -63,7 +63,7 @@ def read_file_header(file: File, magic: bytes, uuid: UUID, file_id: int) -> File
 
 
 def has_header(file: File) -> bool:
-    """False where none was ever written, or not all of it: its checksum comes last. (One that is damaged is a header.)"""
+    """Whether a header was written to its end, where the checksum stands. A damaged header counts as one."""
     raw = file.read_at(0, FILE_HEADER_BYTES)
     if len(raw) < FILE_HEADER_BYTES:
         return False
@@ -71,7 +71,7 @@ def has_header(file: File) -> bool:
 
 
 def corruption(path: Path | str, offset: int, what: str) -> Corruption:
-    """The one sentence for bytes that were durable and are not what was written."""
+    """The error for bytes that were durable and are not what was written. `check.damage` takes the sentence apart again."""
     return Corruption(
         f"{path} is damaged at byte {offset}: {what}",
         hint="nothing was changed; check the disk and restore this file from a copy, then start again",

@@ -1,4 +1,4 @@
-"""The frame format (docs/formats/frame.md): pack, parse, verify. No I/O."""
+"""The frame format (docs/formats/frame.md): encode, decode, verify. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _COPY_BYTES_MAX = 4096  # below this a slice is cheaper than an array over it
 class StateChange(NamedTuple):
     """One key of one namespace gets a value, or loses it (`None`).
 
-    `delta` is the ordinal, in the entry, of the record that made it; `timestamp` is in milliseconds, None: that of its frame.
+    `delta` is the ordinal, within the entry, of the record that made the change. `timestamp` is in milliseconds; None stands
+    for the time of the frame.
     """
 
     namespace: int
@@ -41,11 +42,11 @@ class StateChange(NamedTuple):
     timestamp: int | None = None
 
 
-Changes = Sequence[StateChange] | bytes  # or encoded already, as they stand in a frame
+Changes = Sequence[StateChange] | bytes  # bytes: encoded already, as they stand in a frame
 
 
 class Entry(NamedTuple):
-    """What was appended. `data` is a view into a read buffer: keep it only as long as it is needed."""
+    """What was appended. `data` is a view into a read buffer, and keeps all of that buffer in memory."""
 
     position: Position
     data: memoryview
@@ -54,7 +55,7 @@ class Entry(NamedTuple):
 
 
 class FrameInfo(NamedTuple):
-    """An entry without its data: what a reader of state alone needs."""
+    """An entry without its data, for readers that want only state changes or sizes."""
 
     position: Position
     data_bytes: int
@@ -63,7 +64,7 @@ class FrameInfo(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A header that decoded."""
+    """The fields of a frame's header, in their order (magic, version, flags and header_crc left out)."""
 
     file_id: int
     epoch: int
@@ -80,11 +81,11 @@ class Header(NamedTuple):
 
 
 class BadFrame(Exception):
-    """These bytes are not a frame of this file. The reader decides whether that is a torn tail or corruption."""
+    """These bytes are not a frame of this file. Whoever reads them decides whether that is a torn tail or corruption."""
 
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
-    """CRC32C of any buffer, without a copy of a large one (the library takes no memoryview)."""
+    """CRC32C of any buffer. The library takes no memoryview: a large buffer is wrapped in an array, not copied."""
     if isinstance(data, bytes):
         return int(google_crc32c.extend(crc, data))
     if len(data) <= _COPY_BYTES_MAX:
@@ -106,9 +107,9 @@ def encode_changes(changes: Changes, wall_ms: int) -> bytes:
 
 
 def decode_changes(raw: bytes, wall_ms: int | None = None) -> tuple[StateChange, ...]:
-    """The changes of a frame that was written at `wall_ms`: a change of that very moment has no timestamp of its own.
+    """The changes of a frame that was written at `wall_ms`: a change with that very timestamp gets `timestamp=None`.
 
-    Raises `BadFrame` where the bytes end in the middle; their checksum is the caller's to verify first.
+    The caller has verified the checksum. Raises `BadFrame` where the bytes end in the middle of a change.
     """
     if not raw:
         return ()
@@ -143,7 +144,7 @@ def encode_frame(  # noqa: PLR0917 (the hot path: keywords cost)
     data: Sequence[Buffer],
     changes: Changes,
 ) -> tuple[list[Buffer], int]:
-    """The buffers of one frame, the caller's own data among them, and their length."""
+    """The buffers of one frame, the caller's data among them uncopied, and their length together."""
     raw_changes = encode_changes(changes, wall_ms) if changes else b""
     data_len = 0
     for buffer in data:
@@ -179,10 +180,10 @@ def encode_frame(  # noqa: PLR0917 (the hot path: keywords cost)
 
 
 def decode_header(raw: bytes, at: int, file_id: int) -> Header:
-    """The header at `at`. Raises `BadFrame` unless it is one of this file, and `NotSupported` for a newer version."""
+    """The header at `at`. Raises `BadFrame` unless it is a header of this file, `NotSupported` for a newer version."""
     head = raw[at : at + HEADER_BYTES]
     if len(head) < HEADER_BYTES:
-        raise BadFrame("the header is cut")
+        raise BadFrame("the header is incomplete")
     if head[:4] != MAGIC:
         raise BadFrame("no frame starts here")
     if google_crc32c.value(head[:-4]) != _U32.unpack_from(head, HEADER.size)[0]:
@@ -200,12 +201,12 @@ def decode_header(raw: bytes, at: int, file_id: int) -> Header:
 
 
 def verify_body(raw: bytes, at: int, header: Header) -> bytes:
-    """The raw changes of the whole frame at `at`. Raises `BadFrame` where the checksum does not match."""
+    """Verifies the whole frame at `at` and returns its encoded changes. Raises `BadFrame` where the checksum differs."""
     body = at + HEADER_BYTES
     changes_at = body + header.data_len
     end = changes_at + header.changes_len
     if end + TRAILER_BYTES > len(raw):
-        raise BadFrame("the frame is cut")
+        raise BadFrame("the frame is incomplete")
     if end - at <= _COPY_BYTES_MAX:
         crc = google_crc32c.value(raw[at:end])
     else:
@@ -216,7 +217,7 @@ def verify_body(raw: bytes, at: int, header: Header) -> bytes:
 
 
 def total_bytes(changes: Changes) -> int:
-    """About how much memory these changes hold while they wait."""
+    """About how much memory these changes take while they wait to be written."""
     if isinstance(changes, bytes):
         return len(changes)
     return sum(CHANGE.size + len(change.key) + len(change.value or b"") for change in changes)

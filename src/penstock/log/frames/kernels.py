@@ -1,7 +1,7 @@
-"""The frame format's inner loops (docs/formats/frame.md): fill the headers of a batch, check every frame of a chunk.
+"""The inner loops over frames (docs/formats/frame.md): fill the headers of a batch, check every frame of a chunk.
 
-Compiled by numba, cached on disk, without the GIL. This module is imported at the first batch that is worth it: numba is
-slow to import.
+Compiled by numba, cached on disk, run without the GIL. numba is slow to import, so this module is imported only once there
+is a batch or chunk large enough to be worth it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.kernels.crc32c import crc_of, kernel
 
-# What `check_frames` stopped at.
+# Why `check_frames` stopped.
 END, BAD_MAGIC, BAD_HEADER, BAD_VERSION, BAD_FILE, BAD_ENTRY, BAD_BODY, FULL = range(8)
 
 
@@ -44,7 +44,7 @@ def fill_frames(  # noqa: PLR0917
     synced_end: int,
     offsets: Any,
 ) -> None:
-    """Frames lie back to back in `raw`, data and changes in their places: writes headers and checksums, and `offsets`."""
+    """Fills in the headers and checksums of frames that lie back to back in `raw`, data and changes in place; and `offsets`."""
     at = 0
     for i in range(len(data_lens)):
         offsets[i] = at
@@ -68,10 +68,10 @@ def fill_frames(  # noqa: PLR0917
 
 @kernel
 def check_frames(raw: Any, at: Any, file_id: int, entry_id: int, found: Any) -> Any:
-    """Whole frames from `raw[at]` on, which must be entries `entry_id` and following of file `file_id`.
+    """Checks the frames from `raw[at]` on, which must be entries `entry_id`, `entry_id + 1`, … of file `file_id`.
 
-    Fills rows of `found` with (offset, data_len, changes_len, wall_ms, synced_end); gives (rows, where it stopped,
-    why, bytes of the frame there if its header is good). `END`: the bytes end before the next frame does.
+    Fills a row of `found` for each whole frame: offset, data_len, changes_len, wall_ms, synced_end. Returns (number of rows,
+    offset where it stopped, why, bytes of the frame there if its header is good). `END`: `raw` ends before that frame does.
     """
     count = 0
     size = len(raw)
@@ -85,7 +85,7 @@ def check_frames(raw: Any, at: Any, file_id: int, entry_id: int, found: Any) -> 
         data_len = np.int64(_get(raw, at + 48, 4))
         changes_len = np.int64(_get(raw, at + 52, 4))
         end = at + 64 + data_len + changes_len
-        # The body's checksum covers the header too: where it matches, the header's own need not be asked.
+        # The body's checksum covers the header: where it matches, the header's own need not be computed.
         whole = end + 4 <= size and _get(raw, end, 4) == np.uint64(crc_of(raw, at, end))
         if not whole and _get(raw, at + 60, 4) != np.uint64(crc_of(raw, at, at + 60)):
             return count, at, BAD_HEADER, 0

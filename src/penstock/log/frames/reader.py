@@ -1,4 +1,4 @@
-"""Reads frames in large chunks, and finds the true end of a file after a crash (docs/formats/frame.md)."""
+"""Reads frames in large chunks, and finds the end of a file after a crash (docs/formats/frame.md, "Torn tail")."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from penstock.log.frames.index import FrameIndex
 _CHUNK_BYTES_MIN = 128 << 10
 _CHUNK_BYTES_MAX = 4 << 20
 _SCAN_BYTES = 32 << 10
-_INDEX_BYTES = 1 << 20  # small enough to stay in the processor's cache between the read and its check
+_INDEX_BYTES = 1 << 20  # stays in the processor's cache between the read and its check
 
 
 class FrameSource(Protocol):
-    """What can be read of a file, local or not."""
+    """A file, or a ledger in an object store: something with bytes to read."""
 
     @property
     def path(self) -> Path | str: ...
@@ -37,7 +37,7 @@ class FrameSource(Protocol):
 
 
 class Frame(NamedTuple):
-    """A verified frame, inside the chunk that holds it."""
+    """A verified frame; `data` is a view into the chunk that was read."""
 
     offset: int
     header: Header
@@ -86,7 +86,7 @@ def read_frames(file: FrameSource, file_id: int, offset: int, entry_id: int, sto
 def scan_frames(
     file: FrameSource, file_id: int, offset: int, entry_id: int, stop: int
 ) -> Iterator[tuple[int, Header, bytes]]:
-    """As `read_frames`, without the data: (offset, header, raw changes), each under its own checksum."""
+    """As `read_frames`, without the data: (offset, header, encoded changes), each verified by its own checksum."""
     raw = b""
     base = offset
 
@@ -116,10 +116,10 @@ def scan_frames(
 
 
 def find_end(file: File, file_id: int, first_entry: int, synced_end: int) -> tuple[int, FrameIndex]:
-    """The end of the last whole frame, and an index of all of them.
+    """The end of the last whole frame, and an index of all frames.
 
-    Everything above it is a torn tail: never durable, never acknowledged. Raises `Corruption`, having touched nothing,
-    where bytes that are known to have been durable do not decode.
+    Bytes above that end are a torn tail: never acknowledged. Raises `Corruption`, having changed nothing, where bytes do not
+    decode that were durable: those below `synced_end`, or below what a whole frame further on names as its synced end.
     """
     index = FrameIndex()
     size = file.size()
@@ -133,7 +133,7 @@ def find_end(file: File, file_id: int, first_entry: int, synced_end: int) -> tup
 
 
 def rebuild_index(file: FrameSource, file_id: int, entries: int, frames_end: int) -> FrameIndex:
-    """The index of a file that has no footer but whose end is known. Raises `Corruption` where it is not that."""
+    """The index of a file whose end is known, made by reading it. Raises `Corruption` where the frames end elsewhere."""
     index = FrameIndex()
     end, reason = _index_frames(file, file_id, 0, frames_end, index)
     if end != frames_end or len(index.offsets) != entries:
@@ -142,7 +142,7 @@ def rebuild_index(file: FrameSource, file_id: int, entries: int, frames_end: int
 
 
 def _index_frames(file: FrameSource, file_id: int, entry_id: int, stop: int, index: FrameIndex) -> tuple[int, str]:
-    """Adds every whole frame of the file up to byte `stop`; where they end, and why."""
+    """Adds every whole frame of the file up to byte `stop` to the index. Returns where the frames end, and why there."""
     offset = FILE_HEADER_BYTES
     chunk = _CHUNK_BYTES_MIN
     while offset < stop:
@@ -160,7 +160,7 @@ def _index_frames(file: FrameSource, file_id: int, entry_id: int, stop: int, ind
 
 
 def _later_claim(file: File, file_id: int, start: int, size: int) -> int:
-    """The highest synced end that a whole frame after `start` claims; 0 where there is none."""
+    """The highest synced end that a whole frame after `start` names; 0 where there is no such frame."""
     highest = 0
     at = start
     while at < size:

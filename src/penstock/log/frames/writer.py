@@ -1,4 +1,8 @@
-"""Writes frames at the end of one file (docs/formats/frame.md): one gathered write and one sync a batch."""
+"""Writes frames at the end of one file (docs/formats/frame.md): one gathered write and one sync a batch.
+
+Many entries at a time are encoded by a compiled loop (kernels.py), few in Python: the calls and the import of numba cost
+more than they save there.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +16,24 @@ from penstock.files import Buffer, File
 from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES, Changes, encode_changes, encode_frame
 from penstock.log.frames.index import I64Array
 
-_JOIN_BYTES_MAX = 32 << 10  # smaller buffers are joined: a vector element each would cost more than the copy
-_KEEP_BYTES_MAX = 1 << 20  # a larger entry is not worth a copy for a reader that may come
+_JOIN_BYTES_MAX = 32 << 10  # smaller buffers are joined: an element of the gathered write costs more than the copy
+_KEEP_BYTES_MAX = 1 << 20  # a larger entry is not copied for a reader that may come
 _KERNELS = "penstock.log.frames.kernels"
-_KERNEL_FRAMES_MIN = 24  # fewer are packed in Python: the kernel is not worth its call
-_IMPORT_FRAMES_MIN = 256  # nor, below this, numba its import
+_KERNEL_FRAMES_MIN = 24  # fewer are encoded in Python
+_IMPORT_FRAMES_MIN = 256  # the same, while numba is not imported yet
 _NO_HEADER, _NO_TRAILER = bytes(HEADER_BYTES), bytes(TRAILER_BYTES)
-_GAP = bytearray(TRAILER_BYTES + HEADER_BYTES)  # between the data of two frames
+_GAP = bytearray(TRAILER_BYTES + HEADER_BYTES)  # between the data of two frames: a trailer and a header
 
 
 class NewEntry(NamedTuple):
-    """An entry on its way: its data in one buffer or several, and its state changes."""
+    """An entry to be appended: its data, in one buffer or several, and its state changes."""
 
     data: Buffer | Sequence[Buffer]
     changes: Changes = ()
 
 
 class EncodedFrames(NamedTuple):
-    """Frames back to back in memory, as they go to the file: the first is entry `first`."""
+    """Frames back to back in memory, as they go to the file; `first` is the entry id of the first of them."""
 
     first: int
     raw: bytearray | memoryview
@@ -62,7 +66,7 @@ class FrameWriter:
         file.seek_append(end)
 
     def add(self, data: Sequence[Buffer], changes: Changes, wall_ms: int) -> int:
-        """Queues one frame for `sync`; its offset in the file."""
+        """Queues one frame for `sync`. Returns its offset in the file."""
         buffers, size = encode_frame(
             self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, data, changes
         )
@@ -78,7 +82,10 @@ class FrameWriter:
     def add_many(
         self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool = False
     ) -> tuple[I64Array, list[EncodedFrames]]:
-        """Queues many frames: their offsets in the file and, if asked to `keep` them, all but the largest in memory."""
+        """Queues many frames. Returns their offsets in the file, and frames that are in one piece in memory.
+
+        With `keep` those are all frames but the largest; without, whatever happened to be joined.
+        """
         join_bytes_max = _KEEP_BYTES_MAX if keep else _JOIN_BYTES_MAX
         if len(entries) < (_KERNEL_FRAMES_MIN if _KERNELS in sys.modules else _IMPORT_FRAMES_MIN):
             return self._add_in_python(entries, wall_ms, join_bytes_max if keep else -1)
@@ -90,38 +97,39 @@ class FrameWriter:
                 only = self._fill(raw, lens, np.zeros(len(lens), np.int64), wall_ms)
                 return only.offsets + (self.end - len(raw)), [only]
         offsets: list[int] = []
-        packed: list[EncodedFrames] = []
+        encoded: list[EncodedFrames] = []
         parts: list[Buffer] = []
         data_lens: list[int] = []
         changes_lens: list[int] = []
 
-        def pack() -> None:
+        def encode() -> None:
             if data_lens:
-                packed.append(self._pack(parts, data_lens, changes_lens, wall_ms))
-                start = self.end - len(packed[-1].raw)
-                offsets.extend((packed[-1].offsets + start).tolist())
-                for waiting in (parts, data_lens, changes_lens):
-                    waiting.clear()
+                lens, more = np.array(data_lens, np.int64), np.array(changes_lens, np.int64)
+                encoded.append(self._fill(bytearray().join(parts), lens, more, wall_ms))
+                start = self.end - len(encoded[-1].raw)
+                offsets.extend((encoded[-1].offsets + start).tolist())
+                for gathered in (parts, data_lens, changes_lens):
+                    gathered.clear()
 
         for entry in entries:
             buffers, changes = _buffers(entry)
             size = sum(map(len, buffers))
             if size > join_bytes_max:
-                pack()
+                encode()
                 offsets.append(self.add(buffers, changes, wall_ms))
                 continue
             raw_changes = encode_changes(changes, wall_ms) if changes else b""
             parts += (_NO_HEADER, *buffers, raw_changes, _NO_TRAILER)
             data_lens.append(size)
             changes_lens.append(len(raw_changes))
-        pack()
-        return np.asarray(offsets, np.int64), packed
+        encode()
+        return np.asarray(offsets, np.int64), encoded
 
     def _add_in_python(
         self, entries: Sequence[NewEntry | Buffer], wall_ms: int, keep_bytes_max: int
     ) -> tuple[I64Array, list[EncodedFrames]]:
         offsets = np.empty(len(entries), np.int64)
-        packed: list[EncodedFrames] = []
+        encoded: list[EncodedFrames] = []
         for number, entry in enumerate(entries):
             buffers, changes = _buffers(entry)
             offsets[number] = self.end
@@ -136,14 +144,10 @@ class FrameWriter:
             self._gather((raw,))
             lens = np.array((data_len,), np.int64)
             more = np.array((size - data_len - HEADER_BYTES - TRAILER_BYTES,), np.int64)
-            packed.append(EncodedFrames(self.next_entry, raw, np.zeros(1, np.int64), lens, more))
+            encoded.append(EncodedFrames(self.next_entry, raw, np.zeros(1, np.int64), lens, more))
             self.end += size
             self.next_entry += 1
-        return offsets, packed
-
-    def _pack(self, parts: list[Buffer], data_lens: list[int], changes_lens: list[int], wall_ms: int) -> EncodedFrames:
-        raw = bytearray().join(parts)
-        return self._fill(raw, np.array(data_lens, np.int64), np.array(changes_lens, np.int64), wall_ms)
+        return offsets, encoded
 
     def _fill(self, raw: bytearray | memoryview, lens: I64Array, more: I64Array, wall_ms: int) -> EncodedFrames:
         from penstock.log.frames.kernels import fill_frames  # here, because numba is slow to import
@@ -160,12 +164,12 @@ class FrameWriter:
             self.synced_end,
             offsets,
         )
-        packed = EncodedFrames(self.next_entry, raw, offsets, lens, more)
+        encoded = EncodedFrames(self.next_entry, raw, offsets, lens, more)
         self._flush_small()
         self._waiting.append(raw)
         self.end += len(raw)
         self.next_entry += len(lens)
-        return packed
+        return encoded
 
     def _gather(self, buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
@@ -181,12 +185,12 @@ class FrameWriter:
             self._small = []
 
     def go_on(self) -> None:
-        """The next frame follows the last synced one, whatever stands there now. Nothing may be waiting."""
+        """Lets the next frame follow the last synced one, over whatever stands there now. Nothing may be queued."""
         self._allocated = self.synced_end
         self.file.seek_append(self.synced_end)
 
     def sync(self) -> None:
-        """Writes and syncs everything that was added. After an error the file is poisoned."""
+        """Writes and syncs everything that was added. After an error the file refuses further writes."""
         self._flush_small()
         if self._preallocate_bytes and self.end > self._allocated:
             self._allocated = self.end + self._preallocate_bytes

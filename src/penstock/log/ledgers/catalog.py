@@ -1,8 +1,8 @@
-"""The owner's hold on the ledger list: every change by compare-and-set, one at a time.
+"""The owner's changes of the ledger list: each by compare-and-set, one at a time.
 
-A version that is not ours means that another owner changed the list: `Fenced`, for good. A store that does not answer means
-`MetadataDown`: nothing was changed, the log goes on without, and the next attempt may work. (A store that cannot say
-whether a change was made must find out before it raises `Unavailable`; here it is asked once more.)
+If the list has another version than ours, another owner changed it: `Fenced`, for good. If the metadata store does not
+answer, nothing was changed: `MetadataDown`; the log goes on in its open ledger, and the next attempt may work. After an
+error the list is read once more, to learn whether the change was made although the answer was lost.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class MetadataDown(Unavailable):
 
 
 class HoldsChanged(Exception):
-    """A condition of the transaction other than the list itself did not hold. Nothing was changed: look again."""
+    """A condition of the transaction other than the list's version did not hold. Nothing was changed: read the holds again."""
 
 
 class LedgerCatalog:
-    """Thread-safe. `list` is what the store holds, as of our last change."""
+    """Thread-safe. `list` is the ledger list as of our last change."""
 
     def __init__(self, metadata: MetadataStore, key: str, directory: Path, listed: LedgerList, version: int) -> None:
         self._metadata = metadata
@@ -41,7 +41,7 @@ class LedgerCatalog:
         return self._fenced
 
     def change(self, update: Callable[[LedgerList], LedgerList], *also: Operation) -> LedgerList:
-        """Makes the list what `update` makes of it, if `also` holds; durable when it returns."""
+        """Replaces the list by `update(list)`, if the operations `also` succeed with it; durable when it returns."""
         with self._lock:
             if self._fenced is not None:
                 raise self._fenced

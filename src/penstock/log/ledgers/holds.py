@@ -1,12 +1,12 @@
 """What keeps entries of a log from being trimmed: its durable cursors and its pins, as the metadata store knows them.
 
-    cursor/<log>/<name>  {"uuid", "mark_delete": "L:E", ...}: entries after it are needed (older: the uuid alone, all is)
-    pin/<log>/<name>     {"position": "L:E"}: entries at and after it are needed
+    cursor/<log>/<name>  {"uuid", "mark_delete": "L:E", ...}: entries after the position are needed
+    pin/<log>/<name>     {"position": "L:E"}: entries at and after the position are needed
     holds/<log>          a counter: every transaction that makes a hold, or moves one back, changes it
 
-A trim checks the counter and changes the ledger list in one transaction; whoever makes a hold changes the counter and
-checks the ledger list in one. So one of the two loses, and looks again. A hold that moves forward needs no transaction:
-an old position only keeps more.
+A trim changes the ledger list and checks the counter in one transaction; making a hold changes the counter and checks the
+ledger list in one transaction. So of a trim and a new hold at the same time one conflicts, and retries. A hold that moves
+forward needs no such transaction: until its new position is known, trim only keeps more than it must.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Hold(NamedTuple):
 
 
 class Holds(NamedTuple):
-    """All holds of a log, and the operation that proves, inside a transaction, that no other was made since."""
+    """All holds of a log, and the operation that, within a transaction, makes sure that no hold was made since."""
 
     holds: tuple[Hold, ...]
     unchanged: Operation
 
 
 def log_list_key(log_name: str) -> str:
-    """Where the ledger list of a log is."""
+    """The key of a log's ledger list."""
     return f"log/{log_name}"
 
 
@@ -54,7 +54,7 @@ def holds_key(log_name: str) -> str:
 
 
 def read_holds(metadata: MetadataStore, log_name: str) -> Holds:
-    """Every hold, no older than the counter that `unchanged` names."""
+    """Every hold: the counter is read first, so a hold made meanwhile is either seen here or makes `unchanged` fail."""
     counter = metadata.get(holds_key(log_name))
     found: list[Hold] = []
     for kind in ("cursor", "pin"):
@@ -65,7 +65,7 @@ def read_holds(metadata: MetadataStore, log_name: str) -> Holds:
 
 
 def holds_changed(metadata: MetadataStore, log_name: str) -> Operation:
-    """Goes into each transaction that makes a hold or moves one back."""
+    """The change of the counter, for a transaction that makes a hold or moves one back."""
     counter = metadata.get(holds_key(log_name))
     if counter is None:
         return Create(holds_key(log_name), b"1")
@@ -73,7 +73,7 @@ def holds_changed(metadata: MetadataStore, log_name: str) -> Operation:
 
 
 def put_pin(metadata: MetadataStore, log_name: str, name: str, position: Position) -> None:
-    """Entries at and after `position` stay until the pin goes; a pin of that name moves. Durable when it returns.
+    """Keeps the entries at and after `position` until the pin is removed; moves a pin that exists. Durable when it returns.
 
     Raises `BadInput` where the position was trimmed already.
     """
@@ -92,13 +92,13 @@ def put_pin(metadata: MetadataStore, log_name: str, name: str, position: Positio
                 [operation, holds_changed(metadata, log_name), Check(log_list_key(log_name), listed.version)]
             )
         except VersionConflict:
-            continue  # a trim or another hold came first: look again
+            continue  # a trim or another hold came first: read again
         return
     raise Unavailable(f"pin {name} of log {log_name}: others change the log all the time", hint="try again")
 
 
 def remove_pin(metadata: MetadataStore, log_name: str, name: str) -> None:
-    """Fine if it is not there."""
+    """Removes the pin, durably; nothing happens if there is none."""
     for _ in range(_ATTEMPTS):
         old = metadata.get(pin_key(log_name, name))
         if old is None:
@@ -120,12 +120,8 @@ def pins(metadata: MetadataStore, log_name: str) -> dict[str, Position]:
 
 
 def _after(kind: str, raw: bytes) -> Position:
-    try:
-        document = json.loads(raw)
-    except ValueError:
-        return Position(0, -1)  # written by the first version, which knew no positions: all of the log is needed
-    text = document.get("mark_delete" if kind == "cursor" else "position") if isinstance(document, dict) else None
-    if text is None:
-        return Position(0, -1)
-    position = Position.parse(text)
-    return position if kind == "cursor" else Position(position.ledger_id, position.entry_id - 1)
+    document = json.loads(raw)
+    if kind == "cursor":
+        return Position.parse(document["mark_delete"])
+    position = Position.parse(document["position"])
+    return Position(position.ledger_id, position.entry_id - 1)

@@ -1,4 +1,4 @@
-"""Ledgers: their names, their footer, and the list of them in the metadata store (docs/formats/ledger.md)."""
+"""The list of a log's ledgers, one document in the metadata store (docs/formats/ledger.md), and the names of their files."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def ledger_path(directory: Path, ledger_id: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """A ledger's copy in an object store, or one that is on its way there (docs/formats/offload.md)."""
+    """A ledger's copy in an object store, complete or being uploaded (docs/formats/offload.md)."""
 
     attempt: str  # 32 hex digits, fresh for each try
     url: str
-    state: str  # "uploading", "copied": both copies count, "moved": the objects alone do
+    state: str  # "uploading"; "copied": the local file and the objects count; "moved": only the objects count
     part_bytes: int
     parts: int
     copied_ms: int = 0
@@ -46,7 +46,7 @@ class Offload:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """A tombstone of objects: nobody names them any more, and they are being deleted."""
+    """A tombstone: objects of an offload attempt that does not count any more, and that are being deleted."""
 
     url: str
     ledger: int
@@ -56,10 +56,10 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """What the list knows of a ledger; the counts are there once it is sealed.
+    """What the list knows of a ledger; its counts are 0 until it is sealed.
 
-    `footer` is False where the ledger's file failed under its owner: it was sealed in the list alone, and its index is
-    found by reading it.
+    `footer` is False where the ledger was sealed in the list alone (its file failed, or it was recovered or truncated): its
+    index is made by reading its frames.
     """
 
     id: int
@@ -78,12 +78,12 @@ class LedgerInfo:
 
     @property
     def is_local(self) -> bool:
-        """Whether its local file counts."""
+        """Whether its local file may be read."""
         return self.offload is None or self.offload.state != "moved"
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether its objects count."""
+        """Whether its objects are complete and may be read."""
         return self.offload is not None and self.offload.state != "uploading"
 
     def seal(self, index: FrameIndex, frames_end: int, *, footer: bool = True) -> LedgerInfo:
@@ -115,21 +115,21 @@ class LedgerInfo:
 
 @dataclass(frozen=True, slots=True)
 class LedgerList:
-    """The log's one document in the metadata store."""
+    """The log's document in the metadata store: its ledgers in order, and what else the owner must agree on."""
 
     uuid: UUID
     epoch: int
     next_ledger: int
     trimmed_below: int
     ledgers: tuple[LedgerInfo, ...]
-    deleting: tuple[int, ...] = ()  # tombstones: trimmed, their files are being removed
-    terminated: bool = False  # nothing is appended any more, ever
+    deleting: tuple[int, ...] = ()  # tombstones: ledgers out of the list whose files are being removed
+    terminated: bool = False  # nothing may be appended, ever again
     deleted: bool = False  # the log itself is being removed
     properties: tuple[tuple[str, str], ...] = ()
     discarded: tuple[Discarded, ...] = ()
 
     def without(self, going: Collection[int]) -> LedgerList:
-        """Tombstones in the place of these ledgers: of their files, and of their objects where they have any."""
+        """The list without the ledgers `going`, with tombstones for their files and for their objects."""
         objects = tuple(_discarded(info) for info in self.ledgers if info.id in going and info.offload is not None)
         return dataclasses.replace(
             self,
@@ -139,7 +139,7 @@ class LedgerList:
         )
 
     def with_offload(self, ledger_id: int, offload: Offload | None) -> LedgerList:
-        """Another attempt, or none, in the place of what the ledger had, whose objects are discarded; or its next state."""
+        """The list with another `offload` for this ledger. The objects of a former attempt are discarded."""
         old = next(info for info in self.ledgers if info.id == ledger_id)
         same = old.offload is None or (offload is not None and offload.attempt == old.offload.attempt)
         return dataclasses.replace(
@@ -149,7 +149,7 @@ class LedgerList:
         )
 
     def without_uploads(self) -> LedgerList:
-        """As a new owner takes it over: what the last one had not finished does not count."""
+        """The list as a new owner takes it over: uploads that the last owner had not finished are discarded."""
         listed = self
         for info in self.ledgers:
             if info.offload is not None and not info.is_offloaded:

@@ -1,4 +1,4 @@
-"""The format of offloaded ledgers: names of the objects, blocks, the index object (docs/formats/offload.md)."""
+"""The format of offloaded ledgers (docs/formats/offload.md): names of the objects, and the index object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _U32 = struct.Struct("<I")
 
 
 class OffloadIndex(NamedTuple):
-    """What the index object says. `checksums` has one for each block; `footer` is that of ledger.md."""
+    """The contents of the index object: a checksum for each block, and the ledger's footer (docs/formats/ledger.md)."""
 
     log: UUID
     attempt: str
@@ -42,7 +42,7 @@ class OffloadIndex(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes, where: str) -> OffloadIndex:
-        """Raises `Corruption` where it is not whole; `where` names it."""
+        """Raises `Corruption` where the bytes are not a whole index; `where` names the object in the error."""
         if len(raw) < _HEADER.size + 4 or crc32c(raw[:-4]) != _U32.unpack_from(raw, len(raw) - 4)[0]:
             raise damaged(where, 0, "the index does not match its checksum")
         (magic, version, _, _, log, attempt, ledger_id, entries, frames_end, part_bytes, footer_bytes, block_bytes,
@@ -68,7 +68,7 @@ class OffloadIndex(NamedTuple):
 
 
 def checksum_of(raw: bytes) -> int:
-    """What the ledger list keeps of an encoded index: its own checksum. (That of all of it is the same for any index.)"""
+    """The CRC at the end of an encoded index, for the ledger list. (A CRC over its own CRC would be the same for any index.)"""
     return int(_U32.unpack(raw[-4:])[0])
 
 
@@ -81,12 +81,12 @@ def part_name(log: UUID, ledger_id: int, attempt: str, part: int) -> str:
 
 
 def object_names(log: UUID, ledger_id: int, attempt: str, parts: int) -> list[str]:
-    """All objects of an attempt; the index first, so that it never outlives what it names."""
+    """All objects of an attempt, in the order of their deletion: the index first, so that it never outlives its parts."""
     return [index_name(log, ledger_id, attempt), *(part_name(log, ledger_id, attempt, n) for n in range(parts))]
 
 
 def damaged(where: str, offset: int, what: str) -> Corruption:
-    """The one sentence for objects that are not what was put."""
+    """The error for objects that are not what was put. `check.damage` takes the sentence apart again."""
     return Corruption(
         f"{where} is damaged at byte {offset}: {what}",
         hint="nothing was changed; restore this object from a version or copy of the store, then read again",

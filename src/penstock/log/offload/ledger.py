@@ -1,8 +1,8 @@
-"""An offloaded ledger as a file to read: whole blocks are fetched and each is checked against the index.
+"""An offloaded ledger as a file to read: whole blocks are fetched, and each is checked against the index.
 
-It shows the ledger's header and frames, then the footer, as the sealed local file has them; the footer comes with the
-index, also where the local file had none. A pass that goes on where it stopped fetches more at a time, so that
-a store far away is asked seldom; one that jumps fetches little.
+The bytes are those of the sealed local file: header, frames, footer. The footer comes with the index object, even where
+the local file had none. A read that continues the last one fetches more and more at a time, so that a remote store gets
+few requests; a read elsewhere fetches little.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from penstock.observe.metrics import METRICS
 
 _FETCH_BYTES_MIN = 256 << 10
 _FETCH_BYTES_MAX = 4 << 20
-_INDEXES_MAX = 16  # about 4 MB each at worst, as footers have
+_INDEXES_MAX = 16  # about 4 MB each at worst, as with footers
 
 
 class OffloadedLedger:
-    """Raises `Corruption`, `FileNotFoundError`, `Unavailable`. Meant for one pass of one reader; others do no harm."""
+    """A `LedgerFile` for one pass of one reader. Reads raise `Corruption`, `FileNotFoundError`, `Unavailable`."""
 
     def __init__(self, objects: ObjectStore, index: OffloadIndex) -> None:
         self._objects = objects
         self._index = index
-        self._fetched = (0, b"")  # bytes that were fetched and checked, and where they start
+        self._fetched = (0, b"")  # where the fetched and checked bytes start, and the bytes
         self._fetch = _FETCH_BYTES_MIN
         self.path = f"{objects.url}/{index.log}/{index.ledger_id:016d}-{index.attempt}"
 
@@ -61,7 +61,7 @@ class OffloadedLedger:
         if base <= offset and end <= known:
             return raw[offset - base : end - base] + after
         first = b""
-        if base <= offset <= known and raw:  # it goes on: the rest is fetched, and more than that
+        if base <= offset <= known and raw:  # a continued read: fetch the rest, and more ahead
             first, offset = raw[offset - base :], known
             self._fetch = min(2 * self._fetch, _FETCH_BYTES_MAX)
             wanted = max(end - offset, self._fetch)
@@ -80,7 +80,7 @@ class OffloadedLedger:
         self._fetched = (0, b"")
 
     def blocks(self, first: int, last: int) -> bytes:
-        """The bytes of these blocks, both included, of one part; each is checked."""
+        """The bytes of blocks `first` to `last`, both included, which lie in one part. Each block is checked."""
         index = self._index
         start = first * index.block_bytes
         end = min((last + 1) * index.block_bytes, index.frames_end)
@@ -100,7 +100,7 @@ class OffloadedLedger:
         return raw
 
     def _load(self, offset: int, size: int) -> tuple[int, bytes]:
-        """The blocks from `offset` on, at least `size` bytes where there are so many; and where they start."""
+        """Whole blocks that hold the `size` bytes from `offset` on (fewer at the end). Returns where they start, and them."""
         index = self._index
         end = min(offset + size, index.frames_end)
         first, stop = offset // index.block_bytes, -(-end // index.block_bytes)
@@ -115,7 +115,7 @@ class OffloadedLedger:
 
 
 class OffloadIndexes:
-    """The indexes that were asked for last, of one log. Thread-safe."""
+    """The index objects of one log that were used last. Thread-safe."""
 
     def __init__(self, log: UUID) -> None:
         self._log = log
@@ -138,7 +138,7 @@ class OffloadIndexes:
 
 
 def read_index(objects: ObjectStore, log: UUID, info: LedgerInfo) -> OffloadIndex:
-    """The index of an offloaded ledger: the very one that the list means. Raises `Corruption`."""
+    """The index of an offloaded ledger. Raises `Corruption` where it is not the one that the ledger list describes."""
     offload = info.offload
     assert offload is not None
     name = index_name(log, info.id, offload.attempt)

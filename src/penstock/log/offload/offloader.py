@@ -1,8 +1,9 @@
-"""When a log is offloaded, and by whom: one round at a time, by its maintenance or by whoever asks.
+"""Offloads a log in rounds, one at a time: started by the log's maintenance or by a caller.
 
-A round (1) deletes discarded objects, (2) copies sealed ledgers beyond a threshold, oldest first, (3) lets local files go whose lag
-is over, (4) deletes what was discarded on the way. Automatic rounds run on a thread of their own, which lives while there is
-work: neither trim nor roll waits for a store far away. Closing the log stops a round before its next put.
+A round (1) deletes discarded objects, (2) copies sealed ledgers beyond a threshold, oldest first, (3) removes the local
+files of copied ledgers after the lag, (4) deletes what was discarded on the way. Rounds of the maintenance run on a thread of
+their own, so that neither trim nor roll waits for a remote store; the thread ends with the round. Closing the log stops a
+round before its next put.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.settings import LogSettings
 from penstock.objects import checked_url
 
-_PAUSE_SECONDS = 30.0  # after a round that failed, before the maintenance starts the next
+_PAUSE_SECONDS = 30.0  # after a failed round, before the maintenance starts the next
 
 _logger = logging.getLogger(__name__)
 
 
 class OffloadInProgress(Unavailable):
-    """An offload of this log is under way: there is one at a time."""
+    """An offload of this log is under way; there is one at a time."""
 
 
 class OffloadProgress(NamedTuple):
-    """How far a round is: `bytes` of `bytes_total` of the ledger that is being copied, the n-th of so many."""
+    """How far a round is: `bytes` of `bytes_total` of ledger `ledger_id`, which is number `ledger` of `ledgers` to copy."""
 
     ledger_id: int
     bytes: int
@@ -45,7 +46,7 @@ Progress = Callable[[OffloadProgress], None]
 
 
 def to_offload(ledgers: Sequence[LedgerInfo], keep_bytes: int) -> list[LedgerInfo]:
-    """The sealed ledgers without a copy elsewhere that stand beyond the newest `keep_bytes` of them; oldest first."""
+    """The sealed ledgers without a complete copy, except the newest `keep_bytes` of them; oldest first."""
     going: list[LedgerInfo] = []
     kept = 0
     for info in reversed(ledgers):
@@ -57,7 +58,7 @@ def to_offload(ledgers: Sequence[LedgerInfo], keep_bytes: int) -> list[LedgerInf
 
 
 class Offloader:
-    """Offloads one log for its owner. Thread-safe. `check_owner` raises `Fenced` where another owner came."""
+    """Offloads one log for its owner. Thread-safe. `check_owner` raises `Fenced` where another owner took over."""
 
     def __init__(
         self,
@@ -78,14 +79,14 @@ class Offloader:
         self._steps = OffloadSteps(
             part_bytes=settings.offload_part_bytes, clock=clock, catalog=catalog, store=store, check=self._check
         )
-        self._busy = threading.Lock()  # whoever holds it does a round
+        self._busy = threading.Lock()  # held during a round
         self._thread_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._hopeless: set[int] = set()  # their local files are damaged: not tried again by the maintenance
+        self._damaged: set[int] = set()  # ledgers with a damaged local file: the maintenance does not try them again
         self._not_before = 0.0
         moved = {info.id for info in catalog.list.ledgers if not info.is_local}
-        self._left = moved & set(store.list()) if moved else set()  # local files that count for nothing
+        self._leftovers = moved & set(store.list()) if moved else set()  # ledgers whose local file is to be removed
         self.progress: OffloadProgress | None = None
         self.last_error: Exception | None = None
 
@@ -99,7 +100,7 @@ class Offloader:
         return self._steps.failed_deletes
 
     def offload(self, url: str, keep_bytes: int = 0, progress: Progress | None = None) -> list[int]:
-        """One round, on this thread; which ledgers were copied. Raises `OffloadInProgress`."""
+        """Makes one round on this thread. Returns the ledgers that were copied. Raises `OffloadInProgress`."""
         url = checked_url(url)
         if not self._busy.acquire(blocking=False):
             raise OffloadInProgress(f"{self._name}: an offload is under way", hint="try again when it is done")
@@ -109,7 +110,7 @@ class Offloader:
             self._busy.release()
 
     def wake(self) -> None:
-        """For the maintenance: starts a round where there is work. Returns at once."""
+        """For the maintenance: starts a round if there is work. Returns at once."""
         if self._busy.locked() or not self._is_due():
             return
         with self._thread_lock:
@@ -119,7 +120,7 @@ class Offloader:
             self._thread.start()
 
     def discard(self) -> None:
-        """Deletes what a trim just discarded; a round that is under way does it at its end instead."""
+        """Deletes the objects that a trim just discarded; a round that is under way does it at its end instead."""
         if self._catalog.list.discarded and self._busy.acquire(blocking=False):
             try:
                 self._discard()
@@ -127,7 +128,7 @@ class Offloader:
                 self._busy.release()
 
     def close(self) -> None:
-        """Stops before the next put; returns once nothing runs."""
+        """Stops a round before its next put. Returns once nothing runs any more."""
         with self._thread_lock:
             self._closing = True
             thread = self._thread
@@ -140,12 +141,12 @@ class Offloader:
         listed, settings = self._catalog.list, self._settings
         if self._clock.monotonic() < self._not_before:
             return False
-        if listed.discarded or self._left or any(map(self._is_over_lag, listed.ledgers)):
+        if listed.discarded or self._leftovers or any(map(self._is_over_lag, listed.ledgers)):
             return True
         if settings.offload_url is None or settings.offload_threshold_bytes is None:
             return False
         going = to_offload(listed.ledgers, settings.offload_threshold_bytes)
-        return any(info.id not in self._hopeless for info in going)
+        return any(info.id not in self._damaged for info in going)
 
     def _is_over_lag(self, info: LedgerInfo) -> bool:
         if info.offload is None or info.offload.state != "copied":
@@ -159,7 +160,7 @@ class Offloader:
         with self._busy:
             try:
                 self.last_error = None
-                self._round(url, settings.offload_threshold_bytes, None, skip=self._hopeless)
+                self._round(url, settings.offload_threshold_bytes, None, skip=self._damaged)
             except (Closed, Fenced):
                 return
             except (PenstockError, OSError) as error:  # the next round tries again; statistics show it
@@ -169,21 +170,21 @@ class Offloader:
 
     def _round(self, url: str | None, keep_bytes: int | None, progress: Progress | None, skip: set[int]) -> list[int]:
         done: list[int] = []
-        errors: list[Corruption] = []  # of one ledger each: the others go on
+        errors: list[Corruption] = []  # each of one ledger: the round goes on with the others
         try:
             self._discard()
             if url is not None and keep_bytes is not None:
                 going = [info for info in to_offload(self._catalog.list.ledgers, keep_bytes) if info.id not in skip]
                 for number, info in enumerate(going, 1):
                     try:
-                        self._steps.copy(info, url, self._teller(info, number, len(going), progress))
+                        self._steps.copy(info, url, self._reporter(info, number, len(going), progress))
                         done.append(info.id)
                     except Superseded:
                         continue
                     except Corruption as error:
-                        self._hopeless.add(info.id)
+                        self._damaged.add(info.id)
                         errors.append(error)
-            errors += self._let_go()
+            errors += self._remove_local_files()
         except BaseException:
             if not self._closing:
                 with contextlib.suppress(PenstockError):
@@ -196,37 +197,40 @@ class Offloader:
             raise errors[0]
         return done
 
-    def _teller(self, info: LedgerInfo, number: int, ledgers: int, progress: Progress | None) -> Callable[[int], None]:
-        def tell(size: int) -> None:
+    def _reporter(
+        self, info: LedgerInfo, number: int, ledgers: int, progress: Progress | None
+    ) -> Callable[[int], None]:
+        def report(size: int) -> None:
             self.progress = OffloadProgress(info.id, size, info.frames_end, number, ledgers)
             if progress is not None:
                 progress(self.progress)
 
-        return tell
+        return report
 
-    def _let_go(self) -> list[Corruption]:
+    def _remove_local_files(self) -> list[Corruption]:
+        """Steps 5 and 6, for every ledger whose lag is over."""
         errors: list[Corruption] = []
         for info in self._catalog.list.ledgers:
             if self._is_over_lag(info):
                 try:
-                    self._steps.let_go(info)
+                    self._steps.move(info)
                 except Superseded:
                     continue
                 except Corruption as error:
                     errors.append(error)
                     continue
-                self._left.add(info.id)
-            if info.id in self._left:
+                self._leftovers.add(info.id)
+            if info.id in self._leftovers:
                 self._remove_local(info.id)
-        for number in sorted(self._left):  # of ledgers that were trimmed since
+        for number in sorted(self._leftovers):  # ledgers that were trimmed since
             self._remove_local(number)
         return errors
 
     def _remove_local(self, ledger_id: int) -> None:
-        """Step 6."""
+        """Step 6. A file that cannot be removed now is tried again in the next round."""
         try:
             self._store.delete(ledger_id)
-            self._left.discard(ledger_id)
+            self._leftovers.discard(ledger_id)
         except (PenstockError, OSError):
             self._steps.failed_deletes += 1
 

@@ -1,7 +1,8 @@
-"""The steps of an offload, as docs/formats/offload.md numbers them, for one ledger at a time; and the deletion of tombstones.
+"""The steps of an offload, as docs/formats/offload.md numbers them, for one ledger; and the deletion of discarded objects.
 
-Each change of the ledger list is made only if the list still holds the same attempt: a trim, a cut or another owner that came in
-between makes the step for nothing, never wrong. What fails is given up: the mark goes and its objects are discarded.
+A step changes the ledger list only if the list still holds the same attempt. So a trim, a truncation or another owner that
+comes in between makes the step useless, but never wrong. An attempt that fails is given up: the ledger loses its mark, and
+the objects are discarded, in one change of the list.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from penstock.observe.metrics import METRICS
 
 
 class Superseded(Exception):
-    """The ledger was trimmed, cut or offloaded meanwhile: this try is for nothing, and that is no error."""
+    """The ledger was trimmed, truncated or offloaded meanwhile. This attempt is useless; that is no error."""
 
 
 class OffloadSteps:
-    """Not thread-safe: one caller at a time. `check` raises where the work is to stop: closing, or another owner."""
+    """Not thread-safe: one caller at a time. `check` raises where the work must stop: the log closes, or has another owner."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class OffloadSteps:
         self.failures = 0
         self.failed_deletes = 0
 
-    def copy(self, info: LedgerInfo, url: str, tell: Callable[[int], None]) -> None:
-        """Steps 1 to 4. `tell` hears how many bytes are there. Raises `Superseded`."""
+    def copy(self, info: LedgerInfo, url: str, report: Callable[[int], None]) -> None:
+        """Steps 1 to 4. `report` is called with the number of bytes copied so far. Raises `Superseded`."""
         self._check()
         started = time.perf_counter()
         block = offload_format.BLOCK_BYTES
@@ -63,7 +64,7 @@ class OffloadSteps:
         objects = self._store.objects(url)
         try:
             self._mark(info, offload)  # 1
-            index = self._put_parts(info, offload, objects, tell)  # 2
+            index = self._put_parts(info, offload, objects, report)  # 2
             raw = index.encode()
             self._check_attempt(info, offload)
             self._put(objects, index_name(index.log, info.id, offload.attempt), raw)  # 3
@@ -79,20 +80,20 @@ class OffloadSteps:
     def _mark(self, info: LedgerInfo, offload: Offload) -> None:
         def mark(listed: LedgerList) -> LedgerList:
             now = _ledger(listed, info.id)
-            if now.is_offloaded or not _as_long(now, info):
+            if now.is_offloaded or not _same_length(now, info):
                 raise Superseded
             return listed.with_offload(info.id, offload)
 
         self._catalog.change(mark)
 
     def _put_parts(
-        self, info: LedgerInfo, offload: Offload, objects: ObjectStore, tell: Callable[[int], None]
+        self, info: LedgerInfo, offload: Offload, objects: ObjectStore, report: Callable[[int], None]
     ) -> OffloadIndex:
         log, block = self._catalog.list.uuid, offload_format.BLOCK_BYTES
         checksums: list[int] = []
         with self._opened(info) as file:
             entries = rebuild_index(file, info.id, info.entries, info.frames_end)  # every frame is checked
-            tell(0)
+            report(0)
             for part in range(offload.parts):
                 self._check_attempt(info, offload)
                 start = part * offload.part_bytes
@@ -103,7 +104,7 @@ class OffloadSteps:
                 view = memoryview(raw)
                 checksums += [crc32c(view[at : at + block]) for at in range(0, size, block)]
                 self._put(objects, part_name(log, info.id, offload.attempt, part), raw)
-                tell(start + size)
+                report(start + size)
         footer = encode_footer(info.id, info.frames_end, entries)
         return OffloadIndex(
             log, offload.attempt, info.id, info.entries, info.frames_end, offload.part_bytes, block, checksums, footer
@@ -118,8 +119,8 @@ class OffloadSteps:
 
     def _complete(self, info: LedgerInfo, offload: Offload, index: bytes) -> None:
         def complete(listed: LedgerList) -> LedgerList:
-            if not _as_long(_same_attempt(listed, info.id, offload.attempt), info):
-                raise Superseded  # it was cut
+            if not _same_length(_same_attempt(listed, info.id, offload.attempt), info):
+                raise Superseded  # the log was truncated meanwhile
             copied = dataclasses.replace(
                 offload,
                 state="copied",
@@ -133,7 +134,7 @@ class OffloadSteps:
         self._catalog.change(complete)
 
     def _give_up(self, attempt: str) -> None:
-        """Where the list cannot be changed the mark stays: the next try or the next owner finds it."""
+        """Takes the mark back. Where the list cannot be changed now, the next attempt or the next owner does it."""
 
         def give_up(listed: LedgerList) -> LedgerList:
             for info in listed.ledgers:
@@ -144,10 +145,10 @@ class OffloadSteps:
         with contextlib.suppress(PenstockError):
             self._catalog.change(give_up)
 
-    def let_go(self, info: LedgerInfo) -> None:
-        """Step 5 of a ledger whose lag is over: from here on its local file counts for nothing.
+    def move(self, info: LedgerInfo) -> None:
+        """Step 5, once the lag is over: the objects alone count from here on, and the local file may be removed.
 
-        Raises `Corruption` where the copy is damaged. Where the local file is sound the copy is discarded, to be made again.
+        Raises `Corruption` where the copy is damaged. If the local file is sound, the copy is discarded, to be made again.
         """
         self._check()
         assert info.offload is not None
@@ -169,15 +170,15 @@ class OffloadSteps:
                 hint="its local file is sound and stays; the ledger is copied again by the next offload",
             ) from error
 
-        def move(listed: LedgerList) -> LedgerList:
+        def moved(listed: LedgerList) -> LedgerList:
             now = _same_attempt(listed, info.id, attempt)
             assert now.offload is not None
             return listed.with_offload(info.id, dataclasses.replace(now.offload, state="moved"))
 
-        self._catalog.change(move)
+        self._catalog.change(moved)
 
     def _read_copy(self, info: LedgerInfo) -> None:
-        """Every byte: after this the local file goes."""
+        """Reads and checks every byte of the copy: after this the local file is removed."""
         assert info.offload is not None
         objects = self._store.objects(info.offload.url)
         index = read_index(objects, self._catalog.list.uuid, info)
@@ -188,7 +189,7 @@ class OffloadSteps:
             ledger.blocks(first, min(first + in_part, len(index.checksums)) - 1)
 
     def discard(self) -> Exception | None:
-        """Deletes discarded objects, then forgets them. What cannot be deleted now stays for the next time: why."""
+        """Deletes discarded objects, then their tombstones. Returns why some could not be deleted: they stay for the next time."""
         log = self._catalog.list.uuid
         done = set()
         failure: Exception | None = None
@@ -248,5 +249,5 @@ def _same_attempt(listed: LedgerList, ledger_id: int, attempt: str) -> LedgerInf
     return info
 
 
-def _as_long(one: LedgerInfo, other: LedgerInfo) -> bool:
+def _same_length(one: LedgerInfo, other: LedgerInfo) -> bool:
     return (one.entries, one.frames_end) == (other.entries, other.frames_end)

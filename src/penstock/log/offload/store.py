@@ -1,7 +1,7 @@
 """Ledgers as files of one directory, and the copies of some of them in object stores (docs/formats/offload.md).
 
-New ledgers are local. Which copies count is what the ledger list says: the local one comes first while it counts. Deleting
-here is deleting the local file; objects go by their tombstones (`offload.py`).
+New ledgers are local files. The ledger list says which copies of a ledger may be read; the local one comes first. `delete`
+removes the local file only; objects are deleted by their tombstones in the list (`OffloadSteps.discard`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.objects import ObjectStore, open_objects
 
 
 class TieredLedgerStore(LocalLedgerStore):
-    """A `LedgerStore`. Thread-safe."""
+    """The `LedgerStore` of logs and their readers. Thread-safe."""
 
     def __init__(self, directory: Path, files: Files, uuid: UUID, preallocate_bytes: int = 0) -> None:
         super().__init__(directory, files, uuid, preallocate_bytes)
@@ -44,7 +44,7 @@ class TieredLedgerStore(LocalLedgerStore):
         return OffloadedLedger(objects, self._indexes.get(objects, info))
 
     def objects(self, url: str) -> ObjectStore:
-        """The store of that URL; nothing is asked of it."""
+        """The object store of that URL; no request is made."""
         with self._stores_lock:
             store = self._stores.get(url)
             if store is None:

@@ -1,9 +1,9 @@
-"""What was read or just written, kept in memory: one cache for all logs of a process, bounded in bytes.
+"""A cache of runs that were read or just written: one for all logs of a process, bounded in bytes.
 
-First in, first out; but a run that a cursor of this process is still expected to read goes to the back of the queue
-(twice at most: a cursor that stands still does not keep the cache). Several readers of the same range share one disk read.
-A limiter bounds the bytes that are being read at one time. It counts a read only until its run is handed out, never while a
-consumer keeps entries, so a consumer that keeps them waits for nobody.
+First in, first out; but a run that a reader of this process has not reached yet goes to the back of the queue instead of
+out (twice at most, so that a reader that stands still does not fill the cache). Readers that want the same run at the same
+time share one read. A limiter bounds the bytes of the reads under way. A read counts only until its run is handed out, not
+while its consumer keeps the entries: a consumer that keeps them cannot block other reads.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.read.run import FrameRun
 
-CACHE_BYTES_MAX = 64 << 20  # a process may be one of many (Spark's workers): small, and enough for every tail
+CACHE_BYTES_MAX = 64 << 20  # small, because a process may be one of many Spark workers; enough for readers at the tail
 IN_FLIGHT_BYTES_MAX = 64 << 20
-_NEEDED_MAX = 2
+_REQUEUES_MAX = 2
 _Ledger = tuple[UUID, int]
 
 
 class ReadLimiter:
-    """Bounds the bytes of reads under way. A read larger than the limit goes alone."""
+    """Bounds the bytes of the reads under way. A read larger than the limit waits until it is alone."""
 
     def __init__(self, bytes_max: int = IN_FLIGHT_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
-        self._room = threading.Condition()
+        self._freed = threading.Condition()
 
     @contextmanager
     def take(self, size: int) -> Iterator[None]:
-        with self._room:
+        with self._freed:
             while self.bytes and self.bytes + size > self.bytes_max:
-                self._room.wait()
+                self._freed.wait()
             self.bytes += size
         try:
             yield
         finally:
-            with self._room:
+            with self._freed:
                 self.bytes -= size
-                self._room.notify_all()
+                self._freed.notify_all()
 
 
 class _Runs:
-    """The runs of one ledger by their first entry."""
+    """The runs of one ledger, ordered by their first entry."""
 
     __slots__ = ("firsts", "runs")
 
@@ -77,7 +77,7 @@ class ReadCache:
         self._reads: dict[tuple[UUID, int, int], Pending[FrameRun]] = {}
 
     def expect(self, reader: object, log: UUID, position: Position) -> None:
-        """`reader` (a cursor) goes on at `position`: keep what follows if there is room. Forgotten with the object."""
+        """`reader` will read on at `position`: keep the runs from there on if possible. Holds no reference to `reader`."""
         with self._lock:
             self._expected[reader] = (log, position)
 
@@ -86,14 +86,14 @@ class ReadCache:
             self._expected.pop(reader, None)
 
     def wants(self, log: UUID) -> bool:
-        """Whether somebody in this process reads the log, so that its owner's new entries are worth keeping."""
+        """Whether this process has a reader of the log, so that the owner's new entries are worth keeping."""
         if not self._expected:
             return False
         with self._lock:
             return any(expected == log for expected, _ in self._expected.values())
 
     def get(self, log: UUID, ledger_id: int, entry_id: int) -> FrameRun | None:
-        """A run that holds the entry; a hit or a miss is counted."""
+        """A run that holds the entry, if there is one. Counts a hit or a miss."""
         with self._lock:
             run = self._find((log, ledger_id), entry_id)
             if run is None:
@@ -105,7 +105,7 @@ class ReadCache:
     def put(self, log: UUID, run: FrameRun) -> None:
         size = len(run.raw)
         if size > self.bytes_max // 4:
-            return  # one run must not push out everything else
+            return  # one large run must not push out everything else
         key = (log, run.ledger_id)
         with self._lock:
             runs = self._ledgers.setdefault(key, _Runs())
@@ -124,14 +124,14 @@ class ReadCache:
             self._evict()
 
     def shared(self, log: UUID) -> bool:
-        """Whether more than one in this process reads the log: what one reads, the other may want."""
+        """Whether this process has several readers of the log, so that one may want what another read."""
         if len(self._expected) < 2:
             return False
         with self._lock:
             return sum(expected == log for expected, _ in self._expected.values()) > 1
 
     def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], FrameRun]) -> FrameRun:
-        """The run that starts at the entry: from whoever is reading it right now, else by `read`, and kept."""
+        """The run that starts at the entry. Shares a read of it that is under way; otherwise calls `read` and keeps the run."""
         key = (log, ledger_id, entry_id)
         with self._lock:
             other = self._reads.get(key)
@@ -154,7 +154,7 @@ class ReadCache:
         return run
 
     def drop(self, log: UUID, ledger_ids: set[int] | None = None) -> None:
-        """Forgets these ledgers, or all of the log: they were trimmed, truncated or deleted."""
+        """Drops the runs of these ledgers, or of the whole log, which were trimmed, truncated or deleted."""
         with self._lock:
             gone = [key for key in self._ledgers if key[0] == log and (ledger_ids is None or key[1] in ledger_ids)]
             if not gone:
@@ -165,7 +165,7 @@ class ReadCache:
             self.bytes = sum(len(run.raw) for _, run in self._queue)
 
     def forked(self) -> None:
-        """In a child process: locks and reads under way are those of threads that it does not have."""
+        """In a forked child: whoever holds a lock or has a read under way is a thread that the child does not have."""
         self._lock = threading.Lock()
         self._reads = {}
         self.limiter = ReadLimiter(self.limiter.bytes_max)
@@ -182,8 +182,8 @@ class ReadCache:
     def _evict(self) -> None:
         while self.bytes > self.bytes_max and self._queue:
             log, run = self._queue.popleft()
-            if run.needed < _NEEDED_MAX and self._still_needed(log, run):
-                run.needed += 1
+            if run.requeues < _REQUEUES_MAX and self._still_needed(log, run):
+                run.requeues += 1
                 self._queue.append((log, run))
                 continue
             self.bytes -= len(run.raw)
@@ -207,11 +207,11 @@ _OTHERS: weakref.WeakKeyDictionary[Files, ReadCache] = weakref.WeakKeyDictionary
 
 
 def cache_for(files: Files) -> ReadCache:
-    """The process's cache; another file system, as tests have them, has one of its own: its logs have the same names."""
+    """The process's cache. Each other file system, as tests have them, has its own cache."""
     return PROCESS_CACHE if files is REAL_FILES else _OTHERS.setdefault(files, ReadCache())
 
 
 def configure_cache(bytes_max: int, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX) -> None:
-    """Sets the size of the process's cache, for all of its logs."""
+    """Sets the sizes of the process's cache, which all of its logs share."""
     PROCESS_CACHE.bytes_max = bytes_max
     PROCESS_CACHE.limiter.bytes_max = in_flight_bytes_max

@@ -1,7 +1,7 @@
-"""How many bytes of data each entry of a log has: what an exact backlog in bytes needs.
+"""How many bytes of data each entry of a log has, so that the backlog of a cursor is exact in bytes.
 
-One pass over a ledger's headers, kept for all cursors of a reader: four bytes an entry for the ledgers that were asked
-for last, and one number for each other sealed ledger.
+Found by one pass over a ledger's headers, and shared by all cursors of a reader: four bytes an entry for the ledgers that
+were used last, and the total of every other sealed ledger.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.log.position import Position
 from penstock.log.read.reader import LedgerView, LogReader
 
 _LEDGERS_MAX = 8
-_SMALL_BYTES = 4096  # an entry of this size: below it reading all is quicker than stepping from header to header
+_SMALL_BYTES = 4096  # below this mean size, reading everything is faster than going from header to header
 
 _guard = threading.Lock()
 
 
 class EntrySizes:
-    """Of one reader. Thread-safe."""
+    """The sizes of the entries that one reader sees. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,6 +32,7 @@ class EntrySizes:
         self._totals: dict[int, int] = {}  # of sealed ledgers
 
     def total(self, reader: LogReader, view: LedgerView) -> int:
+        """Bytes of all entries of a ledger."""
         with self._lock:
             known = self._totals.get(view.info.id) if view.info.sealed else None
             if known is None:
@@ -41,6 +42,7 @@ class EntrySizes:
             return known
 
     def some(self, reader: LogReader, view: LedgerView, entries: BitMap) -> int:
+        """Bytes of these entries of a ledger."""
         with self._lock:
             return int(self._of(reader, view)[np.asarray(entries.to_array())].sum())
 
@@ -64,7 +66,7 @@ _of_readers: WeakKeyDictionary[LogReader, EntrySizes] = WeakKeyDictionary()
 
 
 def entry_sizes(reader: LogReader) -> EntrySizes:
-    """Shared by all cursors over this reader."""
+    """The sizes that all cursors over this reader share."""
     with _guard:
         found = _of_readers.get(reader)
         if found is None:

@@ -1,4 +1,4 @@
-"""Where the entries of a ledger are: the footer of a sealed one, remembered and published places of an open one."""
+"""Where an entry stands in its ledger: by the footer of a sealed ledger; by remembered places and hints in the open one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HINT_EVERY = 64
 
 
 class Locator:
-    """Thread-safe. Keeps a few footers, and about one place in 64 entries of what was read of open ledgers."""
+    """Thread-safe. Keeps a few footers, and the place of about every 64th entry that was read of an open ledger."""
 
     def __init__(self, end_file: EndFile) -> None:
         self._end_file = end_file
@@ -30,7 +30,7 @@ class Locator:
         self._places: dict[int, tuple[list[int], list[int]]] = {}  # open ledgers: entries and their offsets, ascending
 
     def locate(self, file: LedgerFile, view: LedgerView, first: int, last: int) -> tuple[int, int]:
-        """The offset of entry `first`, and an offset at which reading up to `last` may stop."""
+        """The offset of entry `first`, and an offset at or after the end of entry `last`."""
         if view.info.sealed:
             footer = self.footer(file, view.info)
             stop = int(footer.offsets[last + 1]) if last + 1 < view.entries else footer.frames_end
@@ -42,7 +42,7 @@ class Locator:
             if at >= 0:
                 entry, offset = entries[at], offsets[at]
         if first - entry > _HINT_EVERY:
-            entry, offset = max((entry, offset), self._published(file, view, first))
+            entry, offset = max((entry, offset), self._hinted(file, view, first))
         if entry < first:
             for at_offset, header, _ in scan_frames(file, view.info.id, offset, entry, view.frames_end):
                 offset = at_offset + header.frame_bytes
@@ -52,6 +52,7 @@ class Locator:
         return offset, view.frames_end
 
     def footer(self, file: LedgerFile, info: LedgerInfo) -> Footer:
+        """The index of a sealed ledger."""
         with self._lock:
             footer = self._footers.get(info.id)
             if footer is not None:
@@ -66,7 +67,7 @@ class Locator:
         return footer
 
     def remember(self, ledger_id: int, entry: int, offset: int) -> None:
-        """Keeps where an entry is, so that the next read of an open ledger need not start at its head."""
+        """Remembers where an entry is, so that the next read of the open ledger need not start at its head."""
         with self._lock:
             entries, offsets = self._places.setdefault(ledger_id, ([], []))
             if not entries or entry > entries[-1]:
@@ -77,14 +78,14 @@ class Locator:
                     offsets.append(offset)
 
     def keep_only(self, ledger_ids: set[int]) -> None:
-        """Forgets every other ledger."""
+        """Forgets all other ledgers."""
         with self._lock:
             for known in (self._footers, self._places):
                 for number in [n for n in known if n not in ledger_ids]:
                     del known[number]
 
-    def _published(self, file: LedgerFile, view: LedgerView, first: int) -> tuple[int, int]:
-        """The nearest published place at or before entry `first`, once the entry is seen to be there."""
+    def _hinted(self, file: LedgerFile, view: LedgerView, first: int) -> tuple[int, int]:
+        """The nearest hint of the `end` file at or before entry `first`, if the entry really stands there; else the head."""
         for entry, offset in reversed(self._end_file.hints(view.info.id)):
             if entry <= first and FILE_HEADER_BYTES <= offset < view.frames_end:
                 with contextlib.suppress(BadFrame):

@@ -1,4 +1,4 @@
-"""Positions among ledgers: before, after, how many between. Pure functions over the ledgers that a reader sees."""
+"""Arithmetic with positions across ledgers: next, previous, how many between. Pure functions over what a reader sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.log.position import Position
 
 
 class LedgerView(NamedTuple):
-    """A ledger as a reader sees it now: `entries` durable ones, in `frames_end` bytes."""
+    """A ledger as a reader sees it now: `entries` durable entries in the first `frames_end` bytes."""
 
     info: LedgerInfo
     entries: int
@@ -25,13 +25,13 @@ def next_position(views: Sequence[LedgerView], position: Position) -> Position:
         following = position.entry_id + 1 if view.info.id == position.ledger_id else 0
         if not view.info.sealed or following < view.entries:
             return Position(view.info.id, following)
-    # After the last entry of the last ledger, and no ledger is open: the next owner's ledger will follow. This
-    # address reads as "whatever comes after it".
+    # `position` is the last entry, and no ledger is open: the ledger of the next owner will follow. Reading from the
+    # address below will give its first entry.
     return Position(position.ledger_id, position.entry_id + 1)
 
 
 def previous_position(views: Sequence[LedgerView], position: Position) -> Position | None:
-    """The entry before `position`; None where there is none that is kept."""
+    """The entry before `position`; None where the log keeps none before it."""
     for view in reversed(views):
         if view.info.id > position.ledger_id or not view.entries:
             continue
@@ -44,7 +44,7 @@ def previous_position(views: Sequence[LedgerView], position: Position) -> Positi
 
 
 def first_position(views: Sequence[LedgerView]) -> Position:
-    """The first entry that is kept; where there is none yet, the address of the first to come."""
+    """The first entry that the log keeps; in an empty log, the address of the first entry to come."""
     return next((Position(v.info.id, 0) for v in views if v.entries), Position(views[-1].info.id if views else 0, 0))
 
 
@@ -60,7 +60,7 @@ def entries_up_to(views: Sequence[LedgerView], position: Position) -> int:
 
 
 def entry_number(views: Sequence[LedgerView], number: int) -> Position | None:
-    """The kept entry with that number, counted from 0; None where there are not so many."""
+    """The entry with that number, counted from 0 at the first that is kept; None where there are not so many."""
     if number < 0:
         return None
     for view in views:
@@ -71,7 +71,7 @@ def entry_number(views: Sequence[LedgerView], number: int) -> Position | None:
 
 
 def advance(views: Sequence[LedgerView], position: Position, entries: int) -> Position:
-    """The entry that comes `entries` after `position` (0: itself, or the one before it); the last one at most."""
+    """The entry `entries` after `position`, at most the last one. 0: `position`, or the last entry before it."""
     total = sum(view.entries for view in views)
     number = min(entries_up_to(views, position) - 1 + entries, total - 1)
     return entry_number(views, number) or Position(first_position(views).ledger_id, -1)

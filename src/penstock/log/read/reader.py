@@ -1,8 +1,8 @@
-"""Reading a log, from any process: never waits for the owner, never sees what is not durable.
+"""Reads a log from any process: never waits for the owner, and never shows what is not durable.
 
-The end comes from the published slot, one small read; the ledger list is read again only when the slot names a ledger
-that this reader does not know, or a ledger is gone. Entries below the durable end that do not decode are corruption, named
-and never skipped. Entries that were trimmed are `Trimmed`, which names the first one that is kept.
+The end of the log comes from the slot in its `end` file, one small read. The ledger list is read again only when the slot
+names a ledger that this reader does not know, or when a ledger is gone. An entry below the durable end that does not decode
+raises `Corruption` and is never skipped. Reading a trimmed entry raises `Trimmed`, which names the first entry kept.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.files import REAL_FILES, Files
 from penstock.log.frames.end_file import EndFile, SyncedEnd
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
+from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.store import TieredLedgerStore
@@ -29,15 +30,15 @@ from penstock.log.read.positions import advance as _advance
 from penstock.log.read.positions import previous_position as _previous
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
-from penstock.log.read.time_index import OpenTimes
+from penstock.log.read.time_index import OpenTimeIndex
 from penstock.metadata import MetadataStore, SqliteMetadata
 
 END_NAME = "end"
 
 
 def log_key(directory: Path) -> str:
-    """Where the metadata store keeps the ledger list of the log in `directory`."""
-    return f"log/{directory.name}"
+    """The key of the ledger list of the log in `directory`."""
+    return log_list_key(directory.name)
 
 
 def default_metadata_path(directory: Path) -> Path:
@@ -45,7 +46,7 @@ def default_metadata_path(directory: Path) -> Path:
 
 
 class Trimmed(BadInput):
-    """The entry is not kept any more. `first` is the first one that is."""
+    """The entry is not kept any more. `first` is the first entry that is."""
 
     def __init__(self, position: Position, first: Position) -> None:
         super().__init__(f"the log has no entry {position} any more", hint=f"it starts at {first}")
@@ -76,7 +77,7 @@ class LogReader:
         self._list = self._load()
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
-        self._open_times = OpenTimes()
+        self._open_times = OpenTimeIndex()
         self._locator = Locator(self._end_file)
         self._slot: SyncedEnd | None = None
 
@@ -107,7 +108,7 @@ class LogReader:
 
     @property
     def first(self) -> Position:
-        """The first entry that is kept; where there is none yet, the address of the first to come."""
+        """The first entry that the log keeps; in an empty log, the address of the first entry to come."""
         self.refresh()
         return first_position(self.ledgers())
 
@@ -118,7 +119,7 @@ class LogReader:
 
     @property
     def trimmed_below(self) -> int:
-        """Every ledger with a lower number was trimmed, and the one right below it was not empty. 0: none was."""
+        """All ledgers with lower numbers were trimmed, and the last of them was not empty; 0: nothing was trimmed."""
         return self._list.trimmed_below
 
     def end(self) -> Position:
@@ -126,7 +127,7 @@ class LogReader:
         slot = self._read_slot()
         if slot is not None:
             return slot.last
-        # Nothing was ever published, or a power cut tore the first slot: the list knows the sealed ledgers.
+        # Nothing was published yet, or a power cut tore the first slot: the list still knows the sealed ledgers.
         views = self.ledgers()
         for view in reversed(views):
             if view.entries:
@@ -134,16 +135,16 @@ class LogReader:
         return Position(views[-1].info.id if views else 0, -1)
 
     def ledgers(self) -> list[LedgerView]:
-        """Every ledger with what is durable in it, as of now."""
+        """Every ledger, with what is durable in it now."""
         slot = self._read_slot()
         with self._lock:
             known = any(ledger.id == slot.file_id for ledger in self._list.ledgers) if slot else False
-            if not known or self._ends_after(slot):  # a slot names a ledger only after the list does
+            if not known or self._ends_after(slot):  # the list names a ledger before a slot does
                 self._reload()
             return [self._view(ledger, slot) for ledger in self._list.ledgers]
 
     def refresh(self) -> None:
-        """Reads the ledger list again: what was trimmed, truncated or sealed meanwhile."""
+        """Reads the ledger list again, to learn what was trimmed, truncated or sealed meanwhile."""
         with self._lock:
             self._reload()
 
@@ -166,17 +167,17 @@ class LogReader:
         return entries if max_bytes is None else _up_to(entries, max_bytes)
 
     def runs(self, start: Position, end: Position) -> Iterator[tuple[FrameRun, int, int]]:
-        """As `read`, without an object for each entry: (run, first entry, last entry) for those who want arrays."""
+        """As `read`, without an object for each entry: (run, first entry, last entry), for callers that work on arrays."""
         for view, first, last in self._spans(start, end):
             yield from self._runs(view, first, last)
 
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
-        """As `read`, without the data: for those who follow state or sizes alone. Far less is read."""
+        """As `read`, without the data, for callers that want only state changes or sizes. Far less is read."""
         for position, header, changes in self.scan_encoded(start, end):
             yield FrameInfo(position, header.data_len, decode_changes(changes, header.wall_ms), header.wall_ms)
 
     def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
-        """As `scan`, with the state changes as they stand in the frame: no object for each of them."""
+        """As `scan`, with the state changes encoded, as they stand in the frame: no object for each change."""
         for view, first, last in self._spans(start, end):
             runs = self._run_reader(view)
             try:
@@ -190,15 +191,15 @@ class LogReader:
         return next_position(self.ledgers(), position)
 
     def previous(self, position: Position) -> Position | None:
-        """The entry before `position`; None where there is none that is kept."""
+        """The entry before `position`; None where the log keeps none before it."""
         return _previous(self.ledgers(), position)
 
     def advance(self, position: Position, entries: int) -> Position:
-        """The entry that comes `entries` after `position`; the last one at most."""
+        """The entry `entries` after `position`, at most the last one."""
         return _advance(self.ledgers(), position, entries)
 
     def nth(self, number: int) -> Position | None:
-        """The kept entry with that number, counted from 0."""
+        """The entry with that number, counted from 0 at the first that is kept; None where there are not so many."""
         return entry_number(self.ledgers(), number)
 
     def count(self, after: Position, to: Position) -> int:
@@ -207,10 +208,10 @@ class LogReader:
         return entries_up_to(views, to) - entries_up_to(views, after)
 
     def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
-        """The newest entry for which `matches` holds, where it holds for all before it and none after it.
+        """The newest entry for which `matches` holds; it must hold for every entry up to some point and for none after it.
 
-        A binary search: reads about log2(n) entries. None where the first one does not match. With `after`, only entries
-        after it are looked at.
+        A binary search: reads about log2(n) entries. None where no entry matches. With `after`, only entries after that
+        position are searched.
         """
         views = self.ledgers()
         low = entries_up_to(views, after) if after is not None else 0
@@ -226,10 +227,10 @@ class LogReader:
         return found
 
     def find_by_time(self, wall_ms: int) -> Position | None:
-        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
+        """The newest entry such that it and all entries before it were written at or before `wall_ms`, if there is one.
 
-        Whole ledgers are decided by the list, a sealed one by the time index of its footer, the open one by an index in
-        memory: at most 64 headers are read, and what was appended since the last search.
+        Most ledgers are decided by their times in the list. Within a ledger the time index (of its footer; of the open
+        ledger, in memory) leads to at most 64 headers. The index in memory first takes in what was appended since.
         """
         found: Position | None = None
         views = self.ledgers()
@@ -272,7 +273,7 @@ class LogReader:
         with self._lock:
             held = self._slot
             if held is None or (slot is not None and (slot.epoch, slot.commits) > (held.epoch, held.commits)):
-                self._slot = slot  # a slot that is being rewritten may hide for a moment: the end never goes back
+                self._slot = slot  # a slot that is being rewritten may be unreadable: the end must not go back for that
             return self._slot
 
     def _load(self) -> LedgerList:
@@ -282,7 +283,7 @@ class LogReader:
         return LedgerList.decode(found.value)
 
     def _ends_after(self, slot: SyncedEnd | None) -> bool:
-        """Whether this list holds entries after the published end: the log was cut since it was read."""
+        """Whether our list has entries after the published end: then the log was truncated since we read the list."""
         for info in reversed(self._list.ledgers):
             if info.sealed and info.entries:
                 return slot is not None and Position(info.id, info.entries - 1) > slot.last
@@ -298,7 +299,7 @@ class LogReader:
         return LedgerView(info, 0, FILE_HEADER_BYTES)
 
     def _spans(self, start: Position, end: Position) -> list[tuple[LedgerView, int, int]]:
-        """The part of each ledger that lies between the two, (view, first entry, last entry)."""
+        """The entries from `start` to `end`, ledger by ledger: (view, first entry, last entry)."""
         views = self.ledgers()
         if start.ledger_id < self._list.trimmed_below:
             raise Trimmed(start, first_position(views))
@@ -325,12 +326,12 @@ class LogReader:
             store=self._store,
             locator=self._locator,
             cache=self.cache,
-            missing=self._missing,
+            reread=self._reread,
             attempts_max=self._read_attempts_max,
         )
 
     def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[FrameRun, int, int]]:
-        """Runs that hold the entries between the two, and which of them to take, so that each comes once."""
+        """The runs that hold entries `first` to `last`, each with its first and last entry to take: every entry comes once."""
         reader = self._run_reader(view)
         try:
             while first <= last:
@@ -341,8 +342,8 @@ class LogReader:
         finally:
             reader.close()
 
-    def _missing(self, view: LedgerView) -> LedgerView:
-        """A copy of a ledger that the list named is not there: the ledger as the list has it now. It may have been trimmed."""
+    def _reread(self, view: LedgerView) -> LedgerView:
+        """For a ledger of which a copy is gone: the ledger as the list has it now. Raises `Trimmed` where it has it no more."""
         with self._lock:
             self._reload()
             for info in self._list.ledgers:

@@ -1,4 +1,4 @@
-"""Runs: stretches of verified frames in memory, the unit in which a log is read, cached and handed out."""
+"""Runs: consecutive verified frames in one piece of memory. A log is read, cached and handed out in runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ENTRY = functools.partial(tuple.__new__, Entry)
 
 
 class FrameRun:
-    """Entries `first` to `last` of a ledger. `table` has a row each: offset in `raw`, data, changes, wall_ms."""
+    """Entries `first` to `last` of a ledger. `table` has a row for each: offset in `raw`, data_len, changes_len, wall_ms."""
 
-    __slots__ = ("first", "last", "ledger_id", "needed", "raw", "table")
+    __slots__ = ("first", "last", "ledger_id", "raw", "requeues", "table")
 
     def __init__(self, ledger_id: int, first: int, raw: Buffer, table: I64Array) -> None:
         self.ledger_id = ledger_id
@@ -36,16 +36,16 @@ class FrameRun:
         self.last = first + len(table) - 1
         self.raw = raw
         self.table = table
-        self.needed = 0  # how often the cache kept it because a cursor was still to come
+        self.requeues = 0  # how often the cache kept it because a cursor had not read it yet
 
     @property
     def end(self) -> int:
-        """Where its last frame ends in `raw`."""
+        """Where the last frame ends in `raw`."""
         offset, data_len, changes_len, _ = self.table[-1].tolist()
         return int(offset + data_len + changes_len + FRAME_BYTES_MIN)
 
     def entries(self, first: int, last: int) -> Iterator[Entry]:
-        """The entries of the run between the two, both included."""
+        """The entries `first` to `last` of the run, both included."""
         view = memoryview(self.raw).toreadonly()
         first = max(first, self.first)
         table = self.table[first - self.first : last + 1 - self.first]
@@ -58,7 +58,7 @@ class FrameRun:
                 decode_changes(bytes(view[end : end + size]), wall_ms) if size else ()
                 for end, size, wall_ms in zip(ends, table[:, 2].tolist(), times, strict=True)
             )
-        # Made by the interpreter's own loops, past the constructors: a pass over large entries waits for the memory alone.
+        # map and zip build the tuples without a step of Python code for each entry, and without calling a constructor.
         positions = map(
             _POSITION, zip(itertools.repeat(self.ledger_id), range(first, first + len(starts)), strict=False)
         )
@@ -71,9 +71,9 @@ class FrameRun:
             yield FrameInfo(entry.position, len(entry.data), entry.changes, entry.wall_ms)
 
 
-def run_of(ledger_id: int, packed: EncodedFrames, wall_ms: int) -> FrameRun:
-    """What an owner just wrote, as a reader would have read it."""
-    table = np.empty((len(packed.offsets), 4), np.int64)
-    table[:, 0], table[:, 1], table[:, 2] = packed.offsets, packed.data_lens, packed.changes_lens
+def run_of(ledger_id: int, frames: EncodedFrames, wall_ms: int) -> FrameRun:
+    """The run that a reader would read of frames that the owner just wrote."""
+    table = np.empty((len(frames.offsets), 4), np.int64)
+    table[:, 0], table[:, 1], table[:, 2] = frames.offsets, frames.data_lens, frames.changes_lens
     table[:, 3] = wall_ms
-    return FrameRun(ledger_id, packed.first, packed.raw, table)
+    return FrameRun(ledger_id, frames.first, frames.raw, table)

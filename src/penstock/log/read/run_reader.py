@@ -1,7 +1,8 @@
-"""Reads the runs of one ledger, one after the other, for one reader: from the cache, else from the store.
+"""Reads the runs of one ledger, one after the other, for one reader: from the cache, else from the ledger store.
 
-A read that fails is tried again, from the next copy where there is one, each several times; then it fails by name. Bytes
-below the durable end that do not decode are corruption, never skipped.
+A read that fails is repeated, with the next copy of the ledger where there are several. Once every copy was tried
+`attempts_max` times, the read fails, and the error says what each copy answered. Bytes below the durable end that do not
+decode are corruption; they are never skipped.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ READ_ATTEMPTS_MAX = 3
 
 
 class ReadFailed(Unavailable):
-    """Every copy of a ledger refused to be read, several times. Nothing was changed; it may heal."""
+    """No copy of a ledger could be read, in several attempts each. Nothing was changed; a later read may succeed."""
 
 
 _FAILURES = (BadFrameAt, Corruption, OSError, StorageFailed, Unavailable)
 
 
-class _Tries:
-    """How often the copies of a ledger were asked for one thing, and what each said last."""
+class _Attempts:
+    """The failed attempts of one read, and the last failure of each copy."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -47,7 +48,7 @@ class _Tries:
         self._failures[copy] = failure
 
     def error(self) -> PenstockError:
-        """One that may heal, where there is one; the others in its words."""
+        """A failure that may heal, if there is one, with the messages of all of them."""
         failures = [self._failures[copy] for copy in sorted(self._failures)]
         worst = next((one for one in failures if one.transient), failures[0])
         if len(failures) == 1:
@@ -56,8 +57,11 @@ class _Tries:
 
 
 class RunReader:
-    """Not thread-safe: one pass of one reader. `missing(view)` is asked where a copy is not there: it gives the ledger as
-    the list has it now, or says what it means that the list does not have it."""
+    """Not thread-safe: for one pass of one reader.
+
+    `reread(view)` is called where a copy is gone: it returns the ledger as the list has it now, or raises where the list has
+    it no more.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class RunReader:
         store: LedgerStore,
         locator: Locator,
         cache: ReadCache,
-        missing: Callable[[LedgerView], LedgerView],
+        reread: Callable[[LedgerView], LedgerView],
         attempts_max: int = READ_ATTEMPTS_MAX,
     ) -> None:
         self._log = log
@@ -75,29 +79,29 @@ class RunReader:
         self._store = store
         self._locator = locator
         self._cache = cache
-        self._missing = missing
+        self._reread = reread
         self._attempts_max = attempts_max
         self._file: LedgerFile | None = None
         self._chunk = _CHUNK_BYTES_MIN
         self._next: tuple[int, int] | None = None  # the entry after the last run, and its offset
 
     def run(self, entry: int, last: int) -> FrameRun:
-        """A run that holds `entry`; it may reach beyond `last`, but not beyond the durable end."""
+        """A run that holds `entry`. It may reach beyond entry `last`, but not beyond the durable end."""
         log, ledger_id = self._log, self._view.info.id
         cached = self._cache.get(log, ledger_id, entry)
         if cached is not None:
             self._next = None
             return cached
         if self._chunk == _CHUNK_BYTES_MAX and not self._cache.shared(log):
-            return self._load(entry, last)  # a long pass by the only reader would push everything else out, for nobody
+            return self._load(entry, last)  # a long pass of the only reader: caching it pushes out the rest for nothing
         return self._cache.load(log, ledger_id, entry, lambda: self._load(entry, last))
 
     def headers(self, first: int, last: int) -> Iterator[tuple[Header, bytes]]:
-        """The headers and encoded changes of these entries, without the data, past the cache."""
-        tries = _Tries()
+        """The headers and encoded changes of entries `first` to `last`, without the data. The cache is not used."""
+        attempts = _Attempts()
         while first <= last:
             try:
-                file, view = self._opened(tries), self._view
+                file, view = self._opened(attempts), self._view
                 offset, stop = self._locator.locate(file, view, first, last)
                 for at, header, changes in scan_frames(file, view.info.id, offset, first, stop):
                     if not view.info.sealed:
@@ -108,38 +112,38 @@ class RunReader:
                         return
                 raise BadFrameAt(stop, f"entry {first} should stand before here")
             except _FAILURES as error:
-                self._failed(tries, first, error)
+                self._failed(attempts, first, error)
 
     def footer(self) -> Footer:
         """The index of a sealed ledger."""
-        tries = _Tries()
+        attempts = _Attempts()
         while True:
             try:
-                return self._locator.footer(self._opened(tries), self._view.info)
+                return self._locator.footer(self._opened(attempts), self._view.info)
             except _FAILURES as error:
-                self._failed(tries, 0, error)
+                self._failed(attempts, 0, error)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _opened(self, tries: _Tries) -> LedgerFile:
+    def _opened(self, attempts: _Attempts) -> LedgerFile:
         if self._file is None:
-            self._file = self._store.open(self._view.info, tries.made % self._store.copies(self._view.info))
+            self._file = self._store.open(self._view.info, attempts.made % self._store.copies(self._view.info))
         return self._file
 
-    def _failed(self, tries: _Tries, entry: int, error: Exception) -> None:
-        """A copy could not be read: the next one is asked. Raises where each was asked often enough."""
+    def _failed(self, attempts: _Attempts, entry: int, error: Exception) -> None:
+        """Notes that a copy could not be read, so that the next is tried. Raises once all were tried often enough."""
         path = self._file.path if self._file is not None else None
         self.close()
         self._next = None
         copies = self._store.copies(self._view.info)
-        copy = tries.made % copies
+        copy = attempts.made % copies
         if isinstance(error, FileNotFoundError):
-            view, self._view = self._view, self._missing(self._view)
+            view, self._view = self._view, self._reread(self._view)
             if self._view.info != view.info:
-                return  # it was moved meanwhile: the copies are others now
+                return  # the ledger was moved meanwhile: it has other copies now
             failure: PenstockError = corruption(
                 error.filename or str(error), 0, "the ledger list names this file, but it is missing"
             )
@@ -154,21 +158,21 @@ class RunReader:
                 hint="check the disk; nothing was changed, and the read may be tried again",
             )
         failure.__cause__ = error if failure is not error else error.__cause__
-        tries.add(copy, failure)
-        if tries.made >= self._attempts_max * copies:
-            raise tries.error()
+        attempts.add(copy, failure)
+        if attempts.made >= self._attempts_max * copies:
+            raise attempts.error()
 
     def _load(self, entry: int, last: int) -> FrameRun:
-        tries = _Tries()
+        attempts = _Attempts()
         while True:
             try:
                 started = time.perf_counter()
-                run = self._read(self._opened(tries), entry, last)
+                run = self._read(self._opened(attempts), entry, last)
                 METRICS.log_read_seconds.observe(time.perf_counter() - started)
                 METRICS.log_read_bytes.inc(len(run.raw))
                 return run
             except _FAILURES as error:
-                self._failed(tries, entry, error)
+                self._failed(attempts, entry, error)
 
     def _read(self, file: LedgerFile, entry: int, last: int) -> FrameRun:
         view = self._view
@@ -177,7 +181,7 @@ class RunReader:
             stop = view.frames_end
         else:
             offset, stop = self._locator.locate(file, view, entry, last)
-        if view.info.sealed:  # cut where a frame ends: nothing is read twice
+        if view.info.sealed:  # read whole frames, so that no byte is read twice
             size = self._locator.footer(file, view.info).frames_within(entry, self._chunk, last + 1)[0]
         else:
             size = min(self._chunk, stop - offset)
@@ -192,7 +196,7 @@ class RunReader:
             size = min(max(need, self._chunk), stop - offset)
         if not len(table):
             raise BadFrameAt(offset, reason)
-        # Where a bad frame follows good ones, the good ones are handed out; the next read stops at it.
+        # Where a bad frame follows good ones, the good ones are handed out; the next read fails at the bad one.
         run = FrameRun(view.info.id, entry, raw, table)
         self._next = (run.last + 1, offset + run.end)
         if not view.info.sealed:

@@ -1,36 +1,36 @@
-"""Waiting for the end of a log to move: woken at once inside the owner's process, by looking again elsewhere."""
+"""Waits for the end of a log to move: notified at once in the owner's process; by polling in other processes."""
 
 from __future__ import annotations
 
 import threading
 
-_LOOK_SECONDS_MIN = 0.001
-_LOOK_SECONDS_MAX = 0.02  # what a reader in another process is late at most, when it waited long
-_LOOK_SECONDS_TOLD = 0.25  # somebody notifies: looking is for the case that the owner changed
+_POLL_SECONDS_MIN = 0.001
+_POLL_SECONDS_MAX = 0.02  # how late a reader in another process is at most
+_POLL_SECONDS_NOTIFIED = 0.25  # where the owner notifies, polling is only for the case that the log got another owner
 
 
 class Tail:
-    """Counts what happened, so that nothing is missed between a look and a wait."""
+    """A version counter: waiters pass the count that they saw last, so no change is missed before the wait."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0
-        self._told = False
+        self._is_notified = False
         self.count = 0
 
     def notify(self) -> None:
-        """The end moved, or a waiter should look for another reason. Cheap while nobody waits."""
+        """Wakes the waiters: the end moved, or there is another reason to look. Cheap while nobody waits."""
         self.count += 1
-        self._told = True
+        self._is_notified = True
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
 
     def wait(self, seen: int, attempt: int, seconds_max: float | None) -> None:
-        """Returns when `count` is not `seen` any more, or it is time for another look."""
-        seconds = min(_LOOK_SECONDS_MIN * 2 ** min(attempt, 10), _LOOK_SECONDS_MAX)
-        if self._told:
-            seconds = _LOOK_SECONDS_TOLD
+        """Returns when `count` is no longer `seen`, or when it is time to poll again. `attempt` counts the polls so far."""
+        seconds = min(_POLL_SECONDS_MIN * 2 ** min(attempt, 10), _POLL_SECONDS_MAX)
+        if self._is_notified:
+            seconds = _POLL_SECONDS_NOTIFIED
         if seconds_max is not None:
             seconds = min(seconds, seconds_max)
         with self._changed:
