@@ -276,7 +276,7 @@ def test_statistics_say_what_is_there() -> None:
     log.close()
 
 
-def test_the_list_of_an_older_version_is_read() -> None:
+def test_members_of_the_list_that_say_nothing_may_be_absent() -> None:
     raw = (
         b'{"format":1,"uuid":"12345678123456781234567812345678","epoch":3,"next_ledger":7,"trimmed_below":0,'
         b'"ledgers":[{"id":4,"epoch":2,"state":"sealed","entries":10,"frames_end":1234,"first_ms":0,"last_ms":0},'

@@ -61,8 +61,7 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
             finally:
                 end_file.close()
         for cursor in registered(metadata, directory.name):
-            if cursor.directory:
-                remove_record_log(files, directory / cursor.directory, cursor.name)
+            remove_record_log(files, directory / cursor.directory, cursor.name)
             _forget(metadata, cursor_key(directory.name, cursor.name))
         for pin in metadata.children(pin_key(directory.name, "")):
             _forget(metadata, pin)

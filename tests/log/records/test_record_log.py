@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import threading
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.errors import BadInput, Fenced, StorageFailed, Unavailable
-from penstock.files import read_file, replace_file
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
 from tests.support.files import UnlockedFiles
@@ -95,41 +91,6 @@ def test_a_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None:
             assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not told
             log.append(b"on").result(5)
             log.close()
-
-
-def first_format(epochs: int) -> MemoryFiles:
-    """A record log as the first format left it: `.current` names the generation and the owner's epoch."""
-    files = MemoryFiles()
-    log = RecordLog.open(Path("/d"), "r", files, ManualClock())
-    wait_all([log.append(b"%d" % n) for n in range(3)], 5)
-    document = {"format": 1, "uuid": str(log.uuid), "epoch": log.epoch + epochs, "generation": log.epoch}
-    log.close()
-    text = json.dumps(document, separators=(",", ":")).encode()
-    replace_file(files, Path("/d/r.current"), [text, b"\n%08x\n" % google_crc32c.value(text)])
-    return files
-
-
-@pytest.mark.parametrize("epochs", [0, 7])
-def test_the_first_format_is_taken_over_and_a_cut_at_every_operation_loses_nothing(epochs: int) -> None:
-    whole = first_format(epochs)
-    before = whole.operations
-    RecordLog.open(Path("/d"), "r", whole, ManualClock()).close()
-    assert b'"format":2' in read_file(whole, Path("/d/r.current"))
-    for operation in range(before + 1, whole.operations + 1):
-        for fate in range(6):
-            files = first_format(epochs)
-            files.cut_power_at(operation)
-            with contextlib.suppress(PowerCut):
-                RecordLog.open(Path("/d"), "r", files, ManualClock()).close()
-            after = files.crash(random.Random(f"{operation} {fate}"))
-            log = RecordLog.open(Path("/d"), "r", after, ManualClock())
-            assert [record.data for record in log.records()] == [b"0", b"1", b"2"], (operation, fate)
-            log.append(b"3").result(5)
-            log.close()
-            again = RecordLog.open(Path("/d"), "r", after, ManualClock())
-            assert [record.data for record in again.records()] == [b"0", b"1", b"2", b"3"]
-            again.close()
-            assert len([name for name in after.list(Path("/d")) if name.endswith(".rlog")]) == 1
 
 
 def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from uuid import UUID
 from pyroaring import BitMap
 
 from penstock.errors import Corruption, NotSupported
-from penstock.log.cursors.acked import POSITION, Acked, decode_bitmaps, encode_bitmaps, split
+from penstock.log.cursors.acked import POSITION, Acked, decode_bitmaps, encode_bitmaps
 from penstock.log.position import Position
 from penstock.log.read.reader import LedgerView
 from penstock.log.records.record_log import Record
 
-_SNAPSHOT_1, _ACK, _MARK_DELETE, _ACKS, _RESET, _SNAPSHOT, _DETAILS = range(1, 8)
+_ACKS, _RESET, _SNAPSHOT, _DETAILS = range(4, 8)
 _U32 = struct.Struct("<I")
 NOWHERE = Position(0, -1)
 
@@ -79,7 +79,7 @@ def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> Cur
     state: CursorState | None = None
     for number, data, _, wall_ms in records:
         kind = data[0]
-        if kind in (_SNAPSHOT, _SNAPSHOT_1):
+        if kind == _SNAPSHOT:
             state = _read_snapshot(data, log)
         elif state is None:
             raise Corruption(f"record {number} of a cursor comes before any snapshot")
@@ -88,7 +88,7 @@ def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> Cur
         else:
             state.active_ms = max(state.active_ms, wall_ms)
             state.fresh = False
-            _apply(state, kind, data, views)
+            _apply(state, kind, data)
     if state is not None:
         state.acked.advance(views)
         _refuse_beyond(state.acked.mark_delete, views)
@@ -105,27 +105,22 @@ def _read_snapshot(data: bytes, log: UUID) -> CursorState:
         )
     bitmaps, at = decode_bitmaps(data, 33)
     state = CursorState(Acked(Position(*POSITION.unpack_from(data, 17)), bitmaps))
-    if data[0] == _SNAPSHOT:
-        _read_details(data, at, state)
+    _read_details(data, at, state)
     return state
 
 
-def _apply(state: CursorState, kind: int, data: bytes, views: list[LedgerView]) -> None:
-    first = Position(*POSITION.unpack_from(data, 1))
-    if kind == _ACKS:
+def _apply(state: CursorState, kind: int, data: bytes) -> None:
+    if kind not in (_ACKS, _RESET):
+        raise NotSupported(f"cursor record of kind {kind} is not known", hint="a newer Penstock wrote it: upgrade")
+    position = Position(*POSITION.unpack_from(data, 1))
+    if kind == _RESET:
+        state.reset(position)
+    else:
         bitmaps, at = decode_bitmaps(data, 17)
-        state.acked.move_to(first)
+        state.acked.move_to(position)
         state.acked.add(bitmaps)
         if at < len(data):
             _read_details(data, at, state)
-    elif kind == _RESET:
-        state.reset(first)
-    elif kind == _ACK:
-        state.acked.add(split(first, Position(*POSITION.unpack_from(data, 17)), views))
-    elif kind == _MARK_DELETE:
-        state.acked.move_to(first)
-    else:
-        raise NotSupported(f"cursor record of kind {kind} is not known", hint="a newer Penstock wrote it: upgrade")
 
 
 def _refuse_beyond(mark_delete: Position, views: list[LedgerView]) -> None:

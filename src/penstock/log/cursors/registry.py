@@ -16,8 +16,6 @@ from penstock.log.ledgers.holds import cursor_key, holds_changed, log_list_key
 from penstock.log.position import Position
 from penstock.metadata import Check, Create, Delete, MetadataStore, Operation, Put, Versioned
 
-_OLDEST = Position(0, -1)
-
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -25,8 +23,8 @@ class Registered:
 
     name: str
     uuid: str  # of the log
-    mark_delete: Position = _OLDEST
-    directory: str = ""  # of its record log; relative to the log's own directory. Empty: nobody said
+    mark_delete: Position
+    directory: str  # of its record log; relative to the log's own directory
     active_ms: int = 0  # when it was last used, as of the last change here
     deleting: bool = False
     version: int = 0
@@ -45,8 +43,6 @@ class Registered:
     @classmethod
     def decode(cls, name: str, found: Versioned) -> Registered:
         raw, version = found
-        if not raw.startswith(b"{"):
-            return cls(name, raw.decode(), version=version)  # the first format knew the log's uuid alone
         document = json.loads(raw)
         if document["format"] != 1:
             raise NotSupported(

@@ -198,7 +198,7 @@ class CursorTable:
                 del self._cursors[name]
 
     def _where(self, known: Registered | None) -> Path:
-        if known is None or not known.directory:
+        if known is None:
             return self._directory
         return (self._reader.directory / known.directory).resolve()
 

@@ -1,7 +1,8 @@
 """The generations of a record log (docs/formats/record-log.md): which of them is in force, and who may make the next.
 
-A name is a claim, made exclusively; a header brings the file into force. An owner writes only what it made itself, so a
-deposed one can do no harm, whatever became of its lock: it learns of it from the names, before it acknowledges.
+Making a generation's file is a claim: exactly one process succeeds. Writing the header brings the file into force. An owner
+writes only into files that it made itself, so one that was replaced does no harm, even if its lock failed to protect the
+record log; it finds a newer name before it acknowledges anything more.
 """
 
 from __future__ import annotations
@@ -31,23 +32,8 @@ from penstock.log.frames.reader import holds_frames
 _FORMAT = 2
 
 
-class Identity(NamedTuple):
-    """What `.current` says. Format 1 also named the generation, and the epoch of the last owner."""
-
-    uuid: uuid.UUID
-    format: int = _FORMAT
-    generation: int = 0
-    epoch: int = 0
-
-    def as_of(self, slot: SyncedEnd | None) -> Identity:
-        """A slot after the generation that format 1 names: it was taken over, and a cut left `.current` as it was."""
-        if self.format == 1 and slot is not None and slot.file_id > self.generation:
-            return Identity(self.uuid)
-        return self
-
-
 class InForce(NamedTuple):
-    """The generation that counts, open for reading. What its slot says was durable, if it says so."""
+    """The generation in force, open for reading. At least the bytes before `synced_end` are durable."""
 
     number: int
     file: File
@@ -56,28 +42,28 @@ class InForce(NamedTuple):
 
 
 class Generations:
-    """The files of one record log. `newest` is the last one that this owner made; 0 for whoever only looks."""
+    """The files of one record log. `newest` is the last one that this owner made; 0 for a process that only reads."""
 
     def __init__(self, files: Files, directory: Path, name: str) -> None:
         self._files = files
         self._directory = directory
         self._name = name
         self._lock = threading.Lock()
-        self._spare = 0  # a claim of ours that was never brought into force
+        self._spare = 0  # a generation that this owner claimed and could not bring into force
         self.newest = 0
 
     def path(self, generation: int) -> Path:
         return generation_path(self._directory, self._name, generation)
 
-    # -- who owns it ---------------------------------------------------------------------------------------------
+    # -- who owns the record log ---------------------------------------------------------------------------------
 
     def claim(self, number: int) -> File:
-        """Makes the generation, which deposes every other owner. Raises `FileExistsError` where somebody else was faster."""
+        """Makes the generation, which deposes every other owner. Raises `FileExistsError` where another process was faster."""
         with self._lock:
             file = self._files.create(self.path(number))
             before = number - 1
             if before and not self._files.exists(self.path(before)):
-                # Ours is a name that had come and gone: the newest is beyond it.
+                # The generation before is gone, so `number` existed before and was removed: the newest one is beyond it.
                 file.close()
                 self._files.remove(self.path(number))
                 raise FileExistsError(f"{self.path(number)} was there before")
@@ -85,14 +71,14 @@ class Generations:
             return file
 
     def claim_first(self, number: int) -> File:
-        """As `claim`, where there is none yet."""
+        """As `claim`, for a record log that has no generation yet."""
         with self._lock:
             file = self._files.create(self.path(number))
             self.newest = number
             return file
 
     def claim_next(self) -> tuple[int, File]:
-        """For the owner: the generation after its newest, or the one that it could not use. Raises `Fenced`."""
+        """For the owner: the generation after its newest, or one that it claimed and gave up. Raises `Fenced`."""
         spare = self._spare
         if spare:
             file = self._files.open(self.path(spare), writable=True)
@@ -106,7 +92,8 @@ class Generations:
             raise self._fenced() from None
 
     def give_up(self, number: int) -> None:
-        """A claim of ours will not be brought into force this time. It stays, because others may build on it."""
+        """The claimed generation is not brought into force; `claim_next` offers it again. The file stays: were it removed,
+        another process that claimed the next number meanwhile would take its claim for void."""
         self._spare = number
         with contextlib.suppress(PenstockError, OSError):
             file = self._files.open(self.path(number), writable=True)
@@ -116,7 +103,7 @@ class Generations:
                 file.close()
 
     def check(self) -> None:
-        """Raises `Fenced` where another owner came. The order of the two looks matters: see rule 4 of the format."""
+        """Raises `Fenced` where another owner came. The order of the two questions matters: rule 4 of the format."""
         with self._lock:
             exists = self._files.exists
             if exists(self.path(self.newest + 1)) or not exists(self.path(self.newest)):
@@ -128,10 +115,10 @@ class Generations:
             hint="another process owns it now; stop this one",
         )
 
-    # -- which one counts ----------------------------------------------------------------------------------------
+    # -- which generation is in force ----------------------------------------------------------------------------
 
     def existing(self, hint: int) -> range:
-        """The consecutive generations up to the newest one; none where there is none."""
+        """The consecutive generations up to the newest one. `hint`: one that may exist, 0 for none."""
         exists = self._files.exists
         newest = hint
         if hint and exists(self.path(hint)):
@@ -145,41 +132,35 @@ class Generations:
         return range(oldest, newest + 1) if newest else range(0)
 
     def listed(self) -> list[int]:
-        """Every generation that is there, ascending. Slow where thousands of record logs share the directory."""
+        """Every generation that exists, ascending. Slow where thousands of record logs share the directory."""
         found = (generation_of(self._name, entry) for entry in self._files.list(self._directory))
         return sorted(number for number in found if number is not None)
 
-    def in_force(self, numbers: range, identity: Identity, slot: SyncedEnd | None) -> InForce | None:
+    def in_force(self, numbers: range, identity: uuid.UUID, slot: SyncedEnd | None) -> InForce | None:
         """The newest one with a header, open; None where there is none. Raises `Corruption`, `FileNotFoundError`."""
-        if identity.format == 1:
-            return self._open(identity.generation, identity, slot)
         for number in reversed(numbers):
             found = self._open(number, identity, slot)
             if found is not None:
                 return found
         return None
 
-    def _open(self, number: int, identity: Identity, slot: SyncedEnd | None) -> InForce | None:
-        """None where it has no header."""
+    def _open(self, number: int, identity: uuid.UUID, slot: SyncedEnd | None) -> InForce | None:
+        """None where the generation has no header. One that the slot names had a header: without it, it is damaged."""
         named = slot is not None and slot.file_id == number
+        file = self._files.open(self.path(number))
         try:
-            file = self._files.open(self.path(number))
-        except FileNotFoundError:
-            if identity.format == 1:
-                raise corruption(self.path(number), 0, f"{self._name}.current names it, but it is missing") from None
-            raise
-        try:
-            if identity.format != 1 and not named and not has_header(file):
+            if not named and not has_header(file):
                 file.close()
                 return None
-            header = read_file_header(file, RECORD_LOG_MAGIC, identity.uuid, number)
+            header = read_file_header(file, RECORD_LOG_MAGIC, identity, number)
         except BaseException:
             file.close()
             raise
         return InForce(number, file, header, slot.synced_end if slot and named else FILE_HEADER_BYTES)
 
     def refuse_lost(self) -> list[int]:
-        """Leftovers of a creation that was cut. Raises `Corruption` where there are records: `.current` was lost."""
+        """The leftovers of a creation that a crash interrupted. Raises `Corruption` where they hold records: then `.current`
+        was there and is lost."""
         numbers = self.listed()
         for number in numbers:
             file = self._files.open(self.path(number))
@@ -198,7 +179,7 @@ class Generations:
         )
 
     def remove(self, numbers: range | list[int]) -> None:
-        """Oldest first, each removal durable before the next: those that are there stay consecutive."""
+        """Oldest first, each removal durable before the next, so that those that exist stay consecutive."""
         for at, number in enumerate(sorted(numbers)):
             if at:
                 self._files.sync_directory(self._directory)
@@ -206,10 +187,8 @@ class Generations:
 
 
 def locate(files: Files, directory: Path, name: str) -> InForce:
-    """For whoever only looks: the generation in force, open. Raises `Corruption` where it is damaged or missing.
-
-    The owner may be at work: `FileNotFoundError` where it moved on at this moment.
-    """
+    """The generation in force, open, for a process that only reads. Raises `Corruption` where it is damaged or missing,
+    `FileNotFoundError` where the owner brought another one into force meanwhile."""
     identity = read_identity(files, directory, name)
     generations = Generations(files, directory, name)
     end_file = EndFile.open(files, directory / f"{name}.end")
@@ -220,13 +199,14 @@ def locate(files: Files, directory: Path, name: str) -> InForce:
     return find_in_force(generations, identity, slot)[1]
 
 
-def find_in_force(generations: Generations, identity: Identity, slot: SyncedEnd | None) -> tuple[range, InForce]:
-    """The generations that exist, and the one that counts, open. Raises `Corruption` where it is damaged or missing."""
-    identity = identity.as_of(slot)
-    hint = identity.generation or (slot.file_id if slot is not None else 0)
+def find_in_force(generations: Generations, identity: uuid.UUID, slot: SyncedEnd | None) -> tuple[range, InForce]:
+    """The generations that exist, and the one in force, open. Raises `Corruption` where that is damaged or missing."""
+    hint = slot.file_id if slot is not None else 0
     numbers = generations.existing(hint)
     found = generations.in_force(numbers, identity, slot)
-    if found is None and numbers:  # a claim on its own, by somebody who had slept: the newest is beyond it
+    if (
+        found is None and numbers
+    ):  # a void claim (rule 3), by a process that was stopped meanwhile: the newest is beyond it
         numbers = generations.existing(0)
         found = generations.in_force(numbers, identity, slot)
     if found is None or found.number < hint:
@@ -237,23 +217,17 @@ def find_in_force(generations: Generations, identity: Identity, slot: SyncedEnd 
     return numbers, found
 
 
-def read_identity(files: Files, directory: Path, name: str) -> Identity:
-    """What `.current` says. Raises `FileNotFoundError`, `Corruption`, `NotSupported`."""
+def read_identity(files: Files, directory: Path, name: str) -> uuid.UUID:
+    """The record log's uuid, from `.current`. Raises `FileNotFoundError`, `Corruption`, `NotSupported`."""
     path = directory / f"{name}.current"
     raw = read_file(files, path)
     text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
     if not text or not raw.endswith(b"\n") or f"{google_crc32c.value(text):08x}".encode() != crc:
         raise corruption(path, 0, "it does not match its checksum")
     document = json.loads(text)
-    if document["format"] not in (1, _FORMAT):
+    if document["format"] != _FORMAT:
         raise NotSupported(f"{path} has format {document['format']}", hint="a newer Penstock wrote it: upgrade")
-    named = document["format"] == 1
-    return Identity(
-        uuid.UUID(document["uuid"]),
-        document["format"],
-        document["generation"] if named else 0,
-        document["epoch"] if named else 0,
-    )
+    return uuid.UUID(document["uuid"])
 
 
 def write_identity(files: Files, directory: Path, name: str, identity: uuid.UUID) -> None:

@@ -1,7 +1,7 @@
-"""Group commit without a thread of its own: as `GroupCommit`, on the threads that all record logs share.
+"""Group commit for a record log, on the threads that all record logs of a process share (workers.py).
 
-At most one thread works for a record log at a time, so its groups stay in order. An append may bring a *builder* in place
-of its bytes: it is called when its group is written, and so holds whatever came while the last group was on its way.
+At most one thread works for a record log at a time, so its groups stay in order. An append may give a *builder* in place of
+its bytes: it is called when its group is written, so that the record holds everything that came until then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Builder = Callable[[], bytes]
 
 
 class Queued(NamedTuple):
-    """One waiting append; `task` stands for an operation that must run alone, in order with the appends."""
+    """One waiting append; or, where `task` is set, an operation that runs alone, in order with the appends."""
 
     data: Sequence[Buffer] | Builder
     changes: Changes
@@ -37,10 +37,11 @@ class Queued(NamedTuple):
 
 
 class GroupCommit(Generic[R]):
-    """The first error fails what waits and every later append: a retried sync lies.
+    """Thread-safe. The first error fails what waits and every later append: a sync that is tried again after a failure may
+    report success for data that was lost.
 
-    `check_owner` raises `Fenced` where another owner came: it is asked before a failure is put down to the disk, because
-    the next owner removes files.
+    `commit` makes a group durable and returns its answers. `check_owner` raises `Fenced` where another owner came. It is
+    asked before a missing file is blamed on the disk, because the next owner removes files.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class GroupCommit(Generic[R]):
         self._in_flight: list[Queued] = []
         self._error: BaseException | None = None
         self._lock = threading.Lock()
-        self._change = threading.Condition(self._lock)  # room in the queue, or nothing left in it
+        self._change = threading.Condition(self._lock)  # there is room in the queue, or nothing is left in it
         COMMITS.enter()
         CHORES.enter()
 
@@ -81,7 +82,7 @@ class GroupCommit(Generic[R]):
         *,
         wait: bool = True,
     ) -> Pending[R]:
-        """Queues one append. As for `wait`, see `GroupCommit.submit`."""
+        """Queues one append. Waits while `waiting_bytes_max` wait, unless `wait` is off. Raises what stopped the commits."""
         pending: Pending[R] = Pending()
         with self._lock:
             if wait:
@@ -98,7 +99,7 @@ class GroupCommit(Generic[R]):
         return pending
 
     def wait_for_room(self) -> None:
-        """Returns once fewer bytes wait than the limit, or the writer stopped."""
+        """Returns once fewer than `waiting_bytes_max` wait, or nothing can be appended any more."""
         with self._lock:
             self._wait_for_room()
 
@@ -120,7 +121,7 @@ class GroupCommit(Generic[R]):
         COMMITS.leave()
 
     def _run(self) -> None:
-        """One group, then back to the end of the lane: a busy record log does not starve the others."""
+        """Commits one group, then queues itself again behind the other record logs: a busy one does not starve them."""
         self._worker = threading.current_thread()
         batch = self._gather()
         results: Sequence[object] = [None]
@@ -134,7 +135,7 @@ class GroupCommit(Generic[R]):
             failure = self._explained(error)
         with self._lock:
             if not self._in_flight:
-                return  # the disk answered too late: they were told, and this record log is over
+                return  # the disk answered too late: `_stalled` failed the group, and this record log with it
             self._in_flight = []
         if failure is not None:
             self._stop(batch, failure)
@@ -150,7 +151,7 @@ class GroupCommit(Generic[R]):
                 self._change.notify_all()
 
     def _stalled(self, error: SyncStalled) -> None:
-        """On the watch's thread: nobody waits for the disk any more."""
+        """On the watch's thread: the disk does not answer the thread that commits. What waits fails."""
         with self._lock:
             batch, self._in_flight = self._in_flight, []
         self._stop(batch, SyncStalled(f"{self._name}: {error.message}", hint=error.hint))
@@ -178,7 +179,8 @@ class GroupCommit(Generic[R]):
         return batch
 
     def _explained(self, error: BaseException) -> BaseException:
-        # Only where a file is missing: after a claim of ours that failed half-way, its name would be taken for another's.
+        # Only where a file is missing. After other failures the newest name may be a claim of this very owner that failed
+        # half-way, which `check_owner` would take for another owner's.
         if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
             try:
                 self._check_owner()

@@ -1,7 +1,8 @@
-"""A file that is closed while nobody uses it: thousands of idle record logs must not hold thousands of descriptors.
+"""A file whose descriptor is closed while it is not used: thousands of idle record logs must not hold thousands of them.
 
-What was written was synced before it rests, so nothing is lost with the descriptor. An error is kept: a file that failed once
-is never opened again by this owner (a retried sync lies).
+A file of records is released only after a sync: an error of data that is not on the disk yet would be lost with the
+descriptor. A file that failed once is never opened again by this owner: a sync that is tried again may report success for
+data that was lost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from penstock.files import Buffer, File, Files, Mapped
 
 
 class IdleFile:
-    """Keeps the promises of `files.File`. Used by one thread at a time."""
+    """A `files.File`. Used by one thread at a time."""
 
     def __init__(self, files: Files, file: File, end: int = 0) -> None:
         self.path: Path = file.path
@@ -24,15 +25,15 @@ class IdleFile:
         self._failed: StorageFailed | None = None
         self._closed = False
 
-    def rest(self) -> None:
-        """Gives the descriptor back until the next use."""
+    def release(self) -> None:
+        """Closes the descriptor; the next use opens the file again."""
         if self._file is not None and self._failed is None:
             self._file.close()
             self._file = None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         try:
-            self._awake().append(buffers)
+            self._opened().append(buffers)
         except StorageFailed as error:
             self._failed = error
             raise
@@ -40,37 +41,37 @@ class IdleFile:
 
     def write_at(self, offset: int, data: Buffer) -> None:
         try:
-            self._awake().write_at(offset, data)
+            self._opened().write_at(offset, data)
         except StorageFailed as error:
             self._failed = error
             raise
 
     def datasync(self) -> None:
         try:
-            self._awake().datasync()
+            self._opened().datasync()
         except StorageFailed as error:
             self._failed = error
             raise
 
     def truncate(self, size: int) -> None:
-        self._awake().truncate(size)
+        self._opened().truncate(size)
         self._end = size
 
     def preallocate(self, size: int) -> None:
-        self._awake().preallocate(size)
+        self._opened().preallocate(size)
 
     def seek_append(self, offset: int) -> None:
-        self._awake().seek_append(offset)
+        self._opened().seek_append(offset)
         self._end = offset
 
     def read_at(self, offset: int, size: int) -> bytes:
-        return self._awake().read_at(offset, size)
+        return self._opened().read_at(offset, size)
 
     def size(self) -> int:
-        return self._awake().size()
+        return self._opened().size()
 
     def map(self) -> Mapped:
-        return self._awake().map()
+        return self._opened().map()
 
     def close(self) -> None:
         self._closed = True
@@ -78,7 +79,7 @@ class IdleFile:
             self._file.close()
             self._file = None
 
-    def _awake(self) -> File:
+    def _opened(self) -> File:
         if self._failed is not None and self._file is None:
             raise self._failed
         if self._file is None:

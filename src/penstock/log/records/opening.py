@@ -15,14 +15,7 @@ from penstock.log.frames.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC,
 from penstock.log.frames.reader import BadFrameAt, find_end, read_frames
 from penstock.log.frames.writer import FrameWriter
 from penstock.log.position import Position
-from penstock.log.records.generations import (
-    Generations,
-    Identity,
-    InForce,
-    find_in_force,
-    read_identity,
-    write_identity,
-)
+from penstock.log.records.generations import Generations, InForce, find_in_force, read_identity, write_identity
 from penstock.log.records.idle_file import IdleFile
 
 _COPY_BYTES = 8 << 20  # how much of the old generation is in memory while it is copied
@@ -46,26 +39,26 @@ class GenerationMaker:
         self._generations = generations
 
     def begin(self, generation: int, file: File, first_entry: int, identity: uuid.UUID, epoch: int) -> Made:
-        """A claimed generation, ready for frames. It has no header yet: a cut leaves nothing that counts."""
+        """Makes a claimed generation ready for frames. It has no header yet: after a crash now it does not count."""
         header = FileHeader(identity, generation, epoch, self._clock.wall_ms(), first_entry)
-        resting = IdleFile(self._files, file, FILE_HEADER_BYTES)
-        return Made(FrameWriter(resting, generation, epoch, next_entry=first_entry, end=FILE_HEADER_BYTES), header)
+        idle_file = IdleFile(self._files, file, FILE_HEADER_BYTES)
+        return Made(FrameWriter(idle_file, generation, epoch, next_entry=first_entry, end=FILE_HEADER_BYTES), header)
 
     def finish(self, made: Made) -> None:
-        """Its frames and its name are durable."""
+        """Makes its frames and its name durable."""
         if made.writer.end > made.writer.synced_end:
             made.writer.sync()
         self._files.sync_directory(self._directory)
 
     def write_header(self, made: Made) -> None:
-        """From here on it counts, unless another owner came."""
+        """Brings it into force. Raises `Fenced` where another owner came."""
         made.writer.file.write_at(0, made.header.encode(RECORD_LOG_MAGIC))
         made.writer.file.datasync()
         self._generations.check()
 
 
 class Owned(NamedTuple):
-    """What an owner holds. Its epoch is the number of its first generation, the one that `writer` writes."""
+    """What an owner holds. `writer` writes its first generation, whose number is its epoch."""
 
     uuid: uuid.UUID
     generations: Generations
@@ -76,7 +69,7 @@ class Owned(NamedTuple):
 
 
 def take_over(directory: Path, name: str, files: Files, clock: Clock, resources: contextlib.ExitStack) -> Owned:
-    """The lock is held already. A generation of our own is in force when it returns."""
+    """Becomes the owner; the lock is held already. A generation that this process made is in force when it returns."""
     opening = _Opening(directory, name, files, clock)
     with contextlib.ExitStack() as on_error:
         on_error.callback(opening.close)
@@ -91,7 +84,7 @@ def publish(end_file: EndFile, writer: FrameWriter) -> None:
 
 
 class _Opening:
-    """One attempt."""
+    """One attempt to become the owner."""
 
     end_handle: IdleFile
     end_file: EndFile
@@ -106,12 +99,12 @@ class _Opening:
         self.maker = GenerationMaker(files, directory, clock, self.generations)
 
     def close(self) -> None:
-        """It failed: the files are given back."""
+        """After a failure: closes the files."""
         for file in self._opened:
             file.close()
 
     def run(self) -> tuple[uuid.UUID, FrameWriter]:
-        """The steps of the format: a generation of our own is in force when it returns."""
+        """The steps "Create" or "Open" of the format; the record log's uuid, and the writer of the new generation."""
         try:
             identity = read_identity(self._files, self._directory, self._name)
         except FileNotFoundError:
@@ -119,28 +112,28 @@ class _Opening:
         if not self._files.exists(self._path("end")):
             raise Corruption(f"{self._path('end')} is missing", hint="nothing was changed; restore it from a copy")
         self._open_end()
-        if identity.as_of(self.end_file.read()) is not identity:
-            identity = self._leave_format_1(identity)
         for _ in range(_ATTEMPTS_MAX):
-            with contextlib.suppress(FileExistsError, FileNotFoundError):  # another owner moved on at this moment
-                return identity.uuid, self._succeed(identity)
+            with contextlib.suppress(FileExistsError, FileNotFoundError):  # another owner was faster
+                return identity, self._succeed(identity)
         raise Unavailable(f"{self._directory / self._name}: others open it all the time", hint="try again")
 
-    def _succeed(self, identity: Identity) -> FrameWriter:
+    def _succeed(self, identity: uuid.UUID) -> FrameWriter:
+        """Makes a generation with the records of the one in force, and brings it into force."""
         numbers, found = find_in_force(self.generations, identity, self.end_file.read())
         try:
             size = found.file.size()
             end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
-            # Damage was told before anything was changed. From here on the old owner is deposed; what it wrote before counts.
+            # Damage is reported above, before anything changes. From the claim on the old owner is deposed; what it wrote
+            # until then counts, so the generation in force is looked up and measured again after it.
             if numbers[-1] != found.number:
                 self._files.sync_directory(self._directory)  # a claim is durable before the one after it is made
-            claimed = self._claim_after(numbers, identity)
+            claimed = self.generations.claim(numbers[-1] + 1)
             checked = found.number
             found.file.close()
             found = find_in_force(self.generations, identity, self.end_file.read())[1]
             if found.number != checked or found.file.size() != size:
                 end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
-            made = self._begin(claimed, found.header.first_entry, identity.uuid)
+            made = self._begin(claimed, found.header.first_entry, identity)
             self._copy(found, end, made.writer)
         finally:
             found.file.close()
@@ -148,30 +141,8 @@ class _Opening:
         self.maker.write_header(made)
         self.end_file.own(made.writer.file_id)
         publish(self.end_file, made.writer)
-        if identity.format == 1:
-            self.end_file.sync()  # its numbers need not be consecutive with ours: the slot must not be lost any more
-            self._leave_format_1(identity)
-        else:
-            self.generations.remove(numbers)
+        self.generations.remove(numbers)
         return made.writer
-
-    def _claim_after(self, numbers: range, identity: Identity) -> File:
-        if identity.format > 1:
-            return self.generations.claim(numbers[-1] + 1)
-        number = max(numbers[-1], identity.epoch) + 1
-        while True:
-            with contextlib.suppress(FileExistsError):  # a claim that was cut
-                return self.generations.claim_first(number)
-            number += 1
-
-    def _leave_format_1(self, identity: Identity) -> Identity:
-        """A generation of ours is in force and its slot durable: the others go, then `.current` says the new format."""
-        slot = self.end_file.read()
-        assert slot is not None
-        self.generations.remove([number for number in self.generations.listed() if number < slot.file_id])
-        self._files.sync_directory(self._directory)
-        write_identity(self._files, self._directory, self._name, identity.uuid)
-        return Identity(identity.uuid)
 
     @staticmethod
     def _copy(found: InForce, end: int, writer: FrameWriter) -> None:
@@ -187,7 +158,7 @@ class _Opening:
         leftovers: list[int] = []
         fresh = not self._files.exists(self._path("end"))
         if fresh:
-            EndFile.create(self._files, self._path("end"), sync_name=False)  # it is synced with the generation's
+            EndFile.create(self._files, self._path("end"), sync_name=False)  # its name is synced with the generation's
         self._open_end()
         if not fresh:
             if self.end_file.read() is not None:
@@ -196,7 +167,7 @@ class _Opening:
         number = leftovers[-1] + 1 if leftovers else max(self._clock.wall_ms(), 1)
         try:
             file = self.generations.claim_first(number)
-        except FileExistsError:  # a cut may have left it without `.end`
+        except FileExistsError:  # left by a crash that lost `.end`
             leftovers = self.generations.refuse_lost()
             number = leftovers[-1] + 1
             file = self.generations.claim_first(number)

@@ -1,9 +1,9 @@
-"""The record log (docs/formats/record-log.md): one owner's small facts, group committed, compacted by rewriting.
+"""The record log (docs/formats/record-log.md): one owner's small facts, committed in groups, compacted by rewriting.
 
-Records are numbered across rewrites. What `rewrite` gets replaces every record appended before it; records appended
-after the call follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one,
-never a mixture. Every open makes a generation of its own, so that an older owner, asleep or not, writes where nobody looks
-(record_generations.py). All record logs of a process share a few threads (workers.py).
+Record numbers go on across rewrites. `rewrite` replaces every record appended before the call; records appended after it
+follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one, never a mixture. Every
+open makes a generation of its own, so that a deposed owner writes into a file that nobody reads (generations.py). All record
+logs of a process share a few threads (workers.py).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from penstock.log.records.opening import Made, publish, take_over
 from penstock.log.records.workers import CHORES
 
 _WAITING_BYTES_MAX = 64 << 20
-_AWAKE_MAX = (
-    64  # record logs that keep their two descriptors; opening them for each commit costs far less than its sync
-)
+# With more record logs than this open, each holds its two descriptors only during a commit; opening them costs far less
+# than the commit's sync.
+_KEEP_OPEN_MAX = 64
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class Record(NamedTuple):
-    """What was appended."""
+    """A record as it was appended."""
 
     number: int
     data: bytes
@@ -45,7 +45,7 @@ class Record(NamedTuple):
     wall_ms: int = 0
 
 
-class _Open:
+class _OpenCount:
     """How many record logs this process has open."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _Open:
 
     @property
     def many(self) -> bool:
-        return self._count > _AWAKE_MAX
+        return self._count > _KEEP_OPEN_MAX
 
     def add(self) -> None:
         with self._lock:
@@ -65,11 +65,11 @@ class _Open:
             self._count -= 1
 
 
-_OPEN = _Open()
+_OPEN = _OpenCount()
 
 
 class _Compaction:
-    """One that is under way; `tail` gets what is committed beside it."""
+    """A compaction under way. `tail` collects the records that are committed meanwhile."""
 
     def __init__(self, answer: Pending[int]) -> None:
         self.answer = answer
@@ -115,7 +115,7 @@ class RecordLog:
             log._resources = resources.pop_all()  # from here on close() releases them
         log._resources.callback(_OPEN.remove)
         _OPEN.add()
-        log._rest()
+        log._release_files()
         return log
 
     @property
@@ -125,11 +125,11 @@ class RecordLog:
 
     @property
     def bytes(self) -> int:
-        """Size of the present generation: what a rewrite could save."""
+        """Size of the generation in force: what a rewrite could save."""
         return self._writer.synced_end - FILE_HEADER_BYTES
 
     def append(self, data: Buffer | Sequence[Buffer], changes: Changes = (), *, wait: bool = True) -> Pending[int]:
-        """Appends a record; its number comes once it is durable. As for `wait`, see `Log.append`."""
+        """Appends a record; the result is its number, once it is durable. For `wait` see `Log.append`."""
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
         size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
         if size > BODY_BYTES_MAX:
@@ -137,15 +137,15 @@ class RecordLog:
         return self._commits.submit(buffers, changes, size, wait=wait)
 
     def wait_for_room(self) -> None:
-        """Returns once less waits than the limit."""
+        """Returns once there is room for another append."""
         self._commits.wait_for_room()
 
     def append_built(self, build: Builder) -> Pending[int]:
-        """Appends the record that `build` gives when its group is written. Never waits."""
+        """Appends the record that `build` returns; it is called when the group is written. Never waits for room."""
         return self._commits.submit(build, wait=False)
 
     def records(self) -> Iterator[Record]:
-        """Every durable record of the present generation, in order."""
+        """Every durable record of the generation in force, in order."""
         writer = self._writer
         try:
             file = self._files.open(writer.file.path)
@@ -168,7 +168,7 @@ class RecordLog:
             file.close()
 
     def infos(self) -> Iterator[FrameInfo]:
-        """As `records`, addressed by position, for those who want state alone."""
+        """As `records`, without the data, and addressed by position: what the state needs."""
         for number, data, changes, wall_ms in self.records():
             yield FrameInfo(Position(0, number), len(data), changes, wall_ms)
 
@@ -187,10 +187,10 @@ class RecordLog:
         return self._commits.submit((), (), size, lambda: self._rewrite(taken), wait=False)
 
     def compact(self, build: Builder) -> Pending[int]:
-        """Replaces every record before it by the one that `build` gives, without holding up appends.
+        """Replaces every record appended before it by the one that `build` returns, without holding up appends.
 
         `build` is called between two groups, on the thread that commits. A compaction that fails leaves the records as
-        they are. One at a time, and none beside a rewrite: the caller sees to that.
+        they are. The caller makes sure that only one compaction or rewrite is under way at a time.
         """
         compaction = _Compaction(Pending())
 
@@ -205,24 +205,24 @@ class RecordLog:
         return compaction.answer
 
     def close(self) -> None:
-        """Finishes what waits and gives up ownership. Raises what went wrong at the last moment."""
+        """Finishes what waits and gives up ownership. Raises what goes wrong meanwhile."""
         already_failed = self._commits.error
         if not self._closed:
-            with contextlib.suppress(PenstockError):  # on the lane, where a disk that does not answer is noticed
+            with contextlib.suppress(PenstockError):  # as a task, because a stall of the disk is noticed there
                 self._commits.submit((), (), 0, self._end_file.sync, wait=False)
         self._commits.close()
         if self._closed:
             return
         self._closed = True
         if self._compaction is not None:
-            self._compaction.answer.exception()  # its file must be gone, or in force, before another owner comes
+            self._compaction.answer.exception()  # waits: its generation is in force or given up before another owner comes
         self._writer.file.close()
         self._resources.close()
         error = self._commits.error
         if error is not None and error is not already_failed:
             raise error
 
-    # -- the writer thread ---------------------------------------------------------------------------------------
+    # -- on the thread that commits ------------------------------------------------------------------------------
 
     def _commit(self, batch: list[Queued]) -> list[int]:
         self._generations.check()
@@ -237,14 +237,14 @@ class RecordLog:
         writer.sync()
         self._generations.check()
         publish(self._end_file, writer)
-        self._rest()
+        self._release_files()
         return list(range(first, writer.next_entry))
 
-    def _rest(self) -> None:
-        """Where there are many record logs, a descriptor is held for the time of a commit alone."""
+    def _release_files(self) -> None:
+        """Where many record logs are open, descriptors are held only during a commit."""
         if _OPEN.many:
-            self._end_handle.rest()
-            self._writer_file(self._writer).rest()
+            self._end_handle.release()
+            self._writer_file(self._writer).release()
 
     @staticmethod
     def _writer_file(writer: FrameWriter) -> IdleFile:
@@ -269,7 +269,8 @@ class RecordLog:
         self._generations.remove(range(old.file_id, made.writer.file_id))
 
     def _prepare(self, compaction: _Compaction, snapshot: Buffer, number: int) -> None:
-        """Beside the commits: a new generation with the snapshot, synced. Then `_switch`, in order with them."""
+        """On the chores' thread, while commits go on: writes and syncs a new generation with the snapshot, then has `_switch`
+        called in order with the commits."""
         claimed = 0
         made: Made | None = None
         try:
@@ -283,7 +284,7 @@ class RecordLog:
             self._commits.submit((), (), 0, lambda: switch(compaction, prepared), wait=False).add_done_callback(
                 compaction.fail_with
             )
-        except Exception as error:  # no room, or closed meanwhile: the old generation goes on
+        except Exception as error:  # the disk is full, or the record log was closed meanwhile
             if made is not None:
                 made.writer.file.close()
             if claimed:
@@ -291,14 +292,15 @@ class RecordLog:
             self._give_up(compaction, error)
 
     def _give_up(self, compaction: _Compaction, error: BaseException) -> None:
-        """The old generation goes on."""
+        """The compaction failed; the old generation stays in force."""
         if self._compaction is compaction:
             self._compaction = None
             compaction.answer.fail(error)
 
     def _switch(self, compaction: _Compaction, made: Made) -> None:
+        """Adds what was committed since the snapshot, and brings the new generation into force."""
         writer = made.writer
-        if self._compaction is not compaction:  # given up meanwhile: its tail is not whole
+        if self._compaction is not compaction:  # given up meanwhile: its tail lacks later records
             writer.file.close()
             self._generations.give_up(writer.file_id)
             return

@@ -1,8 +1,8 @@
 """A few threads for all record logs of a process: thousands of cursors must not mean thousands of threads.
 
-Two lanes: `COMMITS` writes and syncs, `CHORES` does what may wait (compaction, publishing a cursor's position), so that a
-slow metadata store never holds up an ack. Threads start with the first user and are gone when the last one has left. One
-that a disk does not answer is given up (stall.py): its task is told, and another thread takes its place.
+There are two lanes: `COMMITS` writes and syncs; `CHORES` does what may wait (compaction, publishing a cursor's position), so
+that a slow metadata store never holds up an ack. Threads start when there is work and end with the last user. A thread that
+the disk does not answer is replaced by another one, and its task gets `SyncStalled` (stall.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable
 from penstock.log import stall
 
 _logger = logging.getLogger(__name__)
-Told = Callable[[stall.SyncStalled], None]
+OnStall = Callable[[stall.SyncStalled], None]
 
 
 class Workers:
-    """Runs what it is given, in the order given, on at most `threads_max` threads."""
+    """A lane: runs tasks in the order in which they are handed in, on at most `threads_max` threads. Thread-safe."""
 
     def __init__(self, name: str, threads_max: int) -> None:
         self._name = name
@@ -30,19 +30,19 @@ class Workers:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._queue: deque[tuple[Callable[[], None], Told]] = deque()
+        self._queue: deque[tuple[Callable[[], None], OnStall]] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._users = 0
 
     def enter(self) -> None:
-        """A user came: what it hands in before it leaves will run."""
+        """Registers a user. What it hands in before it leaves will run."""
         stall.WATCH.enter()
         with self._lock:
             self._users += 1
 
     def leave(self) -> None:
-        """A user left. The last one waits until the threads have ended, unless it is one of them."""
+        """Ends what `enter` began. The last user waits until the threads have ended, unless it is one of them."""
         with self._lock:
             self._users -= 1
             threads: list[threading.Thread] = []
@@ -54,11 +54,13 @@ class Workers:
                 thread.join()
         stall.WATCH.leave()
 
-    def run(self, task: Callable[[], None], on_stall: Told = lambda _: None) -> None:
-        """Queues `task`, which handles its own errors. `on_stall`: the disk did not answer it, nobody waits for it any more."""
+    def run(self, task: Callable[[], None], on_stall: OnStall = lambda _: None) -> None:
+        """Queues `task`, which handles its own errors. `on_stall` is called where the disk does not answer the task."""
         with self._lock:
             self._queue.append((task, on_stall))
-            if len(self._queue) <= self._idle:  # who was woken still counts as idle, and what it will take as queued
+            if (
+                len(self._queue) <= self._idle
+            ):  # a thread that was woken counts as idle, and its task as queued, until it runs
                 self._work.notify()
             elif len(self._threads) < self._threads_max:
                 self._start()
@@ -81,12 +83,12 @@ class Workers:
             step = self._watch(on_stall)
             try:
                 task()
-            except Exception:  # a task's owner knows of its errors: this is a mistake in the code
+            except Exception:  # a task handles its own errors: this one is a mistake in the code
                 _logger.exception("a task of the %s lane failed", self._name)
             finally:
                 stall.WATCH.end(step)
 
-    def _watch(self, on_stall: Told) -> int:
+    def _watch(self, on_stall: OnStall) -> int:
         thread = threading.current_thread()
 
         def give_up(error: stall.SyncStalled) -> None:
@@ -103,6 +105,6 @@ class Workers:
 COMMITS = Workers("commits", 4)  # syncs of different files overlap; more threads than this only queue at the disk
 CHORES = Workers("chores", 1)
 
-# A forked child has none of the threads: it starts with lanes of its own.
+# A forked child has none of the threads: its lanes start empty.
 os.register_at_fork(after_in_child=COMMITS._reset)
 os.register_at_fork(after_in_child=CHORES._reset)

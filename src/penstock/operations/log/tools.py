@@ -237,8 +237,8 @@ def read_list(directory: Path) -> LedgerList:
 
 
 def cursor_directory(directory: Path, cursor: Registered) -> Path:
-    """Where its record log is; a registration of the first format does not say, and only state directories had those."""
-    return directory / (cursor.directory or "../cursors")
+    """Where the cursor's record log is."""
+    return directory / cursor.directory
 
 
 # -- cursors -----------------------------------------------------------------------------------------------------
