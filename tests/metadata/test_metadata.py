@@ -1,4 +1,4 @@
-"""Compare-and-set, the same for both stores; SQLite from several processes."""
+"""Compare-and-set, the same for both stores; SQLite from several processes, damaged, and of others."""
 
 from __future__ import annotations
 
@@ -113,22 +113,26 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         SqliteMetadata(tmp_path / "text")
 
 
-def test_a_store_of_the_first_format_gets_checksums(tmp_path: Path) -> None:
+def test_another_version_or_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    for number, pragmas in enumerate((("PRAGMA user_version=2",), (f"PRAGMA application_id={0x50535431}",))):
+        path = tmp_path / f"{number}.sqlite"
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL)")
+            for pragma in pragmas:
+                other.execute(pragma)
+            other.commit()
+        with pytest.raises(Corruption, match="not a metadata store of this version"):
+            SqliteMetadata(path)
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            assert other.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("entries",)]
+
+
+def test_damage_is_found_at_the_next_open(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
-    with contextlib.closing(sqlite3.connect(path)) as old:
-        old.execute(
-            "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID"
-        )
-        old.execute("INSERT INTO entries VALUES ('log/a', x'0102', 7)")
-        old.execute(f"PRAGMA application_id={0x50535431}")
-        old.execute("PRAGMA user_version=1")
-        old.commit()
-    for expected in (7, 8):
-        store = SqliteMetadata(path)
-        assert store.get("log/a") == Versioned(b"\1\2", expected)
-        store.put("log/a", b"\1\2", expected)
-        store.create(f"log/{expected}", b"")
-        store.close()
+    store = SqliteMetadata(path)
+    store.create("log/a", b"\1\2")
+    store.create("log/b", b"")
+    store.close()
     with contextlib.closing(sqlite3.connect(path)) as damaged:
         damaged.execute("UPDATE entries SET value = x'0103' WHERE key = 'log/a'")
         damaged.commit()

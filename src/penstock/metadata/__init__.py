@@ -1,4 +1,7 @@
-"""Versioned compare-and-set store: who owns what, and which files count."""
+"""A versioned compare-and-set store for small values: which process owns a log or cursor, and which files belong to it.
+
+`store.py` has the protocol, `sqlite.py` the store that Penstock uses, `memory.py` the one for crash tests.
+"""
 
 from penstock.metadata.memory import MemoryMetadata
 from penstock.metadata.sqlite import SqliteMetadata

@@ -1,19 +1,18 @@
-"""The metadata store in memory, for crash tests that hold the whole disk in memory too."""
+"""The metadata store in memory, for crash tests, which hold the whole disk in memory too."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 
-from penstock.metadata.sqlite import conflict
-from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned
+from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict
 
 
 class MemoryMetadata:
     """Every operation is durable at once.
 
-    `before_write` may raise, to cut the power or to fail there: nothing is changed. `after_write` may raise too: the change
-    is there, and whoever asked for it does not know (an answer that was lost).
+    `before_write` may raise, as a power cut or a failure: nothing is changed. `after_write` may raise too, as an answer that
+    was lost: the change is made, and the caller does not know.
     """
 
     def __init__(
@@ -25,9 +24,9 @@ class MemoryMetadata:
         self.after_write = after_write
 
     def copy(self) -> MemoryMetadata:
-        """What the store holds now, without the hooks: what a crash leaves."""
+        """What a crash leaves: the same entries, without the hooks."""
         after = MemoryMetadata()
-        after._entries = self._entries  # never changed in place
+        after._entries = self._entries  # shared, because it is never changed in place
         return after
 
     def get(self, key: str) -> Versioned | None:
@@ -71,4 +70,4 @@ class MemoryMetadata:
             self.after_write()
 
     def close(self) -> None:
-        """Keeps its content: a test opens the same object again."""
+        """Keeps the content: a test opens the same object again."""

@@ -1,9 +1,12 @@
 """The metadata store on SQLite: one file, usable from several processes and threads of one machine.
 
-WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite
-is the one exception to "every durable file goes through `files.py`": it has its own, better tested, crash safety. It has no
-checksums: every entry carries one of ours, and their number and sum are kept beside them (docs/formats/metadata.md). All
-are checked when the store is opened, and an entry's own whenever it is read: damage is never taken for "not there".
+WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite is the
+one exception to the rule that every durable file goes through `penstock.files`: it has a crash safety of its own, tested far
+better than ours could be.
+
+SQLite has no checksums. So every entry carries one, and the number of entries and the sum of their checksums are kept beside
+them (docs/formats/metadata.md). All of it is checked when the store is opened, and the checksum of an entry whenever it is
+read: damage is never mistaken for an entry that is not there.
 """
 
 from __future__ import annotations
@@ -19,17 +22,17 @@ import google_crc32c
 
 from penstock.errors import Closed, Corruption, StorageFailed, Unavailable
 from penstock.files import REAL_FILES
-from penstock.metadata.store import Check, Create, Delete, Operation, Put, VersionConflict, Versioned
+from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict
 
 _FORMAT = 2
-_APPLICATION_ID = 0x50535431  # "PST1": a file of somebody else is refused
+_APPLICATION_ID = 0x50535431  # "PST1"; SQLite files of other programs are refused
 _BUSY_SECONDS = 10.0
-_CHECKED = struct.Struct("<IQ")
-_LAST = "\U0010ffff"  # after every key that starts as one does, in the order of the index
+_CHECKED = struct.Struct("<IQ")  # length of the key, version: the head of the bytes that a checksum covers
+_LAST = "\U0010ffff"  # no key with a prefix sorts after the prefix with this character
 
 
 class SqliteMetadata:
-    """Opens the store at `path`, making it where there is none."""
+    """Opens the store at `path`, or makes a new one there unless `must_exist`."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
@@ -49,37 +52,28 @@ class SqliteMetadata:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode=WAL").fetchone()
         connection.execute("PRAGMA synchronous=FULL")
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION_ID or version != _FORMAT:
+        if not _is_store(connection):
             self._make(connection)
-            REAL_FILES.sync_directory(self.path.parent)  # the name of a new store is durable too
+            REAL_FILES.sync_directory(self.path.parent)  # the name of a new store must be durable too
         self._verify(connection)
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """A new store, or one of format 1 with checksums added."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if (tables and "entries" not in tables) or version not in (0, 1, _FORMAT):
-                raise Corruption(
-                    f"{self.path} is not a metadata store of this version", hint="nothing was changed; check the path"
-                )
-            if not tables:
+            if not _is_store(connection):  # else another process made it meanwhile
+                if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+                    raise Corruption(
+                        f"{self.path} is not a metadata store of this version",
+                        hint="nothing was changed; check the path",
+                    )
                 connection.execute(
                     "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,"
                     " crc INTEGER NOT NULL) WITHOUT ROWID"
                 )
-            elif version == 1:
-                connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
-                for key, value, number in connection.execute("SELECT key, value, version FROM entries").fetchall():
-                    connection.execute("UPDATE entries SET crc = ? WHERE key = ?", (_crc(key, value, number), key))
-            if "totals" not in tables:
                 connection.execute("CREATE TABLE totals (entries INTEGER NOT NULL, crc_sum INTEGER NOT NULL)")
-                connection.execute("INSERT INTO totals SELECT count(*), coalesce(sum(crc), 0) FROM entries")
-            connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={_FORMAT}")
+                connection.execute("INSERT INTO totals VALUES (0, 0)")
+                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={_FORMAT}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
@@ -188,8 +182,14 @@ class SqliteMetadata:
             raise Corruption(f"{self.path}: {error}", hint="nothing was changed; restore the file") from error
 
 
+def _is_store(connection: sqlite3.Connection) -> bool:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(application == _APPLICATION_ID and version == _FORMAT)
+
+
 def _apply(connection: sqlite3.Connection, operation: Operation) -> tuple[int, int]:
-    """By how much the number of entries and the sum of their checksums grow."""
+    """Applies one operation. Returns by how much the number of entries and the sum of their checksums grow."""
     row = connection.execute("SELECT version, crc FROM entries WHERE key = ?", (operation.key,)).fetchone()
     version, crc = row or (0, 0)
     expected = 0 if isinstance(operation, Create) else operation.expected
@@ -216,10 +216,3 @@ def _apply(connection: sqlite3.Connection, operation: Operation) -> tuple[int, i
 def _crc(key: str, value: bytes, version: int) -> int:
     name = key.encode()
     return int(google_crc32c.value(_CHECKED.pack(len(name), version) + name + value))
-
-
-def conflict(key: str, expected: int, version: int) -> VersionConflict:
-    return VersionConflict(
-        f"metadata {key!r} is at version {version or 'none'}, not at {expected or 'none'}",
-        hint="another process changed it",
-    )

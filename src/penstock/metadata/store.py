@@ -1,8 +1,8 @@
 """What Penstock asks of a metadata store: small versioned values that change by compare-and-set.
 
-A version is 1 when a key is created and grows by one with each put; a key that was deleted and created again starts at 1.
-Every operation is durable when it returns. A conflict changes nothing and is never retried here: it means that somebody
-else is at work, and only the caller knows what that implies.
+A key has version 1 when it is created, and one more with each put; a key that was deleted and created again starts at 1.
+Every operation is durable when it returns. A conflict changes nothing and is never retried here: it means that another process
+changed the key, and only the caller knows what follows from that.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class MetadataStore(Protocol):
     def get(self, key: str) -> Versioned | None: ...
 
     def create(self, key: str, value: bytes) -> int:
-        """The new version, 1. Raises `VersionConflict` where the key exists."""
+        """Returns the new version, 1. Raises `VersionConflict` if the key exists."""
         ...
 
     def put(self, key: str, value: bytes, expected: int) -> int:
-        """The new version. Raises `VersionConflict` where the key is not at `expected`."""
+        """Returns the new version. Raises `VersionConflict` if the key is not at `expected`."""
         ...
 
     def delete(self, key: str, expected: int) -> None: ...
@@ -81,11 +81,19 @@ class MetadataStore(Protocol):
         ...
 
     def entries(self, prefix: str) -> list[tuple[str, Versioned]]:
-        """As `children`, with what they hold, all as of one moment."""
+        """The keys of `children` with their values, all as of one moment."""
         ...
 
     def transaction(self, operations: Sequence[Operation]) -> None:
-        """All of them or, with `VersionConflict`, none."""
+        """Applies all operations, or none and raises `VersionConflict`."""
         ...
 
     def close(self) -> None: ...
+
+
+def conflict(key: str, expected: int, version: int) -> VersionConflict:
+    """The error for a key that is at `version` instead of `expected` (0: there is none)."""
+    return VersionConflict(
+        f"metadata {key!r} is at version {version or 'none'}, not at {expected or 'none'}",
+        hint="another process changed it",
+    )
