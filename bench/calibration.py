@@ -1,4 +1,4 @@
-"""A fixed piece of work, measured with every run, so that numbers of different machines and loads can be set in relation."""
+"""A fixed piece of work, measured with every run, so that figures from different machines and loads can be compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEPS = 300_000
 
 
 def measure() -> Iterator[Result]:
-    """The fastest of a few rounds: the one least disturbed."""
+    """The fastest of a few rounds, which is the least disturbed one."""
     block = bytes(range(256)) * (_BYTES // 256)
     best_hash = best_loop = float("inf")
     for _ in range(_ROUNDS):

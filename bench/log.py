@@ -1,7 +1,8 @@
-"""The log beside a raw writer and a plain reader of the same bytes, and its absolute goals (issue 4).
+"""The log beside a raw writer and a plain reader of the same bytes, and its absolute goals.
 
-A goal beside a peer is judged by the median of five rounds that alternate with it, so that a neighbour disturbs both; the
-best round of each stands under it without a goal. An absolute goal is the best of five, to be read with the calibration. `BENCH_LOG_SCALE` shrinks the amounts, for a try.
+A goal beside a peer is judged by the median of five rounds, which alternate with the peer's, so that other load on the
+machine disturbs both; the best round of each is shown too, without a goal. An absolute goal is judged by the best of five
+rounds; read it together with the calibration. `BENCH_LOG_SCALE` shrinks the amounts, for a quick try.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def scaled(amount: int) -> int:
     return max(int(amount * SCALE), 1)
 
 
-# -- appends -----------------------------------------------------------------------------------------------------
+# Appends
 
 
 def beside_raw(
@@ -68,7 +69,7 @@ def beside_raw(
 
 
 def beside(name: str, mine: list[float], peer: str, theirs: list[float], goal: float) -> Iterator[Result]:
-    """Rates of rounds: the median decides, the best of each is shown."""
+    """Rates of the rounds: the median is judged by the goal, the best round is shown beside it."""
     yield Result(f"{name}, median", statistics.median(mine), "entries/s", peer, statistics.median(theirs), goal=goal)
     yield Result(f"{name}, best round", max(mine), "entries/s", peer, max(theirs))
 
@@ -105,7 +106,7 @@ def futures(directory: Path) -> Iterator[Result]:
 
 
 def append_all(log: Log, data: bytes, entries: int, outstanding: int) -> None:
-    """Never more than `outstanding` without an answer. Answers come in order: the last of a half stands for it."""
+    """Appends with at most `outstanding` unanswered. Answers come in order, so the last one of a half stands for all of it."""
     half = max(outstanding // 2, 1)
     before: Pending[Position] | None = None
     for start in range(0, entries, half):
@@ -145,11 +146,11 @@ def acks(directory: Path) -> Iterator[Result]:
     yield Result("individual acks, durable, best of 5", max(rates), "acks/s", goal=50_000, goal_kind="least")
 
 
-# -- reads -------------------------------------------------------------------------------------------------------
+# Reads
 
 
 def written(directory: Path, entry_bytes: int, entries: int) -> Path:
-    """A log with one sealed ledger of these."""
+    """Makes a log with one sealed ledger of `entries` entries."""
     settings = LogSettings(maintenance_interval_seconds=0, ledger_bytes_max=4 << 30, ledger_entries_max=10_000_000)
     with Log.open(directory, settings) as log:
         data = os.urandom(entry_bytes)
@@ -169,7 +170,7 @@ def read_all(reader: LogReader) -> int:
 def catch_up(directory: Path, entry_bytes: int, entries: int) -> tuple[list[float], list[float], list[float]]:
     """Entries per second of whole passes over the log, of plain reads of its file, and of reads into one buffer, in turn.
 
-    No pass finds the cache filled.
+    The log's cache is emptied before each pass.
     """
     path = written(directory, entry_bytes, entries)
     reader = LogReader.open(path)
@@ -188,7 +189,7 @@ def catch_up(directory: Path, entry_bytes: int, entries: int) -> tuple[list[floa
         into.append(entries / raw_writer.read_into(ledger_path(path, view.info.id)))
     reader.close()
     Log.delete(path)
-    return mine[1:], plain[1:], into[1:]  # the first one of each warms the kernel's cache
+    return mine[1:], plain[1:], into[1:]  # the first round fills the kernel's page cache
 
 
 def large_reads(directory: Path) -> Iterator[Result]:
@@ -208,7 +209,7 @@ def small_reads(directory: Path) -> Iterator[Result]:
     )  # fmt: skip
 
 
-# -- latencies ---------------------------------------------------------------------------------------------------
+# Latencies
 
 
 def p95(seconds: list[float]) -> float:

@@ -1,6 +1,6 @@
 """Measurements of the log that need a process of their own: a kill -9, memory, thousands of cursors.
 
-python -m bench.log_processes write|open|holes DIRECTORY COUNT
+python -m bench.log_processes write|open|open-cold|holes DIRECTORY COUNT
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.metadata import SqliteMetadata
 _SETTINGS = LogSettings(maintenance_interval_seconds=0)
 _ENTRY_BYTES = 256
 _BATCH = 4096
-_CURSOR_ENTRIES = 10_000  # every second one acked: about 10 KB of state a cursor
+_CURSOR_ENTRIES = 10_000  # every second entry is acked: about 10 KB of state a cursor
 _OPENED = 40
 
 
@@ -41,11 +41,11 @@ def answer(what: str, directory: Path, count: int) -> float:
     return float(json.loads(line))
 
 
-# -- reopen after kill -9 ----------------------------------------------------------------------------------------
+# Reopen after kill -9
 
 
 def reopen(directory: Path, entries: int, rounds: int) -> Iterator[Result]:
-    """CPU of `Log.open` on what a killed owner left; each round on a copy, because an open seals the ledger."""
+    """CPU time of `Log.open` after the owner was killed. Each round opens a copy, because opening seals the ledger."""
     killed = directory / "killed"
     killed.mkdir()
     with child("write", killed, entries) as process:
@@ -78,7 +78,7 @@ def fill(log: Log, entries: int, entry_bytes: int) -> None:
 
 
 def reopened_warm(directory: Path, entries: int) -> float:
-    """Imports are not counted, and numba imports most of itself with the first call of a kernel."""
+    """Without the time of imports; numba imports most of itself with the first call of a kernel."""
     import penstock.log.frames.kernels  # noqa: F401
     from penstock.log.frames.check import check_chunk
 
@@ -97,7 +97,7 @@ def reopened(directory: Path, entries: int) -> float:
     return seconds
 
 
-# -- a million holes ---------------------------------------------------------------------------------------------
+# A million holes
 
 
 def holes(directory: Path, count: int) -> Iterator[Result]:
@@ -130,12 +130,12 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-# -- thousands of cursors ----------------------------------------------------------------------------------------
+# Thousands of cursors
 
 
 class _UnsyncedFile(RealFile):
     def datasync(self) -> None:
-        """For the set-up alone, which is not measured: thousands of syncs would take minutes."""
+        """Does nothing. For the set-up, which is not measured: thousands of syncs would take minutes."""
 
 
 class _UnsyncedFiles(RealFiles):
@@ -151,13 +151,13 @@ class _UnsyncedFiles(RealFiles):
 
 
 def many_cursors(directory: Path, count: int) -> Iterator[Result]:
-    """How long one of many cursors takes to open, its record log read and its state there."""
+    """How long it takes to open one of many cursors: until its record log is read and its state is there."""
     path = directory / "many" / "log"
     path.parent.mkdir()
     with Log.open(path, _SETTINGS) as log:
         fill(log, _CURSOR_ENTRIES, 1)
     make_cursors(path, count)
-    os.sync()  # what the set-up left unsynced is not on the bill of the first open
+    os.sync()  # else the first open would also pay for what the set-up left unsynced
     opened: list[float] = []
     made: list[float] = []
     listed: list[float] = []

@@ -1,10 +1,9 @@
 """The whole way, end to end: rows per second from a source into files, beside the Debezium engine writing JSON lines.
 
-Measured with `penstock run --once` as a user runs it. Two figures each: *with start*, from the command to its end, Spark's
-start and the final flush in it; and *streaming*, from the moment the driver is ready to the last row at the sink (capture
+Measured with `penstock run --once` as a user runs it. Two figures each: *with start*, from the command to its end, including
+Spark's start and the final flush; and *streaming*, from the moment the driver is ready to the last row at the sink (capture
 reads ahead while Spark starts). On MariaDB both sides read the same preloaded binlog of the same server, one after the
-other; the peer's streaming figure is from its first record to its last. The share of each stage comes from the driver's own
-clocks.
+other; the peer's streaming figure is from its first record to its last. The driver itself measures the share of each stage.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _PEER_SERVER_OPTIONS = ("--version=5.7.19",)
 
 
 @dataclass(slots=True)
-class Run:
-    """What one `penstock run --once` did."""
+class Measured:
+    """What one run of Penstock or of the peer did."""
 
     rows: int
     seconds: float  # streaming: without the start
@@ -54,7 +53,7 @@ def measure() -> Iterator[Result]:
         for format_name in ("parquet", "canal-json"):
             source = {"type": "demo", "changes": DEMO_ROWS}
             run = penstock(directory / f"demo-{format_name}", source, format_name)
-            yield from told(f"demo → {format_name}", run)
+            yield from results_of(f"demo → {format_name}", run)
     with scratch() as directory:
         yield from on_mariadb(directory)
 
@@ -71,10 +70,10 @@ def on_mariadb(directory: Path) -> Iterator[Result]:
     with MariaDbServer(directory / "server", options=_PEER_SERVER_OPTIONS) as server:
         peer = debezium(directory / "peer", server)
     for name, run in runs.items():
-        yield from told(f"MariaDB → {name}", run, peer)
+        yield from results_of(f"MariaDB → {name}", run, peer)
 
 
-def told(name: str, run: Run, peer: Run | None = None) -> Iterator[Result]:
+def results_of(name: str, run: Measured, peer: Measured | None = None) -> Iterator[Result]:
     for what, mine, theirs in (
         ("streaming", run.seconds, peer.seconds if peer else None),
         ("with start", run.seconds_with_start, peer.seconds_with_start if peer else None),
@@ -90,7 +89,7 @@ def told(name: str, run: Run, peer: Run | None = None) -> Iterator[Result]:
 
 
 def shares(name: str, seconds: dict[str, float]) -> Iterator[Result]:
-    """Where the tasks' time goes, and what the driver adds around them."""
+    """Where the tasks' time goes, and what the driver adds to it."""
     task = seconds.get("task", 0.0)
     if not task:
         return
@@ -102,7 +101,7 @@ def shares(name: str, seconds: dict[str, float]) -> Iterator[Result]:
         yield Result(f"{name}, {stage} in all", seconds.get(stage, 0.0), "s")
 
 
-def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
+def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Measured:
     """Runs the pipeline into `directory` until it has caught up."""
     directory.mkdir(parents=True)
     config = directory / "penstock.yaml"
@@ -137,13 +136,13 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Run:
     ended = time.monotonic()
     if code != 0 or not summary.get("drained"):
         raise RuntimeError(f"penstock run ended with {code}: {summary}; {(directory / 'stderr').read_text()[-2000:]}")
-    # The run's last status: the end of the last write, without the shutdown of Spark that follows.
+    # Streaming ends with the last write, which the run's last status has: Spark's shutdown comes after it.
     last_write_ms = max(int(feed["last_write_ms"] or 0) for feed in status["changefeeds"])
     streaming = (last_write_ms - int(status["started_ms"])) / 1000 - float(summary["driver_ready_seconds"] or 0.0)
-    return Run(int(summary["rows"]), streaming, ended - started, dict(summary["stage_seconds"]))
+    return Measured(int(summary["rows"]), streaming, ended - started, dict(summary["stage_seconds"]))
 
 
-def debezium(directory: Path, server: MariaDbServer) -> Run:
+def debezium(directory: Path, server: MariaDbServer) -> Measured:
     """The peer, over the same binlog from its start."""
     if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
         raise MissingComponent(
@@ -163,7 +162,7 @@ def debezium(directory: Path, server: MariaDbServer) -> Run:
     if done.returncode != 0:
         raise RuntimeError(f"the Debezium engine failed: {done.stderr[-1000:]}{done.stdout[-2000:]}")
     result = json.loads((directory / "result.json").read_text())
-    return Run(result["rows"], result["seconds"], result["seconds_with_start"])
+    return Measured(result["rows"], result["seconds"], result["seconds_with_start"])
 
 
 @contextlib.contextmanager

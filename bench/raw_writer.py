@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-_STEP_BYTES = 16 << 20  # as the log reserves space ahead
+_STEP_BYTES = 16 << 20  # space is reserved ahead in steps, as the log does it
 
 
 def write(path: Path, total_bytes: int, group_bytes: int) -> float:

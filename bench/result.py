@@ -8,9 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`ratio` is value over peer_value. None where there is no peer, or no goal yet.
+    """`peer` and `peer_value` are None where there is no peer, `goal` where there is none yet.
 
-    `goal` is a least ratio, or with `goal_kind` "ratio-most" the highest one; with "least" or "most" it bounds the value itself.
+    `goal` bounds the ratio of value to peer value: from below, or with `goal_kind` "ratio-most" from above. With "least" or
+    "most" it bounds the value itself.
     """
 
     name: str

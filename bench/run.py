@@ -1,9 +1,9 @@
 """`make bench`: measures, prints a table, writes bench/results.json.
 
-    python -m bench.run [GROUP ...]     every group without a name
+    python -m bench.run [GROUP ...]     without a name: every group
 
-A group is a module of this package with `measure() -> Iterator[Result]`; the calibration runs before each, and its rows
-stand with those of the group. The file keeps the rows of groups that did not run, and the order of all.
+A group is a module of this package with `measure() -> Iterator[Result]`. The calibration runs before each group, and its rows
+are kept with those of the group. Rows of groups that did not run stay in the file, and every row keeps its place.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def table(results: Iterable[Result]) -> Table:
 
 
 def keep(path: Path, group: str, measured: Iterable[Result]) -> None:
-    """Replaces the group's rows in the file: each where its name stood, new ones after them. Other groups' rows stay."""
+    """Replaces the group's rows in the file, each in its place; new rows follow the group's last. Other groups' rows stay."""
     rows: list[dict[str, object]] = json.loads(path.read_text()) if path.exists() else []
     new = {_key(row): row for row in ({"group": group, **result.to_json()} for result in measured)}
     merged: list[dict[str, object]] = []
-    end = len(rows)  # where a group begins that was never measured
+    end = len(rows)  # where new rows of the group go
     for row in rows:
         if row.get("group") != group:
             merged.append(row)
@@ -56,7 +56,7 @@ def keep(path: Path, group: str, measured: Iterable[Result]) -> None:
             merged.append(found)
             end = len(merged)
         else:
-            end = len(merged)  # it is not measured any more
+            end = len(merged)  # the row is not measured any more
     merged[end:end] = new.values()
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(merged, indent=2) + "\n")
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
             measured.append(result)
         keep(RESULTS, name, measured)
         results += measured
-    # A log file has no width of its own: never cut a number short.
+    # Where the output is no terminal, a fixed width keeps numbers from being cut short.
     console = Console() if sys.stdout.isatty() else Console(width=150)
     console.print(table(results))
     return 0

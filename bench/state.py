@@ -1,9 +1,9 @@
-"""Bucket state beside tuned rocksdict (bloom filter, 256 MB of cache) and a raw writer, and its absolute goals (issue 5).
+"""Bucket state beside tuned rocksdict (bloom filter, 256 MB of cache) and a raw writer, and its absolute goals.
 
-A million keys of 16 bytes with values of 100. Ratios are of CPU time of the whole process, its threads too, in rounds that
-alternate with the peer; the median decides. `RawStore` is judged, `TypedStore` stands beside it. The keys that are asked for
-are made in the order in which they are asked: a caller's key is in the processor's cache. `BENCH_STATE_SCALE` shrinks the
-amounts, for a try.
+A million keys of 16 bytes with values of 100. Ratios are of the CPU time of the whole process, all threads included, in rounds
+that alternate with the peer; the median is judged. The goals are for `RawStore`; `TypedStore` is shown beside it. Before gets
+are measured, their keys are copied in the order of the gets: a real caller's key is in the processor's cache too.
+`BENCH_STATE_SCALE` shrinks the amounts, for a quick try.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def measure() -> Iterator[Result]:
 
 
 def batches(seed: int) -> Batches:
-    """Random keys, in order of nothing; the same keys for the same seed, other values each time."""
+    """Random keys in random order; the same keys for the same seed, other values each time."""
     chosen = random.Random(seed)
     keys = [chosen.randbytes(KEY_BYTES) for _ in range(KEYS)]
     values = os.urandom(KEYS + VALUE_BYTES)
@@ -70,11 +70,11 @@ def microseconds(work: Callable[[], object], count: int) -> float:
     return 1e6 * (time.process_time() - started) / count
 
 
-# -- puts and gets -----------------------------------------------------------------------------------------------
+# Puts and gets
 
 
 def puts_and_gets(directory: Path) -> Iterator[Result]:
-    """Puts come once a round, on an empty state each time; gets in rounds on the last one."""
+    """Each round puts into an empty state, then gets from it several times."""
     work = batches(5)
     chosen = random.Random(6)
     asked = [bytes(bytearray(key)) for batch in chosen.sample(work, max(len(work) // 4, 1)) for key, _ in batch]
@@ -221,11 +221,11 @@ class closing:  # noqa: N801 (as contextlib's, which asks for more than it needs
         self._state.close()
 
 
-# -- durable commits ---------------------------------------------------------------------------------------------
+# Durable commits
 
 
 def durable_commits(directory: Path) -> Iterator[Result]:
-    """One batch at a time, each durable before the next; the raw writer syncs as many bytes as the frame has, in turn."""
+    """One batch at a time, each durable before the next; in turn the raw writer syncs as many bytes as the batch's frame has."""
     work = batches(9)[: max(int(300 * SCALE), 20)]
     mine: list[float] = []
     theirs: list[float] = []
@@ -239,9 +239,13 @@ def durable_commits(directory: Path) -> Iterator[Result]:
         file = os.open(directory / "raw", os.O_CREAT | os.O_WRONLY, 0o644)
         os.fsync(file)
         for number, batch in enumerate(work):
-            if not number * frame % LOG.preallocate_bytes // frame:  # reserved ahead in the log's own steps
+            if (
+                not number * frame % LOG.preallocate_bytes // frame
+            ):  # space is reserved ahead in steps, as the log does it
                 os.posix_fallocate(file, 2 * number * frame, 2 * LOG.preallocate_bytes)
-            fresh = [(bytes(bytearray(key)), bytes(bytearray(value))) for key, value in batch]  # as a caller's are
+            fresh = [
+                (bytes(bytearray(key)), bytes(bytearray(value))) for key, value in batch
+            ]  # copies, in the processor's cache as a caller's would be
             started = time.perf_counter()
             change = state.begin()
             store.put_many(change, fresh)
@@ -263,7 +267,7 @@ def durable_commits(directory: Path) -> Iterator[Result]:
 
 
 def append_dict(file: int, at: int, table: dict[bytes, bytes], pairs: list[tuple[bytes, bytes]]) -> None:
-    """As the prototype of the facts page: no thread, no reader, no namespace."""
+    """Puts and a durable append without threads, readers or namespaces: a lower bound for Python."""
     change = dict(pairs)
     header = bytes(32)
     raw = b"".join([part for key, value in change.items() for part in (header, key, value)])
@@ -272,19 +276,19 @@ def append_dict(file: int, at: int, table: dict[bytes, bytes], pairs: list[tuple
     table.update(change)
 
 
-# -- pauses ------------------------------------------------------------------------------------------------------
+# Pauses
 
 
 def pauses(directory: Path) -> Iterator[Result]:
-    """How long a commit takes a writer while a checkpoint of every key is written beside it, until it is durable."""
+    """How long a call of `commit` holds up a writer while a checkpoint of all keys is being written."""
     work = batches(11)
     with Log.open(directory / "pauses", LOG) as log, closing(BucketState.open(log, BY_HAND)) as state:
         store = state.raw_store("bench", "bench")
         put_batches(state, store, work[:1])
-        state.checkpoint()  # kernels are loaded
+        state.checkpoint()  # loads the kernels
         put_batches(state, store, work)
         gc.collect()
-        gc.freeze()  # the million tuples above are the benchmark's own: nobody's collector should walk them
+        gc.freeze()  # the million tuples above belong to the benchmark: the garbage collector must not walk them
         calm = commits_until(state, store, work, threading.Event(), count=2000)
         done = threading.Event()
         seconds: list[float] = []
@@ -311,7 +315,7 @@ def pauses(directory: Path) -> Iterator[Result]:
 def commits_until(
     state: BucketState, store: RawStore, work: Batches, done: threading.Event, count: int | None = None
 ) -> list[float]:
-    """Milliseconds of each commit call of one put, with a breath between them."""
+    """Milliseconds of each call of `commit` with one put, with a short pause after each."""
     seen: list[float] = []
     pairs = [pair for batch in work[:100] for pair in batch]
     while not done.is_set() and (count is None or len(seen) < count):
@@ -331,7 +335,7 @@ def p99(seen: list[float]) -> float:
     return sorted(seen)[int(0.99 * (len(seen) - 1))]
 
 
-# -- disk --------------------------------------------------------------------------------------------------------
+# Disk
 
 
 def disk(directory: Path) -> Iterator[Result]:

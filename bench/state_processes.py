@@ -1,6 +1,6 @@
 """Opening a state after kill -9, in a process of its own.
 
-python -m bench.state_processes write|open DIRECTORY KEYS TAIL
+python -m bench.state_processes write|open|open-cold DIRECTORY KEYS TAIL
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def answer(what: str, directory: Path, keys: int, tail: int) -> dict[str, float]
 
 
 def killed(directory: Path, keys: int, tail: int) -> Path:
-    """A log whose owner was killed with so many keys in a checkpoint and so many changes after it."""
+    """A log whose owner was killed, with `keys` keys in a checkpoint and `tail` changes after it."""
     with child("write", directory, keys, tail) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-    os.sync()  # gigabytes on their way to the disk would be measured with whatever comes next
+    os.sync()  # else the next measurement would include writing gigabytes back to the disk
     return directory
 
 
 def opened(directory: Path, keys: int, tail: int, rounds: int, *, what: str = "open") -> tuple[float, float]:
-    """Milliseconds of the state's open, median, and of the log's own before it; each time on what the killed owner left."""
+    """Median milliseconds of opening the state, and of opening its log before that; each round on a copy of what was left."""
     last = max((directory / "log").glob("ledger-*.log"))
 
     def copy(source: str, target: str) -> None:
@@ -120,12 +120,12 @@ def fill(state: BucketState, numbers: range, store: object) -> None:
 
 
 def key_of(number: int) -> bytes:
-    """16 bytes in no order."""
+    """16 bytes; consecutive numbers are far apart."""
     return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(16, "big")
 
 
 def reopened_warm(directory: Path, keys: int, tail: int) -> dict[str, float]:
-    """Imports are not counted, and much of them comes with the first open and the first call of a kernel."""
+    """Without the time of imports; many happen with the first open and the first call of a kernel."""
     from penstock.log.frames.check import check_chunk
 
     check_chunk(bytes(1 << 20), 1, 0)

@@ -1,4 +1,4 @@
-"""What the databases of the benchmarks hold: one table of orders, twelve columns of the usual kinds, about 120 bytes a row."""
+"""The data of the benchmarks' databases: one table of orders, twelve columns of the usual kinds, about 120 bytes a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FROM {DATABASE}.seq_1_to_{ROWS_PER_TRANSACTION}
 
 
 def load(server: MariaDbServer, rows: int) -> int:
-    """Inserts `rows` rows in transactions of `ROWS_PER_TRANSACTION`; the size of the binlog in bytes."""
+    """Inserts `rows` rows in transactions of `ROWS_PER_TRANSACTION`. Returns the size of the binlog in bytes."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {DATABASE}")
         cursor.execute(_CREATE)
