@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 
 from penstock.binlog.charset import charset_of, decode_text
-from penstock.binlog.errors import BadEvent, EventNotSupported
+from penstock.binlog.errors import BadEvent, not_supported
 from penstock.binlog.events import parse_header
 from penstock.binlog.types import CHECKSUM_BYTES, HEADER_BYTES, REFUSED_TYPES, EventType, Flavour
 
@@ -64,7 +64,7 @@ def parse_format_description(event: Bytes) -> FormatDescription:
     """The format that holds from this event on. Old formats without one (binlog version below 4) are refused."""
     header = parse_header(event)
     if header.type in (EventType.START_V3,):
-        raise EventNotSupported("binlogs of servers before MySQL 5.0 are not supported", event_type=header.type)
+        raise not_supported("binlogs of servers before MySQL 5.0 are not supported", event_type=header.type)
     if header.type != EventType.FORMAT_DESCRIPTION:
         raise BadEvent("a format description was expected here", event_type=header.type)
     size = _checked_size(event)
@@ -72,7 +72,7 @@ def parse_format_description(event: Bytes) -> FormatDescription:
         raise BadEvent(f"{size} bytes are too short", event_type=header.type)
     version = int.from_bytes(event[19:21], "little")
     if version != 4:
-        raise EventNotSupported(f"binlog version {version} is not supported", event_type=header.type)
+        raise not_supported(f"binlog version {version} is not supported", event_type=header.type)
     server = bytes(event[21:71]).split(b"\0", 1)[0].decode("ascii", "replace")
     if event[75] != HEADER_BYTES:
         raise BadEvent(f"event headers of {event[75]} bytes are unknown", event_type=header.type)
@@ -206,7 +206,7 @@ def refuse_unsupported(event_type: int, offset: int = 0) -> None:
     """Raises for events that carry changes and that this version does not read."""
     if event_type in REFUSED_TYPES:
         message, hint = REFUSED_TYPES[event_type]
-        raise EventNotSupported(message, offset=offset, event_type=event_type, hint=hint)
+        raise not_supported(message, offset=offset, event_type=event_type, hint=hint)
 
 
 def parse_gtid(event: Bytes, fde: FormatDescription) -> MysqlGtid:

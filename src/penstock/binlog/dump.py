@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.binlog import bodies
-from penstock.binlog.errors import BadEvent, TruncatedEvent, type_name
+from penstock.binlog.errors import BadEvent, type_name
 from penstock.binlog.events import Events, split_events, verify_checksums
 from penstock.binlog.rows import DecodedRows, decode_rows, group_rows
 from penstock.binlog.table_map import MapColumn, TableMap, parse_table_map
@@ -38,7 +38,7 @@ def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
     for first, last in zip(starts, [*starts[1:], len(events)], strict=False):
         yield from _segment(data, _part(events, int(first), int(last)))
     if events.consumed != len(data):
-        raise TruncatedEvent("the file ends inside an event; a server may still write it", offset=events.consumed)
+        raise BadEvent("the file ends inside an event; a server may still write it", offset=events.consumed)
 
 
 def _part(events: Events, first: int, last: int) -> Events:

@@ -6,35 +6,26 @@ from penstock.errors import BadInput, NotSupported
 
 
 class BadEvent(BadInput):
-    """An event that does not have the form its type requires; names where it stands and its type."""
+    """Bytes that are not an event of the type they claim, or that end before the event does. Names the offset and the type."""
 
     def __init__(self, message: str, *, offset: int = 0, event_type: int | None = None, hint: str = "") -> None:
-        where = f"binlog event at offset {offset}"
-        if event_type is not None:
-            where += f" ({type_name(event_type)})"
-        super().__init__(f"{where}: {message}", hint=hint)
+        super().__init__(f"{_where(offset, event_type)}: {message}", hint=hint)
         self.offset = offset
         self.event_type = event_type
-
-
-class TruncatedEvent(BadEvent):
-    """The bytes end before the event does."""
 
 
 class BadChecksum(BadEvent):
     """The event's CRC32 does not match its bytes."""
 
 
-class EventNotSupported(NotSupported):
-    """An event that this version does not read, with the server setting that avoids it."""
+def not_supported(message: str, *, offset: int = 0, event_type: int | None = None, hint: str = "") -> NotSupported:
+    """The error for an event that this version does not read. `hint` names the server setting that avoids it."""
+    return NotSupported(f"{_where(offset, event_type)}: {message}", hint=hint)
 
-    def __init__(self, message: str, *, offset: int = 0, event_type: int | None = None, hint: str = "") -> None:
-        where = f"binlog event at offset {offset}"
-        if event_type is not None:
-            where += f" ({type_name(event_type)})"
-        super().__init__(f"{where}: {message}", hint=hint)
-        self.offset = offset
-        self.event_type = event_type
+
+def _where(offset: int, event_type: int | None) -> str:
+    kind = f" ({type_name(event_type)})" if event_type is not None else ""
+    return f"binlog event at offset {offset}{kind}"
 
 
 def type_name(event_type: int) -> str:

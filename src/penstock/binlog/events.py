@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.binlog.errors import BadChecksum, BadEvent, TruncatedEvent
+from penstock.binlog.errors import BadChecksum, BadEvent
 from penstock.binlog.types import CHECKSUM_BYTES, FLAG_IN_USE, HEADER_BYTES, EventType
 from penstock.kernels.compile import kernel
 
@@ -63,9 +63,9 @@ def as_array(buffer: Buffer) -> npt.NDArray[np.uint8]:
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> EventHeader:
-    """The header at `offset`. Raises `TruncatedEvent` where fewer than 19 bytes are there."""
+    """The header at `offset`. Raises `BadEvent` where fewer than 19 bytes are there."""
     if offset < 0 or len(buffer) - offset < HEADER_BYTES:
-        raise TruncatedEvent("fewer bytes than an event header", offset=offset)
+        raise BadEvent("fewer bytes than an event header", offset=offset)
     timestamp, kind, server_id, size, end_pos, flags = HEADER.unpack_from(buffer, offset)
     return EventHeader(timestamp, kind, server_id, size, end_pos, flags)
 
@@ -73,21 +73,21 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Eve
 def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Events:
     """The events from `start` to the end of `buffer`.
 
-    With `whole` a cut last event raises `TruncatedEvent`; without it, `consumed` says where it begins, so that a reader
+    With `whole` a cut last event raises `BadEvent`; without it, `consumed` says where it begins, so that a reader
     of a stream goes on from there. A size below 19 bytes always raises: there is no way to find the next event.
     """
     array = as_array(buffer)
     if start < 0 or start > len(array):
-        raise TruncatedEvent(f"starts beyond the {len(array)} bytes of the buffer", offset=start)
+        raise BadEvent(f"starts beyond the {len(array)} bytes of the buffer", offset=start)
     count, consumed, status = _count_events(array, start)
     if status == _SIZE_TOO_SMALL:
         size = int.from_bytes(array[consumed + 9 : consumed + 13].tobytes(), "little")
         raise BadEvent(f"its size of {size} is below a header's", offset=consumed, event_type=int(array[consumed + 4]))
     if whole and status == _SHORT_HEADER:
-        raise TruncatedEvent("fewer bytes than an event header", offset=consumed)
+        raise BadEvent("fewer bytes than an event header", offset=consumed)
     if whole and status == _CUT:
         size = int.from_bytes(array[consumed + 9 : consumed + 13].tobytes(), "little")
-        raise TruncatedEvent(
+        raise BadEvent(
             f"has {size} bytes, but only {len(array) - consumed} are left",
             offset=consumed,
             event_type=int(array[consumed + 4]),

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.binlog import kernels as k
 from penstock.binlog.bodies import FormatDescription, refuse_unsupported
 from penstock.binlog.columns import ColumnPlan, fixed_array, plan_column, sliced_array
-from penstock.binlog.errors import BadEvent, EventNotSupported
+from penstock.binlog.errors import BadEvent, not_supported
 from penstock.binlog.events import Buffer, Events, as_array
 from penstock.binlog.table_map import TableMap
 from penstock.binlog.types import REFUSED_TYPES, ROWS_TYPES
@@ -249,7 +249,7 @@ def _bad(message: str, events: Events, i: int) -> BadEvent:
 
 def _error(status: int, events: Events, i: int, table: TableMap, column: int) -> Exception:
     if status == k.ST_PARTIAL:
-        return EventNotSupported(
+        return not_supported(
             f"{table.name}: row images without all columns are not supported yet",
             offset=int(events.offset[i]),
             event_type=int(events.type[i]),

@@ -20,12 +20,12 @@ from penstock.capture.transactions import ENTRY_BYTES, Frame, TransactionCutter
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.commit_ts import CommitClock
 from penstock.entries.stores import SCHEMA_HISTORY
-from penstock.errors import Transient
+from penstock.errors import Transient, Unavailable
 from penstock.log import Log, LogSettings
 from penstock.process import Event
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import Tables
-from penstock.sources.source import Chunk, Source, SourceUnavailable
+from penstock.sources.source import Chunk, Source
 from penstock.state import BucketState
 
 FLUSH_SECONDS = 0.05  # a whole transaction waits no longer for company
@@ -148,7 +148,7 @@ class Capture:
 
     def _wait_before_retry(self, error: Transient, failures: int) -> None:
         if failures > RETRIES_MAX:
-            raise SourceUnavailable(f"the source does not answer: {error.message}", hint=error.hint) from error
+            raise Unavailable(f"the source does not answer: {error.message}", hint=error.hint) from error
         pause = min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2 ** (failures - 1))
         _logger.warning("lost the source, again in %.1f s: %s", pause, error)
         self._report({"event": Event.RETRYING, "message": str(error), "attempt": failures, "pause_seconds": pause})

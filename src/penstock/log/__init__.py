@@ -5,43 +5,35 @@ owned apart. `append(...).result()` returns once the entry and its state changes
 """
 
 from penstock.log.append.request import Span, Terminated
-from penstock.log.cursors.cursor import AckBeyondEnd, Cursor, CursorStats, MarkDeleteBackwards
+from penstock.log.cursors.cursor import Cursor, CursorStats
 from penstock.log.cursors.table import CursorInfo, CursorTable
 from penstock.log.frames.format import Entry, FrameInfo, StateChange
-from penstock.log.ledgers.catalog import MetadataDown
 from penstock.log.log import Log, LogStatistics
 from penstock.log.offload.offloader import OffloadInProgress, OffloadProgress
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
 from penstock.log.read.cache import configure_cache
 from penstock.log.read.reader import LedgerView, LogReader, Trimmed
-from penstock.log.read.run_reader import ReadFailed
 from penstock.log.records.record_log import Record, RecordLog
-from penstock.log.retention.truncate import HeldBeyond
 from penstock.log.settings import LogSettings
 from penstock.log.stall import SyncStalled
 
 __all__ = [
-    "AckBeyondEnd",
     "Cursor",
     "CursorInfo",
     "CursorStats",
     "CursorTable",
     "Entry",
     "FrameInfo",
-    "HeldBeyond",
     "LedgerView",
     "Log",
     "LogReader",
     "LogSettings",
     "LogStatistics",
-    "MarkDeleteBackwards",
-    "MetadataDown",
     "OffloadInProgress",
     "OffloadProgress",
     "Pending",
     "Position",
-    "ReadFailed",
     "Record",
     "RecordLog",
     "Seq",

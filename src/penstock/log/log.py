@@ -281,7 +281,7 @@ class Log:
     def truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
         """Removes every entry after `position`, for good; the ledgers that went as a whole.
 
-        Raises `HeldBeyond` where a cursor or pin stands beyond it, unless `force` is set: then cursors are moved to the new
+        Raises `BadInput` where a cursor or pin stands beyond it, unless `force` is set: then cursors are moved to the new
         end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
         self.check_owner()

@@ -12,10 +12,6 @@ from penstock.log.position import Position
 from penstock.schema.model import DdlType, TableSchema
 
 
-class UnknownTable(BadInput):
-    """Rows of a table whose schema at that point is not in the log."""
-
-
 class SchemaAt(NamedTuple):
     """A table version and the position of the entry whose frame carries it."""
 
@@ -62,10 +58,10 @@ class SchemaView:
         return value
 
     def at(self, schema: str, table: str, position: Position) -> TableSchema:
-        """As `find`, but raises `UnknownTable`."""
+        """As `find`, but raises `BadInput`."""
         found = self.find(schema, table, position)
         if found is None:
-            raise UnknownTable(
+            raise BadInput(
                 f"the schema of {schema}.{table} at {position} is not in the log",
                 hint="set binlog_row_metadata=FULL on the server, or start where its CREATE TABLE is logged",
             )

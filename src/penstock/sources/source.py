@@ -13,17 +13,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import Terminal, Unavailable
+from penstock.errors import Terminal
 from penstock.schema.model import TableSchema
 from penstock.sources.position import SourcePosition
 
 
 class SourceError(Terminal):
     """The source refuses, or cannot give what is needed: the operator must act."""
-
-
-class SourceUnavailable(Unavailable):
-    """The source does not answer, again and again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from penstock.state.state import BucketState
 from penstock.state.store import RawStore, StateIterator, TypedStore
 from penstock.state.types import codecs
 from penstock.state.types.descriptor import Migration, Namespace, StateDescriptor
-from penstock.state.types.evolution import Compatibility, Incompatible, Verdict
+from penstock.state.types.evolution import Compatibility, Verdict
 from penstock.state.types.model_codecs import model
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Change",
     "CheckpointInfo",
     "Compatibility",
-    "Incompatible",
     "Migration",
     "Namespace",
     "OnFrame",

@@ -73,7 +73,7 @@ class BucketState(StateView):
         return Change()
 
     def get_or_create_store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
-        """The store; a new one is registered in the frame of the next commit. Raises `Incompatible`."""
+        """The store; a new one is registered in the frame of the next commit. Raises `NotSupported`."""
         return self.store(descriptor)
 
     def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:

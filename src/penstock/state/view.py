@@ -11,7 +11,7 @@ from penstock.state.changes import Change
 from penstock.state.engines.engine import StateEngine
 from penstock.state.store import RawStore, TypedStore
 from penstock.state.types.descriptor import Namespace, StateDescriptor
-from penstock.state.types.evolution import Incompatible, Verdict, judge, refuse
+from penstock.state.types.evolution import Verdict, judge, refuse
 from penstock.state.types.registry import BYTES, Registration, Registry
 
 K = TypeVar("K")
@@ -28,7 +28,7 @@ class StateView:
         self._raw: dict[Namespace, RawStore] = {}
 
     def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
-        """The typed store. Raises `Incompatible` where this program cannot read what was written into it."""
+        """The typed store. Raises `NotSupported` where this program cannot read what was written into it."""
         with self._lock:
             found = self.registry.find(descriptor.namespace)
             if found is not None:
@@ -37,12 +37,12 @@ class StateView:
         return TypedStore(raw, descriptor)
 
     def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
-        """A store of bytes without types. Raises `Incompatible` where it was written with types."""
+        """A store of bytes without types. Raises `NotSupported` where it was written with types."""
         namespace = Namespace(table, bucket, operator, name)
         with self._lock:
             found = self.registry.find(namespace)
             if found is not None and found.typed:
-                raise Incompatible(
+                raise NotSupported(
                     f"store {namespace} was written as {found.key} → {found.value}, not as {BYTES} → {BYTES}",
                     hint="open it with its descriptor, and use its `raw`",
                 )

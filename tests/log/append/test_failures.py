@@ -11,7 +11,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import Fenced, PenstockError, StorageFailed, Unavailable
 from penstock.files.memory import DiskFault, MemoryFiles
-from penstock.log import Log, LogReader, LogSettings, MetadataDown, Position, wait_all
+from penstock.log import Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata
 from tests.support.files import OtherProcessFiles
@@ -156,7 +156,7 @@ def test_while_the_metadata_store_is_down_appends_go_on_beyond_the_limit() -> No
     metadata.before_write = down
     positions = [log.append(b"%d" % n).result(5) for n in range(10)]
     assert {position.ledger_id for position in positions} == {1}
-    with pytest.raises(MetadataDown, match="does not answer"):
+    with pytest.raises(Unavailable, match="does not answer"):
         log.set_properties({"a": "b"})
     metadata.before_write = lambda: None
     clock.advance(2)  # the pause after a failed roll
@@ -268,7 +268,6 @@ def test_close_amid_a_hundred_appends_completes_every_future_even_on_a_broken_di
 
 def test_a_read_that_the_disk_refuses_is_tried_again_and_then_fails_by_name(tmp_path: Path) -> None:
     from penstock.files import File, RealFiles
-    from penstock.log import ReadFailed
 
     class Refusing(RealFiles):
         left = 0
@@ -294,7 +293,7 @@ def test_a_read_that_the_disk_refuses_is_tried_again_and_then_fails_by_name(tmp_
     assert [bytes(entry.data) for entry in reader.read(position, position)] == [b"x"]
     reader.cache.drop(reader.uuid)
     files.left = 100
-    with pytest.raises(ReadFailed, match="ledger 1 cannot be read at entry 0"):
+    with pytest.raises(Unavailable, match="ledger 1 cannot be read at entry 0"):
         list(reader.read(position, position))
     files.left = 0
     assert [bytes(entry.data) for entry in reader.read(position, position)] == [b"x"]

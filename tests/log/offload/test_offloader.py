@@ -20,11 +20,9 @@ from penstock.log import (
     Log,
     LogReader,
     LogSettings,
-    MetadataDown,
     OffloadInProgress,
     OffloadProgress,
     Position,
-    ReadFailed,
 )
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.offload import format as offload_format
@@ -366,7 +364,7 @@ def test_the_metadata_store_fails_at_each_change(answer_is_lost: bool) -> None:
             world.metadata.after_write = fail
         else:
             world.metadata.before_write = fail
-        with contextlib.suppress(MetadataDown):
+        with contextlib.suppress(Unavailable):
             world.log.offload()
             world.clock.advance(101)
             world.log.offload()
@@ -573,7 +571,7 @@ def test_a_store_that_does_not_answer_is_transient(world: OffloadWorld, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(DirectoryObjects, "get", down)
         drop_cache(world)
-        with pytest.raises(ReadFailed, match="does not answer") as error:
+        with pytest.raises(Unavailable, match="does not answer") as error:
             list(world.log.read(Position(2, 0), Position(2, 2)))
         assert error.value.transient
         assert asked == world.settings.read_attempts_max

@@ -39,14 +39,6 @@ _ACTIVE_STEP_MS = 1000  # reading alone is told to the disk at close, and not fo
 _COMPACT_AT_CLOSE_BYTES = 16 << 10  # at rest a cursor is small, and quick to open
 
 
-class MarkDeleteBackwards(BadInput):
-    """The mark-delete would move back. Nothing was changed."""
-
-
-class AckBeyondEnd(BadInput):
-    """The entries to ack are not durable in the log. Nothing was changed."""
-
-
 class _Group:
     """Calls that become durable together. `reached` is the mark-delete with them, known once the group is sealed."""
 
@@ -184,9 +176,7 @@ class Acks:
             acked = self._state.acked
             acked.advance(self._views)
             if position < self._place(acked.mark_delete):  # (L, last) and (L + 1, -1) are one place
-                raise MarkDeleteBackwards(
-                    f"cursor {self._name} is at {acked.mark_delete} and cannot go back to {position}"
-                )
+                raise BadInput(f"cursor {self._name} is at {acked.mark_delete} and cannot go back to {position}")
             self._refuse_unknown(position)
             group = self._join()
             acked.move_to(position)
@@ -375,9 +365,7 @@ class Acks:
                 return  # trimmed: it was there once
             if view is not None and (entry_id < 0 or not view.info.sealed):
                 return  # the published end of an open ledger may be old after a power cut
-        raise AckBeyondEnd(
-            f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}"
-        )
+        raise BadInput(f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}")
 
     def _place(self, position: Position) -> Position:
         return previous(position, self._look()) if position.entry_id < 0 else position
@@ -398,4 +386,4 @@ def _of(bitmaps: Bitmaps, ledger_id: int) -> BitMap:
     return bitmap
 
 
-__all__ = ["AckBeyondEnd", "Acked", "Acks", "MarkDeleteBackwards", "previous"]
+__all__ = ["Acked", "Acks", "previous"]

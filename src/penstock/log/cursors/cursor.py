@@ -20,7 +20,7 @@ from penstock.errors import BadInput, Closed
 from penstock.files import REAL_FILES, Files
 from penstock.log.append.request import Terminated
 from penstock.log.cursors.acked import Acked, runs
-from penstock.log.cursors.acks import AckBeyondEnd, Acks, MarkDeleteBackwards, previous
+from penstock.log.cursors.acks import Acks, previous
 from penstock.log.cursors.opening import Start, open_durable, start_position
 from penstock.log.cursors.reading import (
     Skip,
@@ -198,7 +198,7 @@ class Cursor:
     def ack(self, first: Position, last: Position | None = None) -> Pending[None]:
         """Acks one entry, or all from `first` to `last`, both included; done once that is durable.
 
-        Acking again is fine. Raises `AckBeyondEnd` where an entry of them is not durable in the log.
+        Acking again is fine. Raises `BadInput` where an entry of them is not durable in the log.
         """
         if last is None or first == last:
             if first.entry_id >= 0:
@@ -211,7 +211,7 @@ class Cursor:
         return self._acks.ack_each(positions)
 
     def mark_delete(self, position: Position, properties: Mapping[str, str] | None = None) -> Pending[None]:
-        """Acks everything up to `position`. Raises `MarkDeleteBackwards` for an older one, `AckBeyondEnd` for one to come.
+        """Acks everything up to `position`. Raises `BadInput` for an older position, and for one after the end.
 
         `properties`, where given, become durable with it and replace those of the last mark-delete that had some.
         """
@@ -403,4 +403,7 @@ def _after(mark_delete: Position) -> Position:
     return Position(mark_delete.ledger_id, mark_delete.entry_id + 1)
 
 
-__all__ = ["AckBeyondEnd", "Cursor", "CursorStats", "MarkDeleteBackwards"]
+__all__ = [
+    "Cursor",
+    "CursorStats",
+]

@@ -13,7 +13,6 @@ from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
-from penstock.log.cursors.acks import AckBeyondEnd
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
 from penstock.log.cursors.records import CursorState, encode_snapshot, replay
 from penstock.log.cursors.registry import Registered, find, forget, move
@@ -121,7 +120,7 @@ def start_position(reader: LogReader, start: Start) -> Position:
     if not isinstance(start, Position):
         raise BadInput(f"a cursor cannot start at {start!r}", hint="earliest, latest or a position")
     if start > reader.end():
-        raise AckBeyondEnd(f"a cursor cannot start at {start}, the log ends at {reader.end()}")
+        raise BadInput(f"a cursor cannot start at {start}, the log ends at {reader.end()}")
     return max(start, first)
 
 

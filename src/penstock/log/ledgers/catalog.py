@@ -1,7 +1,7 @@
 """The owner's changes of the ledger list: each by compare-and-set, one at a time.
 
 If the list has another version than ours, another owner changed it: `Fenced`, for good. If the metadata store does not
-answer, nothing was changed: `MetadataDown`; the log goes on in its open ledger, and the next attempt may work. After an
+answer, nothing was changed: `Unavailable`; the log goes on in its open ledger, and the next attempt may work. After an
 error the list is read once more, to learn whether the change was made although the answer was lost.
 """
 
@@ -14,10 +14,6 @@ from pathlib import Path
 from penstock.errors import Fenced, StorageFailed, Unavailable
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MetadataStore, Operation, Put, VersionConflict
-
-
-class MetadataDown(Unavailable):
-    """The metadata store does not answer: changes of ledgers, properties and holds are refused until it does."""
 
 
 class HoldsChanged(Exception):
@@ -58,7 +54,7 @@ class LedgerCatalog:
                 if type(error) is not StorageFailed and not isinstance(error, Unavailable):
                     raise
                 if not self._made_after_all(raw, error):
-                    raise MetadataDown(
+                    raise Unavailable(
                         f"{self._directory}: the metadata store does not answer, so its ledgers and properties cannot "
                         f"change now: {error}",
                         hint="appends go on in the open ledger; try again later",

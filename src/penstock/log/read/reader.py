@@ -160,7 +160,7 @@ class LogReader:
         """The entries from `start` to `end`, both included; `start` may be `(L, -1)`.
 
         With `max_bytes` it stops after the entry that reaches that much data. Raises `BadInput` where `end` is beyond
-        the durable end, `Trimmed` where `start` is not kept any more, `ReadFailed` where the disk refuses, and
+        the durable end, `Trimmed` where `start` is not kept any more, `Unavailable` where the disk refuses, and
         `Corruption` where an entry does not match its checksum.
         """
         entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in self.runs(start, end))

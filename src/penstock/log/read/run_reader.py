@@ -29,10 +29,6 @@ _CHUNK_BYTES_MAX = 2 << 20  # stays in the processor's cache between the read an
 READ_ATTEMPTS_MAX = 3
 
 
-class ReadFailed(Unavailable):
-    """No copy of a ledger could be read, in several attempts each. Nothing was changed; a later read may succeed."""
-
-
 _FAILURES = (BadFrameAt, Corruption, OSError, StorageFailed, Unavailable)
 
 
@@ -153,7 +149,7 @@ class RunReader:
         elif isinstance(error, Corruption):
             failure = error
         else:
-            failure = ReadFailed(
+            failure = Unavailable(
                 f"ledger {self._view.info.id} cannot be read at entry {entry}: {error}",
                 hint="check the disk; nothing was changed, and the read may be tried again",
             )

@@ -27,10 +27,6 @@ from penstock.metadata import MetadataStore
 _ATTEMPTS = 20
 
 
-class HeldBeyond(BadInput):
-    """A cursor or pin stands after the position that a log was to be truncated to. Nothing was changed."""
-
-
 class Truncator:
     """Truncates one log for its owner. `truncate` is called on the writer thread, in order with the appends."""
 
@@ -52,7 +48,7 @@ class Truncator:
         self._reader = reader
 
     def check(self, position: Position, *, own: Collection[str], force: bool) -> None:
-        """Raises `BadInput` where the log has no such entry, `HeldBeyond` where a cursor or pin stands beyond it."""
+        """Raises `BadInput` where the log has no such entry, or where a cursor or pin stands beyond it."""
         if position < self._appender.last:
             self._check_kept(position)
             if not force:
@@ -98,7 +94,7 @@ class Truncator:
         beyond = [hold for hold in self.beyond(position, own, holds) if not (force and hold.kind == "pin")]
         if beyond:
             names = ", ".join(f"{hold.kind} {hold.name} ({hold.after})" for hold in beyond)
-            raise HeldBeyond(
+            raise BadInput(
                 f"the log cannot be truncated to {position}: {names} stands beyond it",
                 hint="move it back first, or truncate with force: it is moved to the new end",
             )

@@ -29,10 +29,6 @@ class Verdict(NamedTuple):
     hint: str = ""
 
 
-class Incompatible(NotSupported):
-    """The store was written in a way that this program cannot read. Nothing was changed."""
-
-
 def judge(descriptor: StateDescriptor[Any, Any], written: Registration) -> Verdict:
     """The verdict on opening a store that is there with this descriptor."""
     store = descriptor.namespace
@@ -77,9 +73,9 @@ def judge(descriptor: StateDescriptor[Any, Any], written: Registration) -> Verdi
 
 
 def refuse(verdict: Verdict) -> None:
-    """Raises `Incompatible` where that is the verdict."""
+    """Raises `NotSupported` where that is the verdict."""
     if verdict.compatibility is Compatibility.INCOMPATIBLE:
-        raise Incompatible(verdict.reason, hint=verdict.hint)
+        raise NotSupported(verdict.reason, hint=verdict.hint)
 
 
 def _difference(written: Schema, codec: Codec[Any]) -> str | None:
