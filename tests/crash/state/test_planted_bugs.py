@@ -87,7 +87,7 @@ def the_checkpoint_claims_a_frame_too_many(patch: Patch) -> None:
 def old_checkpoints_are_pruned_before_the_manifest_is_durable(patch: Patch) -> None:
     write = Checkpoints.write
 
-    def hasty(self: Checkpoints, manifest: manifests.Manifest) -> Checkpoint:
+    def hasty(self: Checkpoints, manifest: manifests.CheckpointManifest) -> Checkpoint:
         for name in self._files.list(self.directory):
             if manifests.generation_of(name) is not None:
                 self._files.remove(self.directory / name)
@@ -126,7 +126,7 @@ def trust_everything(patch: Patch) -> None:
     patch(Checkpoints, "_open_runs", _open_unchecked)
 
 
-def _open_unchecked(self: Checkpoints, manifest: manifests.Manifest, *, verify: bool) -> Any:
+def _open_unchecked(self: Checkpoints, manifest: manifests.CheckpointManifest, *, verify: bool) -> Any:
     runs = []
     for name in manifest.runs:
         try:
@@ -199,7 +199,7 @@ def the_pin_runs_ahead_of_the_oldest_checkpoint(patch: Patch) -> None:
     patch(Checkpoints, "_open_runs", _open_newest_badly)
 
 
-def _open_newest_badly(self: Checkpoints, manifest: manifests.Manifest, *, verify: bool) -> Any:
+def _open_newest_badly(self: Checkpoints, manifest: manifests.CheckpointManifest, *, verify: bool) -> Any:
     """The newest checkpoint is always found damaged, so that recovery takes the one before it."""
     if manifest.generation == self._generation:
         return None

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from penstock.clock import ManualClock
@@ -19,11 +20,11 @@ from penstock.files.memory import MemoryFiles
 from penstock.log import Position, StateChange
 from penstock.log.frames.format import encode_changes
 from penstock.state.engines.engine import StateEngine
+from penstock.state.engines.native.base import RunsBase
 from penstock.state.engines.native.checkpoints import Checkpoint
 from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.engines.native.lookup import getter
-from penstock.state.engines.native.manifest import Manifest
-from penstock.state.engines.native.run import Runs
+from penstock.state.engines.native.manifest import CheckpointManifest
 from penstock.state.engines.opening import open_engine
 from penstock.state.engines.overlay import Layer
 from penstock.state.settings import StateSettings
@@ -95,7 +96,7 @@ def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
     engine.close()
     engine = opened(files, settings=StateSettings(merge_in_background=False))
     base = engine._stack.base  # type: ignore[attr-defined]
-    assert isinstance(base, Runs)
+    assert isinstance(base, RunsBase)
     assert len(base.runs) == 4
     with engine.create_snapshot() as snapshot:
         for namespace in (*namespaces, 3):
@@ -113,7 +114,7 @@ def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
 
 def _python(finders: list[object], namespace: int, key: bytes) -> bytes | None:
     from penstock.state.engines.native.format import HASH_FACTOR, U32_MASK, salt_of
-    from penstock.state.engines.native.run import MISSING, google_crc32c
+    from penstock.state.engines.overlay import MISSING
 
     for find in finders:
         if find is not None:
@@ -249,7 +250,7 @@ def test_a_state_that_is_restored_while_a_checkpoint_is_written(
     other.apply([StateChange(1, b"b", b"restored")])
     write = engine._checkpoints.write
 
-    def restore(manifest: Manifest) -> Checkpoint:
+    def restore(manifest: CheckpointManifest) -> Checkpoint:
         with other.create_snapshot() as snapshot:
             engine.restore_from_snapshot(snapshot)
         return write(manifest)

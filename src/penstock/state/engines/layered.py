@@ -1,6 +1,6 @@
-"""The part of an engine that is the same for all: changes go into layers in memory, over the base of a checkpoint (overlay.py).
+"""What all engines share: changes go into layers in memory, over the base that a checkpoint makes (overlay.py).
 
-`MemoryEngine` is that part alone.
+`LayeredEngine` has everything but checkpoints; `MemoryEngine` is an engine without them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from penstock.state.engines.engine import CheckpointInfo, Edits, Finding, Frozen
 from penstock.state.engines.overlay import (
     MISSING,
     NO_BASE,
-    Base,
     ClosedLayer,
     Layer,
     LayeredSnapshot,
@@ -27,11 +26,11 @@ from penstock.state.engines.overlay import (
     closed,
 )
 
-_LAYERS_MAX = 6  # sealed by snapshots: beyond it those that nobody pins are folded into one
+_LAYERS_MAX = 6  # snapshots seal layers, and each is one more place to look: above this, unpinned neighbours are folded
 
 
 class FrozenLayers(Frozen):
-    """`layers` as they were, newest first; `generation`: of the state that they belong to."""
+    """The sealed layers of one moment, newest first. `generation`: of the state that they belong to."""
 
     def __init__(self, layers: tuple[Layer, ...], generation: int) -> None:
         self.layers = layers
@@ -41,14 +40,12 @@ class FrozenLayers(Frozen):
 class LayeredEngine(StateEngine):
     """Everything of an engine but its checkpoints."""
 
-    def __init__(self, empty: Base) -> None:
-        """`empty`: a base with nothing in it."""
-        self._empty = empty
+    def __init__(self) -> None:
         self._closed = False
-        self._lock = threading.RLock()  # a finalizer may come while this thread has it
+        self._lock = threading.RLock()  # reentrant: a snapshot's finalizer may run while this thread holds it
         self._retired = Retired()
-        self._generation = 0  # counts what makes older frozen layers void
-        self._stack = Stack((Layer(self._retired),), empty)
+        self._generation = 0  # goes up when the state is replaced: layers frozen before are refused by `write`
+        self._stack = Stack((Layer(self._retired),), NO_BASE)
 
     @property
     def changed_bytes(self) -> int:
@@ -137,7 +134,7 @@ class LayeredEngine(StateEngine):
                 layer.tables[namespace] = table
                 layer.bytes += sum(map(len, table)) + sum(len(value or b"") for value in table.values())
         with self._lock:
-            self._begin_anew(Stack((layer,), self._empty))
+            self._begin_anew(Stack((layer,), NO_BASE))
 
     def freeze(self) -> Frozen:
         with self._lock:
@@ -152,25 +149,27 @@ class LayeredEngine(StateEngine):
         return base.size() + sum(layer.bytes for layer in layers)
 
     def _begin_anew(self, stack: Stack) -> None:
-        """The state is another one from here on. Lock held."""
+        """Replaces the whole state. Lock held."""
         if self._closed:
             raise closed()
         self._generation += 1
         self._stack = stack
 
     def _close_stack(self) -> None:
-        """Reads raise `Closed` from here on: an empty state in silence would be a lie."""
+        """Makes every later read raise `Closed`: an empty answer would be a wrong one."""
         with self._lock:
             self._closed = True
-            self._stack = Stack((ClosedLayer(self._retired),), self._empty)
+            self._stack = Stack((ClosedLayer(self._retired),), NO_BASE)
 
     def _seal(self) -> None:
+        """Puts an empty layer before the first one, unless that is empty itself. Lock held."""
         layers, base = self._stack
         if layers[0].tables:
             self._stack = Stack((Layer(self._retired), *layers), base)
 
     def _fold(self) -> None:
-        """Neighbours that no snapshot tells apart, and no checkpoint waits for, become one. Lock held."""
+        """Folds neighbouring layers into one where no snapshot shows them and no checkpoint will be written from them.
+        Lock held."""
         layers, base = self._stack
         kept: list[Layer] = []
         for older in layers[1:]:
@@ -181,12 +180,9 @@ class LayeredEngine(StateEngine):
 
 
 class MemoryEngine(LayeredEngine):
-    """The overlay alone: a state whose log is rewritten instead, or is replayed whole. No checkpoints."""
+    """Layers alone, without checkpoints: for a state whose log is rewritten as its snapshot, or is replayed as a whole."""
 
     name = "memory"
-
-    def __init__(self) -> None:
-        super().__init__(NO_BASE)
 
     @property
     def position(self) -> Position | None:
@@ -197,7 +193,7 @@ class MemoryEngine(LayeredEngine):
         return ()
 
     def freeze(self) -> Frozen:
-        return Frozen()  # nobody could write it: nothing is sealed
+        return Frozen()  # `write` refuses it, so nothing has to be sealed
 
     def write(self, frozen: Frozen, position: Position) -> CheckpointInfo:
         raise NotSupported("a state without a directory has no checkpoints", hint="open it with a directory")

@@ -8,9 +8,10 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
 from penstock.log.position import Position
+from penstock.state.engines.checkpointed import EngineOptions
 from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.layered import MemoryEngine
-from penstock.state.engines.native import NativeEngine
+from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.engines.native.manifest import generation_of
 from penstock.state.settings import StateSettings
 
@@ -28,26 +29,28 @@ def open_engine(
     at: Position | None = None,
     verify: bool = False,
 ) -> StateEngine:
-    """The state at its newest good checkpoint (at or below `at`), or empty; bad ones are stepped over into `damaged`.
+    """An engine with the state of the newest good checkpoint (at or below `at`), or empty.
 
-    Without a directory it is held in memory alone. `read_only`: beside the owner; takes changes, writes no checkpoint,
-    touches no file. `verify`: reads every byte of a checkpoint before it is called good.
+    A damaged checkpoint is stepped over and listed in `damaged`. Without a directory the state is in memory alone.
+    `read_only`: for a process that is not the owner; the engine takes changes, but writes no checkpoint and changes no
+    file. `verify`: every byte of a checkpoint is read before it counts as good. An owner that opens with `at` drops the
+    checkpoints above it.
     """
     if name not in ENGINES:
         raise BadInput(f"there is no state engine {name!r}", hint=f"there are: {', '.join(ENGINES)}")
     if directory is None:
         return MemoryEngine()
-    _refuse_other(name, directory, files)
-    options = {"files": files, "clock": clock, "settings": settings, "read_only": read_only, "at": at, "verify": verify}
+    _refuse_other_engine(name, directory, files)
+    options = EngineOptions(directory, files, clock, settings, read_only, at, verify)
     if name == "rocksdb":
-        from penstock.state.engines.rocksdb.engine import RocksEngine
+        from penstock.state.engines.rocksdb.engine import RocksEngine  # here, because rocksdict is optional
 
-        return RocksEngine(directory, **options)  # type: ignore[arg-type]
-    return NativeEngine(directory, **options)  # type: ignore[arg-type]
+        return RocksEngine(options)
+    return NativeEngine(options)
 
 
-def _refuse_other(name: str, directory: Path, files: Files) -> None:
-    """State that the other engine wrote is refused by its name: its checkpoints would be passed over in silence."""
+def _refuse_other_engine(name: str, directory: Path, files: Files) -> None:
+    """Raises `BadInput` where the other engine wrote this state: its checkpoints would be passed over in silence."""
     names = files.list(directory)
     native = any(generation_of(file) is not None for file in names)
     rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))

@@ -1,11 +1,11 @@
 """What was applied and is in no checkpoint yet: layers of dicts in memory, newest first, over a base that never changes.
 
-Only the first layer takes changes. A snapshot or a checkpoint seals it: from then on it stays as it is, and a new one is put
-before it. So both are O(1), need no copy, and readers need no lock: they take the stack as it is at that moment, in one
-reference. A layer lives as long as a stack, a snapshot or a reader has it; its keys are then freed in small portions
-(`Retired`), because freeing a million at once would hold up every thread.
+Only the first layer takes changes. A snapshot or a checkpoint seals that layer: it never changes again, and a new one is
+put before it. So a snapshot and the freeze of a checkpoint are O(1) and copy nothing, and readers need no lock: they take
+the current stack in one reference. A layer lives as long as a stack, a snapshot or a reader refers to it; its keys are then
+freed in small portions (`Retired`), because freeing a million at once would hold up every thread.
 
-A tombstone is None. Where nothing lies below, a deleted key is removed at once instead.
+A deleted key is a tombstone, the value None. Where nothing lies below the layer, the key is removed at once instead.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ from typing import NamedTuple, Protocol
 
 from penstock.errors import Closed
 from penstock.state.engines.engine import StateSnapshot
+from penstock.state.engines.portions import KEYS_AT_ONCE, PAUSE_SECONDS
 
 Table = dict[bytes, bytes | None]
 Pair = tuple[bytes, bytes | None]
 
-MISSING = b"missing"  # by identity
-_FREED_AT_ONCE = 1000  # keys, about 0.1 ms
-_SORTED_AT_ONCE = 3000  # keys, about 1 ms
-_PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
-
-
+Get = Callable[[bytes], bytes | EllipsisType | None]  # key → value, None: not there, `...`: ask `Base.get`
 Lock = AbstractContextManager[object]
+
+MISSING = bytes(bytearray(b"missing"))  # compared by identity; made here, so that no constant is the same object
+_SORTED_AT_ONCE = 3000  # keys, about 1 ms
 
 
 class Retired:
-    """Tables of layers that nobody has any more, freed a little at a time by whoever calls `drain` (never a writer)."""
+    """Tables of layers that nobody refers to any more. `drain` frees them in portions; writers never call it."""
 
     def __init__(self) -> None:
         self._tables: deque[dict[int, Table]] = deque()
@@ -53,13 +52,17 @@ class Retired:
                 return
             for table in tables.values():
                 pop = table.popitem
-                for left in range(len(table), 0, -_FREED_AT_ONCE):
-                    deque(itertools.islice(iter(pop, None), min(left, _FREED_AT_ONCE)), maxlen=0)
-                    time.sleep(_PAUSE_SECONDS)
+                for left in range(len(table), 0, -KEYS_AT_ONCE):
+                    deque(itertools.islice(iter(pop, None), min(left, KEYS_AT_ONCE)), maxlen=0)
+                    time.sleep(PAUSE_SECONDS)
 
 
 class Layer:
-    """Changes by namespace. `pins`: snapshots that show it; under the engine's lock."""
+    """Changes by namespace.
+
+    `pins` counts the snapshots that show the layer; `frozen`: a checkpoint will be written from it. Both change under the
+    engine's lock, and a layer with either of them is not folded into another.
+    """
 
     __slots__ = ("_ordered", "_retired", "bytes", "frozen", "pins", "tables")
 
@@ -76,7 +79,7 @@ class Layer:
             self._retired.add(self.tables)
 
     def between(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[Pair]:
-        """In byte order, tombstones too. Only of a sealed layer."""
+        """Pairs from `start` (included) to `end` (excluded) in byte order, tombstones too. Only for a sealed layer."""
         table = self.tables.get(namespace)
         if not table:
             return
@@ -88,7 +91,7 @@ class Layer:
             yield keys[at], table[keys[at]]
 
     def fold(self, newer: Layer, *, bottom: bool) -> None:
-        """Takes over what a newer layer holds. Readers that have both see no difference."""
+        """Takes over the changes of a newer layer. A reader that has both layers sees the same as before."""
         for namespace, edits in newer.tables.items():
             self.put(namespace, edits, bottom=bottom)
         self.bytes += newer.bytes
@@ -114,7 +117,7 @@ def _sorted(table: Table) -> list[bytes]:
 
 
 class ClosedLayer(Layer):
-    """Of an engine that was closed."""
+    """The layer of an engine that was closed: every access raises `Closed`."""
 
     @property
     def tables(self) -> dict[int, Table]:
@@ -127,13 +130,13 @@ class ClosedLayer(Layer):
 
 
 class Base(Protocol):
-    """What lies below the layers: the checkpoint's own content. Immutable.
+    """What lies below the layers: the content of a checkpoint. Immutable.
 
-    `getters`: by namespace a faster way than `get`, where there is one; it gives `...` where `get` is to be asked.
+    `getters` has, for some namespaces, a faster lookup than `get`.
     """
 
     @property
-    def getters(self) -> Mapping[int, Callable[[bytes], bytes | EllipsisType | None]]: ...
+    def getters(self) -> Mapping[int, Get]: ...
 
     def get(self, namespace: int, key: bytes) -> bytes | None: ...
 
@@ -142,14 +145,14 @@ class Base(Protocol):
     def namespaces(self) -> Iterable[int]: ...
 
     def size(self) -> int:
-        """Bytes of keys and values, about. 0: there is nothing at all."""
+        """About how many bytes keys and values have. 0 only where there are none at all."""
         ...
 
 
 class NoBase:
-    """Nothing."""
+    """The base of a state without a checkpoint: empty."""
 
-    getters: Mapping[int, Callable[[bytes], bytes | EllipsisType | None]] = {}
+    getters: Mapping[int, Get] = {}
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
         return None
@@ -173,7 +176,7 @@ class Stack(NamedTuple):
 
 
 def merged(sources: Sequence[Iterator[Pair]]) -> Iterator[tuple[bytes, bytes]]:
-    """Sorted sources, newest first, as one: the newest value of each key counts, tombstones are left out."""
+    """Sorted sources, newest first, merged into one: the newest value of each key, without tombstones."""
     if len(sources) == 1:
         for key, value in sources[0]:
             if value is not None:
@@ -181,7 +184,7 @@ def merged(sources: Sequence[Iterator[Pair]]) -> Iterator[tuple[bytes, bytes]]:
         return
     ranked = [zip(source, itertools.repeat(rank)) for rank, source in enumerate(sources)]
     last: bytes | None = None
-    # Of equal keys the lower rank, the newer one, comes first.
+    # Of equal keys the one with the lower rank comes first: it is the newer one.
     for (key, value), _ in heapq.merge(*ranked, key=lambda item: (item[0][0], item[1])):
         if key != last:
             last = key
@@ -190,6 +193,8 @@ def merged(sources: Sequence[Iterator[Pair]]) -> Iterator[tuple[bytes, bytes]]:
 
 
 class LayeredSnapshot(StateSnapshot):
+    """Sealed layers over a base. The layers are unpinned when it is closed or garbage-collected."""
+
     def __init__(self, layers: tuple[Layer, ...], base: Base, lock: Lock) -> None:
         self._layers = layers
         self._base: Base | None = base

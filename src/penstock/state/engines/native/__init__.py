@@ -1,5 +1,12 @@
-"""The `native` engine: layers in memory over immutable, memory-mapped, hash-indexed runs (docs/formats/checkpoint.md)."""
+"""The `native` engine: layers in memory over immutable, memory-mapped, hash-indexed runs (docs/formats/checkpoint.md).
 
-from penstock.state.engines.native.engine import NativeEngine
-
-__all__ = ["NativeEngine"]
+| file | what it does |
+|---|---|
+| `format.py` | the bytes of a run: header, footer, sections |
+| `kernels.py` | compiled loops that write, merge, index and check runs |
+| `run.py`, `writer.py` | reads one run; writes one |
+| `manifest.py`, `checkpoints.py` | the file that names the runs of a checkpoint; all checkpoints of a directory |
+| `lookup.py`, `base.py` | compiled lookups; the runs of a checkpoint, read together |
+| `merging.py` | which runs to merge, and when |
+| `engine.py` | the engine: writes checkpoints and merges them beside readers and writers |
+"""

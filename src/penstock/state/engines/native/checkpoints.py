@@ -16,8 +16,8 @@ from penstock.log.position import Position
 from penstock.state.engines.engine import CheckpointInfo, Finding
 from penstock.state.engines.native import manifest as manifests
 from penstock.state.engines.native.format import BadRun
-from penstock.state.engines.native.manifest import Manifest
-from penstock.state.engines.native.run import Run, RunName
+from penstock.state.engines.native.manifest import CheckpointManifest
+from penstock.state.engines.native.run import RunName, SortedRun
 
 _LISTS_MAX = 5  # the owner may prune between a reader's look at the directory and at the files: it looks again
 
@@ -26,8 +26,8 @@ _LISTS_MAX = 5  # the owner may prune between a reader's look at the directory a
 class Checkpoint:
     """A manifest with its runs open, oldest first."""
 
-    manifest: Manifest
-    runs: tuple[Run, ...]
+    manifest: CheckpointManifest
+    runs: tuple[SortedRun, ...]
 
     @property
     def position(self) -> Position:
@@ -53,7 +53,7 @@ class Checkpoints:
         self.kept: list[Checkpoint] = []
         self.damaged: list[Finding] = []
         self._files = files
-        self._runs: dict[RunName, Run] = {}
+        self._runs: dict[RunName, SortedRun] = {}
         self._generation = 0
         self._run_id = 0
         self._on_their_way: set[int] = set()  # run ids that a prune leaves alone
@@ -68,7 +68,7 @@ class Checkpoints:
 
     def _load(self, names: list[str], *, at: Position | None, count: int, verify: bool) -> None:
         self.kept, self.damaged, self._runs = [], [], {}
-        found: list[Manifest] = []
+        found: list[CheckpointManifest] = []
         for name in names:
             self._run_id = max(self._run_id, manifests.run_id_of(name) or 0)
             generation = manifests.generation_of(name)
@@ -97,7 +97,7 @@ class Checkpoints:
                     good.append(Checkpoint(manifest, runs))
         self.kept = sorted(good, key=lambda c: (c.position, c.manifest.generation), reverse=True)
 
-    def _open_runs(self, manifest: Manifest, *, verify: bool) -> tuple[Run, ...] | None:
+    def _open_runs(self, manifest: CheckpointManifest, *, verify: bool) -> tuple[SortedRun, ...] | None:
         runs = []
         for name in manifest.runs:
             path = self.directory / name.file
@@ -117,11 +117,11 @@ class Checkpoints:
                 return None
         return tuple(runs)
 
-    def run(self, name: RunName) -> Run:
+    def run(self, name: RunName) -> SortedRun:
         """Open once, however many checkpoints stand on it."""
         run = self._runs.get(name)
         if run is None:
-            run = self._runs[name] = Run(self._files, self.directory, name)
+            run = self._runs[name] = SortedRun(self._files, self.directory, name)
         return run
 
     def next_run_id(self) -> int:
@@ -133,7 +133,7 @@ class Checkpoints:
     def settled(self, run_id: int) -> None:
         self._on_their_way.discard(run_id)
 
-    def write(self, manifest: Manifest) -> Checkpoint:
+    def write(self, manifest: CheckpointManifest) -> Checkpoint:
         """Steps (2): durable when it returns. The generation is given here."""
         self._generation += 1
         manifest = manifest.pointed(self._generation, manifest.runs)
@@ -196,7 +196,7 @@ class Checkpoints:
                     continue
                 seen.add(run)
                 try:
-                    yield from Run(self._files, self.directory, run).findings()
+                    yield from SortedRun(self._files, self.directory, run).findings()
                 except FileNotFoundError:
                     if self._files.exists(path):
                         yield Finding(str(self.directory / run.file), 0, f"{name} names it, and it is not there")

@@ -1,14 +1,13 @@
-"""Finds a key in the runs of a checkpoint by compiled code: one call for all of them, which makes the value's bytes itself.
+"""Finds a key in the runs of a checkpoint by compiled code: one call searches all runs and makes the value's bytes itself.
 
-The same steps as `run.Run.finder`, which does without numba, serves until kernels are loaded, and checks pages: where this
-one meets a page that nobody checked yet it gives up with `...`.
+The steps are those of `SortedRun.finder`, which is written in Python, serves until numba is loaded, and checks pages. The
+compiled lookup checks none: where it needs a page that was not checked yet it returns `...`, and the caller asks in Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,35 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import box, intrinsic, models, register_model
 
-from penstock.log.frames.kernels import crc_of
-from penstock.state.engines.native.format import RECORD_BYTES, TOMBSTONE, salt_of
-from penstock.state.engines.native.kernels import byte_at, u32_at, u64_at
-from penstock.state.engines.native.run import Run
+from penstock.kernels.crc32c import crc_of
+from penstock.state.engines.key_kernels import byte_at, u32_at, u64_at
+from penstock.state.engines.native.format import (
+    HASH_FACTOR,
+    PAGE_SHIFT,
+    RECORD_BYTES,
+    TAG_BITS,
+    TAG_MASK,
+    TOMBSTONE,
+    U32_MASK,
+    salt_of,
+)
+from penstock.state.engines.native.run import SortedRun
+from penstock.state.engines.overlay import Get
 
-Get = Callable[[bytes], bytes | EllipsisType | None]
-
-_CONTEXT_HEAD, _CONTEXT_RUN = 2, 6  # numbers before the first run, and of a run
-_FACTOR = np.uint64(0x9E3779B1)
-_LOW = np.uint64(0xFFFFFFFF)
-_TAG = np.uint64(0xFFFF)
+# The context that `_find` gets is an array of u64: the salt of the namespace and the number of runs, then for each run the
+# addresses of its mapping and of its `checked` flags, and where its index and the records of the namespace lie.
+_CONTEXT_HEAD, _CONTEXT_RUN = 2, 6
+_FACTOR = np.uint64(HASH_FACTOR)
+_LOW = np.uint64(U32_MASK)
+_TAG_BITS = np.uint64(TAG_BITS)
+_TAG = np.uint64(TAG_MASK)
 _TOMBSTONE = np.uint32(TOMBSTONE)
 
 _compiled: Any = intrinsic
 
 
 class _Object(types.Type):
-    """A Python object that compiled code made and only hands out."""
+    """A Python object that compiled code creates and returns, and never looks into."""
 
     def __init__(self) -> None:
         super().__init__(name="PenstockStateValue")
@@ -44,7 +54,7 @@ register_model(_Object)(models.OpaqueModel)
 
 
 @box(_Object)  # type: ignore[untyped-decorator, no-untyped-call]
-def _hand_out(kind: Any, value: Any, c: Any) -> Any:
+def _box_object(kind: Any, value: Any, c: Any) -> Any:
     return value
 
 
@@ -77,13 +87,13 @@ def _unchecked(typing: Any) -> Any:
 
 
 def _locked(function: Any) -> Any:
-    """Keeps the GIL: it makes objects, and a lookup is shorter than letting go."""
+    """Compiles `function` to run with the GIL held: it makes Python objects, and is shorter than releasing the GIL."""
     return njit(cache=True)(function)
 
 
 @_locked
 def _find(context: Any, key: Any) -> Any:
-    """The newest value of the key, None, or `...` where a page is to be checked first."""
+    """The newest value of the key; None where there is none; `...` where a page has to be checked first."""
     size = len(key)
     salt, runs = u64_at(context), np.int64(u64_at(context + 8))
     value = ((np.uint64(crc_of(key, 0, size)) ^ salt) * _FACTOR) & _LOW
@@ -95,15 +105,15 @@ def _find(context: Any, key: Any) -> Any:
         start, end = np.int64(u64_at(at + 32)), np.int64(u64_at(at + 40))
         slot_at = np.int64((value * np.uint64(slots)) >> np.uint64(32))
         while True:
-            if byte_at(checked + ((index_at + slot_at * 8) >> 12)) == 0:
+            if byte_at(checked + ((index_at + slot_at * 8) >> PAGE_SHIFT)) == 0:
                 return _unchecked()
             slot = u64_at(mapped + index_at + slot_at * 8)
             if slot == np.uint64(0):
                 break
-            record = np.int64(slot >> np.uint64(16))
+            record = np.int64(slot >> _TAG_BITS)
             if slot & _TAG == tag and start <= record < end:
-                page = record >> 12
-                last = (record + RECORD_BYTES - 1) >> 12
+                page = record >> PAGE_SHIFT
+                last = (record + RECORD_BYTES - 1) >> PAGE_SHIFT
                 while page <= last:
                     if byte_at(checked + page) == 0:
                         return _unchecked()
@@ -114,7 +124,7 @@ def _find(context: Any, key: Any) -> Any:
                     stop = value_at
                     if value_len != _TOMBSTONE:
                         stop += np.int64(value_len)
-                    last = (stop - 1) >> 12
+                    last = (stop - 1) >> PAGE_SHIFT
                     while page <= last:
                         if byte_at(checked + page) == 0:
                             return _unchecked()
@@ -134,13 +144,13 @@ def _find(context: Any, key: Any) -> Any:
 
 
 class _Getter(partial):  # type: ignore[type-arg]
-    """Calls `_find` without a step in Python. `held`: what its addresses point to."""
+    """Calls `_find` without a Python frame in between. `held` keeps alive what the addresses in the context point to."""
 
     held: tuple[Any, ...]
 
 
-def getter(namespace: int, runs: Sequence[Run]) -> Get:
-    """Looks up keys of one namespace in runs, newest first."""
+def getter(namespace: int, runs: Sequence[SortedRun]) -> Get:
+    """A function that looks up keys of one namespace in `runs`, newest first."""
     runs = [run for run in runs if namespace in run.sections]
     context = np.zeros(_CONTEXT_HEAD + len(runs) * _CONTEXT_RUN, np.uint64)
     context[:2] = salt_of(namespace), len(runs)

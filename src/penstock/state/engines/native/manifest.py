@@ -22,7 +22,7 @@ _RUN_NAME = re.compile(r"\.?run-([0-9a-f]{16})\.run(\.tmp)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class CheckpointManifest:
     generation: int
     position: Position
     wall_ms: int
@@ -34,7 +34,7 @@ class Manifest:
     def file(self) -> str:
         return f"checkpoint-{self.generation:016x}.json"
 
-    def pointed(self, generation: int, runs: tuple[RunName, ...]) -> Manifest:
+    def pointed(self, generation: int, runs: tuple[RunName, ...]) -> CheckpointManifest:
         """The same checkpoint on other runs."""
         return replace(self, generation=generation, runs=runs)
 
@@ -50,7 +50,7 @@ def run_id_of(name: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode(manifest: CheckpointManifest) -> bytes:
     record = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -65,7 +65,7 @@ def encode(manifest: Manifest) -> bytes:
     return b"%s\n%08x\n" % (line, google_crc32c.value(line))
 
 
-def decode(raw: bytes) -> Manifest:
+def decode(raw: bytes) -> CheckpointManifest:
     """Raises `BadRun` where it is damaged, `NotSupported` for a newer version."""
     line, _, _ = raw.partition(b"\n")
     if raw != b"%s\n%08x\n" % (line, google_crc32c.value(line)):
@@ -80,7 +80,7 @@ def decode(raw: bytes) -> Manifest:
             f"version {record['version']} of a {record['format']} is not known",
             hint="a newer Penstock wrote it: upgrade",
         )
-    return Manifest(
+    return CheckpointManifest(
         record["generation"],
         Position.parse(record["position"]),
         record["wall_ms"],
@@ -90,11 +90,11 @@ def decode(raw: bytes) -> Manifest:
     )
 
 
-def write(files: Files, directory: Path, manifest: Manifest) -> None:
+def write(files: Files, directory: Path, manifest: CheckpointManifest) -> None:
     replace_file(files, directory / manifest.file, [encode(manifest)])
 
 
-def read(files: Files, path: Path) -> Manifest:
+def read(files: Files, path: Path) -> CheckpointManifest:
     """Raises `BadRun`, `NotSupported` or `FileNotFoundError`."""
     manifest = decode(read_file(files, path))
     if manifest.file != path.name:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.state.engines.native.checkpoints import Checkpoint
-from penstock.state.engines.native.run import Run
+from penstock.state.engines.native.run import SortedRun
 from penstock.state.settings import StateSettings
 
 _WORTH = 0.08  # of the oldest run: less is not worth writing it again, even where room is scarce
@@ -14,7 +14,7 @@ _SPARE_BYTES_MIN = 1 << 20  # nobody misses less
 _TIER = 2  # a run joins a merge while it is at most so many times as large as all newer ones in it
 
 
-def shared(kept: Sequence[Checkpoint]) -> tuple[Run, ...]:
+def shared(kept: Sequence[Checkpoint]) -> tuple[SortedRun, ...]:
     """The runs, oldest first, with which every checkpoint begins."""
     if not kept:
         return ()
@@ -26,7 +26,7 @@ def shared(kept: Sequence[Checkpoint]) -> tuple[Run, ...]:
     return kept[0].runs[:common]
 
 
-def due(kept: Sequence[Checkpoint], settings: StateSettings) -> tuple[Run, ...]:
+def due(kept: Sequence[Checkpoint], settings: StateSettings) -> tuple[SortedRun, ...]:
     """Neighbouring runs to merge now, oldest first; empty: none.
 
     All of them, once those above the oldest weigh enough (what they replace is dead weight in it), or take enough of the room
@@ -64,7 +64,7 @@ def _crowded(kept: Sequence[Checkpoint], settings: StateSettings) -> bool:
     return spare >= max(settings.spare_ratio_max * oldest, _SPARE_BYTES_MIN)
 
 
-def everything(kept: Sequence[Checkpoint]) -> tuple[Run, ...]:
+def everything(kept: Sequence[Checkpoint]) -> tuple[SortedRun, ...]:
     """What a compaction merges: all that is shared, unless it is as small as it can be."""
     runs = shared(kept)
     return runs if len(runs) > 1 or any(run.footer.tombstones for run in runs) else ()

@@ -1,12 +1,12 @@
-"""Reads a run (docs/formats/checkpoint.md): open is O(1) in its keys, a page is checked when it is first touched."""
+"""Reads a run (docs/formats/checkpoint.md). To open one costs the same for any number of keys; a page is checked against its
+checksum when it is first touched, and nothing of it is used before."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import EllipsisType
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -17,7 +17,6 @@ from penstock.state.engines.engine import Finding
 from penstock.state.engines.native.format import (
     ANCHOR_EVERY,
     FOOTER_BYTES,
-    HASH_FACTOR,
     HEADER_BYTES,
     PAGE_BYTES,
     PAGE_MASK,
@@ -27,30 +26,23 @@ from penstock.state.engines.native.format import (
     TAG_BITS,
     TAG_MASK,
     TOMBSTONE,
-    U32_MASK,
     BadRun,
     Section,
     footer_crc,
     parse_footer,
     parse_header,
     parse_sections,
-    salt_of,
 )
-from penstock.state.engines.overlay import Pair, merged
+from penstock.state.engines.overlay import MISSING, Pair
 
 Find = Callable[[bytes, int], bytes | None]  # key and its hash → value, None (a tombstone) or MISSING
 
-Get = Callable[[bytes], bytes | EllipsisType | None]  # `...`: ask in Python
-
-MISSING = bytes(bytearray(b"missing"))  # by identity: not the constant that another module has
 _SECTION_BYTES = 40
-_KERNELS = "penstock.state.engines.native.kernels"
-_COMPILE_AFTER = 100_000  # lookups in Python: fewer are not worth the import of numba
 _LAST_WHOLE_HEAD = PAGE_BYTES - RECORD_BYTES
 
 
 class RunName(NamedTuple):
-    """How a manifest means a run: this very file."""
+    """How a manifest names a run: size and checksum are part of the name, so that no other file is taken for it."""
 
     id: int
     bytes: int
@@ -61,8 +53,8 @@ class RunName(NamedTuple):
         return f"run-{self.id:016x}.run"
 
 
-class Run:
-    """Thread-safe. The mapping goes when the last of its readers does."""
+class SortedRun:
+    """A run, memory-mapped. Thread-safe. The file stays mapped until the last reader of the run is gone."""
 
     def __init__(self, files: Files, directory: Path, name: RunName) -> None:
         """Raises `BadRun`, `NotSupported`, or `FileNotFoundError`."""
@@ -111,7 +103,10 @@ class Run:
         return self.footer.puts + self.footer.tombstones
 
     def finder(self, namespace: int) -> Find | None:
-        """Looks up keys of one namespace, as fast as Python can: everything it needs is a local of it."""
+        """A function that looks up keys of one namespace; None where the run has none of it.
+
+        A closure, because in Python local variables are read faster than attributes.
+        """
         section = self.sections.get(namespace)
         if section is None:
             return None
@@ -154,7 +149,7 @@ class Run:
         return find
 
     def between(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[Pair]:
-        """In byte order, tombstones too."""
+        """Pairs from `start` (included) to `end` (excluded) in byte order, tombstones too."""
         section = self.sections.get(namespace)
         if section is None:
             return
@@ -178,7 +173,7 @@ class Run:
             yield key, None if value_len == TOMBSTONE else mapped[value_at:stop]
 
     def findings(self) -> Iterator[Finding]:
-        """Reads every byte; page by page, so that other threads go on."""
+        """Reads every byte and reports each bad page. Goes page by page, so that other threads get the GIL in between."""
         for page in range(self.footer.pages):
             try:
                 self.check(page)
@@ -186,7 +181,7 @@ class Run:
                 yield Finding(str(self.path), page << PAGE_SHIFT, error.message)
 
     def check_all(self) -> None:
-        """As `findings`, without the GIL; raises `Corruption` at the first."""
+        """As `findings`, but without the GIL; raises `Corruption` at the first bad page."""
         from penstock.state.engines.native.kernels import first_bad_page  # here, because numba is slow to import
 
         pages = np.frombuffer(self._pages, np.uint32)
@@ -198,7 +193,7 @@ class Run:
         return np.frombuffer(self.mapped, np.uint8)
 
     def _anchor_before(self, section: Section, start: bytes) -> int:
-        """Where the last record at an anchor that is not above `start` lies; the first record if there is none."""
+        """The offset of the last anchored record whose key is not above `start`; of the first record if there is none."""
         first = self._first_anchor[section.namespace]
         low, high = 0, -(-(section.puts + section.tombstones) // ANCHOR_EVERY)
         anchors_at = self.footer.anchors_at
@@ -219,7 +214,7 @@ class Run:
         return self._anchors[first + low]
 
     def _check_between(self, start: int, end: int) -> int:
-        """Every page with a byte from `start` to `end` (excluded); where the last of them ends."""
+        """Checks every page with a byte from `start` to `end` (excluded). Returns where the last of these pages ends."""
         last = max(end - 1, start) >> PAGE_SHIFT
         for page in range(start >> PAGE_SHIFT, last + 1):
             if page < len(self.checked) and not self.checked[page]:
@@ -227,6 +222,7 @@ class Run:
         return (last + 1) << PAGE_SHIFT
 
     def check(self, page: int) -> None:
+        """Compares the page with its checksum, and marks it as checked. Raises `Corruption` where they differ."""
         start = page << PAGE_SHIFT
         if google_crc32c.value(self.mapped[start : min(start + PAGE_BYTES, self.footer.pages_at)]) != self._pages[page]:
             raise self._corrupt(page)
@@ -237,45 +233,3 @@ class Run:
             f"{self.path}: the page at {page << PAGE_SHIFT} does not match its checksum",
             hint="the disk changed it: the state is read again from another checkpoint or from the log",
         )
-
-
-class Runs:
-    """What the runs of a checkpoint show together; a `Base` for layers. Oldest first, as the manifest has them."""
-
-    def __init__(self, runs: tuple[Run, ...]) -> None:
-        self.runs = runs
-        self.getters: dict[int, Get] = {}  # compiled
-        self._newest_first = runs[::-1]
-        self._finders: dict[int, tuple[int, tuple[Find, ...]]] = {}
-        self._size = sum(run.footer.content_bytes for run in runs)
-        self._left = _COMPILE_AFTER
-
-    def get(self, namespace: int, key: bytes) -> bytes | None:
-        """In Python, with the checks of pages that compiled lookups ask for."""
-        found = self._finders.get(namespace)
-        if found is None:
-            finders = tuple(f for run in self._newest_first if (f := run.finder(namespace)) is not None)
-            found = self._finders[namespace] = (salt_of(namespace), finders)
-        self._left -= 1
-        if namespace not in self.getters and (_KERNELS in sys.modules or self._left < 0):
-            from penstock.state.engines.native.lookup import getter  # here, because numba is slow to import
-
-            self.getters[namespace] = getter(namespace, self._newest_first)
-        key_hash = (google_crc32c.value(key) ^ found[0]) * HASH_FACTOR & U32_MASK
-        for find in found[1]:
-            value = find(key, key_hash)
-            if value is not MISSING:
-                return value
-        return None
-
-    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        runs = [run for run in self._newest_first if namespace in run.sections]
-        if len(runs) == 1 and not runs[0].sections[namespace].tombstones:
-            return cast("Iterator[tuple[bytes, bytes]]", runs[0].between(namespace, start, end))
-        return merged([run.between(namespace, start, end) for run in runs])
-
-    def namespaces(self) -> Iterable[int]:
-        return {namespace for run in self.runs for namespace in run.sections}
-
-    def size(self) -> int:
-        return self._size

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.files import File, Files
+from penstock.state.engines.key_kernels import sort_keys
 from penstock.state.engines.native import kernels
 from penstock.state.engines.native.format import (
     ANCHOR_EVERY,
@@ -34,16 +35,13 @@ from penstock.state.engines.native.format import (
     salt_of,
     slots_for,
 )
-from penstock.state.engines.native.run import Run, RunName
+from penstock.state.engines.native.run import RunName, SortedRun
 from penstock.state.engines.overlay import Layer, Pair
+from penstock.state.engines.portions import KEYS_AT_ONCE, PAUSE_SECONDS
+from penstock.state.engines.sorting import Bytes, Ints, joined, starts_of
 
 _BUFFER_BYTES = 4 << 20
 _SYNC_BYTES = 16 << 20  # written at once before the next sync: a burst would hold up the log's own
-TAKEN_AT_ONCE = 1000  # keys, about 0.2 ms of Python, then the GIL is let go
-PAUSE_SECONDS = 50e-6  # long enough that a thread which waits for the GIL gets it
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 
 class Batch(NamedTuple):
@@ -80,7 +78,7 @@ def _portions(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> I
     for number, table in enumerate(tables):
         newer = tables[:number]
         items = iter(table.items())
-        while portion := list(itertools.islice(items, TAKEN_AT_ONCE)):
+        while portion := list(itertools.islice(items, KEYS_AT_ONCE)):
             for other in newer:
                 portion = [pair for pair in portion if pair[0] not in other]
             if bottom:
@@ -89,24 +87,8 @@ def _portions(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> I
                 yield portion
 
 
-def joined(parts: list[bytes]) -> Bytes:
-    """Piece by piece: one join of all would hold the GIL for as long as it takes."""
-    whole = np.empty(max(sum(map(len, parts)), 1), np.uint8)
-    at = 0
-    for part in parts:
-        whole[at : at + len(part)] = np.frombuffer(part, np.uint8)
-        at += len(part)
-    return whole
-
-
 def _concatenated(parts: list[Ints]) -> Ints:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def starts_of(lens: Ints) -> Ints:
-    starts = np.zeros(len(lens), np.int64)
-    np.cumsum(np.maximum(lens[:-1], 0), out=starts[1:])
-    return starts
 
 
 class RunWriter:
@@ -136,7 +118,7 @@ class RunWriter:
         """Namespaces come in order."""
         key_starts, value_starts = starts_of(batch.key_lens), starts_of(batch.value_lens)
         keys, values = batch.keys.ctypes.data, batch.values.ctypes.data
-        order = kernels.sort_keys(keys, key_starts, batch.key_lens)
+        order = sort_keys(keys, key_starts, batch.key_lens)
         start, first, done = self._start + self._used, self._count, 0
         while done < len(order):
             done, self._used, self._count = kernels.write_records(
@@ -151,7 +133,7 @@ class RunWriter:
         content = int(batch.key_lens.sum()) + int(np.maximum(batch.value_lens, 0).sum())
         self._close_section(namespace, start, first, (len(order) - tombstones, tombstones, content))
 
-    def add_merged(self, namespace: int, sources: Sequence[Run], *, bottom: bool) -> None:
+    def add_merged(self, namespace: int, sources: Sequence[SortedRun], *, bottom: bool) -> None:
         """What runs, newest first, hold together in one namespace. Every page of theirs was checked."""
         arrays = [run.array() for run in sources]
         sections = [run.sections[namespace] for run in sources]
@@ -278,7 +260,9 @@ def write_layers(
         raise
 
 
-def write_merged(files: Files, directory: Path, header: Header, runs: Sequence[Run], *, bottom: bool) -> RunName | None:
+def write_merged(
+    files: Files, directory: Path, header: Header, runs: Sequence[SortedRun], *, bottom: bool
+) -> RunName | None:
     """A run of what runs, oldest first, hold together. Checks every byte of them first."""
     for run in runs:
         run.check_all()

@@ -1,12 +1,13 @@
 """The `rocksdb` state engine, through rocksdict: for state beyond memory. Files: docs/formats/checkpoint.md, last section.
 
-The same layers in memory as `native` has, over a RocksDB that takes them at each checkpoint. Its write-ahead log is off. Reads go to the
-newest checkpoint, opened read-only: it never changes, so snapshots are stable (rocksdict's own snapshots do not iterate as of
-their moment). RocksDB syncs its files itself, past our seam; only the names of checkpoints go through it, so it needs the
-real file system.
+Changes wait in the same layers in memory as those of `native`, and go into a RocksDB database at each checkpoint. Its
+write-ahead log is off. Reads go to the newest checkpoint, opened read-only: it never changes, so snapshots are stable
+(rocksdict's own snapshots do not iterate as of their moment). RocksDB writes and syncs its files itself, not through
+`Files`; only the names of checkpoints go through it. So this engine needs the real file system.
 
 A checkpoint: (1) one atomic batch of the changes and the position; (2) RocksDB's own checkpoint of that, under a temporary
-name; (3) rename, sync of the directory; (4) those no longer kept are renamed, the directory is synced, and they are removed.
+name; (3) rename, and sync of the directory; (4) checkpoints that are no longer kept are renamed, the directory is synced,
+and they are removed.
 """
 
 from __future__ import annotations
@@ -15,20 +16,18 @@ import contextlib
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption, NotSupported, StorageFailed
-from penstock.files import Files, RealFiles, read_file
+from penstock.errors import Corruption, NotSupported, StorageFailed
+from penstock.files import RealFiles, read_file
 from penstock.log.position import Position
-from penstock.state.engines.engine import CheckpointInfo, Finding, Frozen
-from penstock.state.engines.layered import FrozenLayers, LayeredEngine
-from penstock.state.engines.overlay import NO_BASE, Layer, Stack, closed
+from penstock.state.engines.checkpointed import CheckpointedEngine, EngineOptions
+from penstock.state.engines.engine import CheckpointInfo, Finding
+from penstock.state.engines.layered import FrozenLayers
+from penstock.state.engines.overlay import NO_BASE, Base, Layer
 from penstock.state.engines.rocksdb.base import NAMESPACE, POSITION, Database, RocksBase, load, options_with
-from penstock.state.settings import StateSettings
 
 if TYPE_CHECKING:
     from rocksdict import Cache
@@ -38,80 +37,31 @@ _VERSION = 1
 _CHECKPOINT = re.compile(r"checkpoint-([0-9a-f]{16})")
 
 
-class RocksEngine(LayeredEngine):
+class RocksEngine(CheckpointedEngine):
     name = "rocksdb"
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        files: Files,
-        clock: Clock,
-        settings: StateSettings,
-        read_only: bool,
-        at: Position | None,
-        verify: bool,
-    ) -> None:
-        super().__init__(NO_BASE)
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
         load()
-        if not isinstance(files, RealFiles):
+        if not isinstance(options.files, RealFiles):
             raise NotSupported("RocksDB has a file layer of its own: it needs the real file system")
-        self._directory = directory / DIRECTORY
-        self._files = files
-        self._clock = clock
-        self._settings = settings
-        self._read_only = read_only
-        self._disk = threading.Lock()
+        self._directory = options.directory / DIRECTORY
         self._damaged: list[Finding] = []
         self._kept: list[tuple[int, CheckpointInfo]] = []  # number and what it is, newest first
         self._number = 0
-        self._cache: Cache = load().Cache(max(settings.cache_bytes, 1))
-        self._live: Database | None = None
+        self._cache: Cache = load().Cache(max(options.settings.cache_bytes, 1))
+        self._live: Database | None = None  # where batches are written; opened at the first checkpoint
         self._live_number = 0
-        self._load(at, verify=verify)
-        if at is not None and not read_only:
-            self._drop_after(at)
-
-    @property
-    def position(self) -> Position | None:
-        return self._position
+        self._load(options.at, verify=options.verify)
+        if options.at is not None and not options.read_only:
+            self._drop_after(options.at)
 
     @property
     def damaged(self) -> Sequence[Finding]:
         return tuple(self._damaged)
 
-    def write(self, frozen: Frozen, position: Position) -> CheckpointInfo:
-        with self._disk:
-            if self._read_only:
-                raise NotSupported("a checkpoint is the owner's: this state is open read-only")
-            if self._closed:
-                raise closed()
-            if not isinstance(frozen, FrozenLayers) or frozen.generation != self._generation:
-                raise BadInput("what was frozen belongs to a state that is no more", hint="freeze again")
-            if self._kept and position < self._kept[0][1].position:
-                raise BadInput(
-                    f"a checkpoint at {position} would lie below the one at {self._kept[0][1].position}",
-                    hint="drop_after first, if the log was truncated",
-                )
-            layers = [layer for layer in frozen.layers if layer in self._stack.layers]
-            if self._kept and self._kept[0][1].position == position and not layers:
-                return self._kept[0][1]
-            try:
-                info = self._write(frozen, layers, position)
-            except Exception as error:  # rocksdict raises plain ones
-                raise StorageFailed(f"{self._directory}: {error}", hint="earlier checkpoints are in force") from error
-        self._retired.drain()
-        return info
-
     def checkpoints(self) -> list[CheckpointInfo]:
         return [info for _, info in self._kept]
-
-    def drop_after(self, position: Position) -> Position | None:
-        with self._disk:
-            if self._read_only:
-                raise NotSupported("a truncation is the owner's: this state is open read-only")
-            self._drop_after(position)
-            return self._position
 
     def verify(self) -> Iterator[Finding]:
         for number in self._numbers():
@@ -125,8 +75,7 @@ class RocksEngine(LayeredEngine):
         pass
 
     def compact(self) -> None:
-        if self._read_only:
-            raise NotSupported("a compaction is the owner's: this state is open read-only")
+        self._refuse_reader("a compaction")
         with self._disk:
             if self._live is not None:
                 self._live.db.compact_range(None, None)
@@ -138,17 +87,25 @@ class RocksEngine(LayeredEngine):
             self._close_live()
         self._retired.drain()
 
-    # Under `_disk`.
+    # -- `_disk` held ----------------------------------------------------------------------------------------------
 
-    def _write(self, frozen: FrozenLayers, layers: Sequence[Layer], position: Position) -> CheckpointInfo:
+    def _write(self, frozen: FrozenLayers, layers: Sequence[Layer], base: Base, position: Position) -> CheckpointInfo:
+        try:
+            return self._write_checkpoint(frozen, layers, base, position)
+        except Exception as error:  # rocksdict raises plain ones
+            raise StorageFailed(f"{self._directory}: {error}", hint="earlier checkpoints are in force") from error
+
+    def _write_checkpoint(
+        self, frozen: FrozenLayers, layers: Sequence[Layer], base: Base, position: Position
+    ) -> CheckpointInfo:
         started, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         library = load()
         live = self._live
         if live is None:
             live = self._live = self._make_live(self._kept[0][0] if self._kept else None)
         batch = library.WriteBatch(raw_mode=True)
-        if not isinstance(self._stack.base, RocksBase):
-            batch.delete_range(b"", b"\xff" * 64)  # a state that was restored, or the first one
+        if not isinstance(base, RocksBase):
+            batch.delete_range(b"", b"\xff" * 64)  # the first checkpoint, or one of a state that was restored
         written = 0
         for layer in reversed(layers):
             for namespace, table in layer.tables.items():
@@ -172,21 +129,17 @@ class RocksEngine(LayeredEngine):
         library.Checkpoint(live.db).create_checkpoint(str(temporary))
         self._files.rename(temporary, self._path(self._number))
         self._files.sync_directory(self._directory)
-        base = RocksBase(Database(self._path(self._number), self._cache, read_only=True))
+        written_base = RocksBase(Database(self._path(self._number), self._cache, read_only=True))
         info = CheckpointInfo(
             position, wall_ms, live.keys(), live.sst_bytes(), written, round(self._clock.monotonic() - started, 6)
         )
-        with self._lock:
-            if frozen.generation == self._generation:
-                rest = tuple(layer for layer in self._stack.layers if layer not in layers)
-                self._stack = Stack(rest, base)
-            frozen.layers = ()
+        self._put_below(frozen, layers, written_base)
         older = [other for other in self._kept if other[1].position < position]
         self._keep([(self._number, info), *older][: self._settings.checkpoints_kept])
         return info
 
     def _load(self, at: Position | None, *, verify: bool) -> None:
-        """Steps over what is bad, from the newest on."""
+        """Goes to the newest good checkpoint, at or below `at`; damaged ones are stepped over."""
         self._close_live()
         self._kept, self._damaged = [], []
         numbers = self._numbers()
@@ -221,12 +174,10 @@ class RocksEngine(LayeredEngine):
             self._kept.append((number, info))
             if len(self._kept) == (1 if self._read_only else self._settings.checkpoints_kept):
                 break
-        with self._lock:
-            self._begin_anew(Stack((Layer(self._retired),), base or NO_BASE))
-        self._position = self._kept[0][1].position if self._kept else None
+        self._go_to(base or NO_BASE, self._kept[0][1].position if self._kept else None)
 
     def _make_live(self, number: int | None) -> Database:
-        """A database of its own with the content of a checkpoint: tables are linked, the rest is small and copied."""
+        """A new database with the content of that checkpoint: tables are hard links, the rest is small and copied."""
         self._files.make_directory(self._directory)
         names = self._files.list(self._directory)
         for name in names:
@@ -256,6 +207,7 @@ class RocksEngine(LayeredEngine):
             self._remove(path)
 
     def _keep(self, kept: list[tuple[int, CheckpointInfo]]) -> None:
+        """Removes every other checkpoint. It is renamed first: half a checkpoint must never look like one."""
         self._kept = kept
         wanted = {number for number, _ in kept}
         gone = [number for number in self._numbers() if number not in wanted]
@@ -271,7 +223,7 @@ class RocksEngine(LayeredEngine):
         wanted = [(number, info) for number, info in self._kept if info.position <= position]
         numbers = {number for number, _ in wanted}
         above = {number for number, info in self._kept if info.position > position}
-        for number in self._numbers():  # those that were not opened may lie above too
+        for number in self._numbers():  # checkpoints that were not opened may lie above `position` too
             if number not in numbers and number not in above:
                 with contextlib.suppress(Exception):
                     record = Database(self._path(number), self._cache, read_only=True).record()
@@ -291,7 +243,7 @@ class RocksEngine(LayeredEngine):
         return self._directory / f"checkpoint-{number:016x}"
 
     def _remove(self, path: Path) -> None:
-        """Best effort: what another process has open stays until the next time."""
+        """Removes a database, as far as possible: one that another process has open stays until the next attempt."""
         with contextlib.suppress(Exception):
             load().Rdict.destroy(str(path), options_with(self._cache))  # refuses one that is open
             for name in self._files.list(path):
