@@ -16,7 +16,7 @@ from penstock.log import StateChange
 from penstock.log.frames.format import decode_changes, decode_header, encode_changes, encode_frame, verify_body
 from penstock.state import Namespace, StateDescriptor, model
 from penstock.state.types import codecs
-from penstock.state.types.registry import REGISTRY, Registry
+from penstock.state.types.registry import Registry
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "state-1"
 
@@ -90,14 +90,6 @@ def test_registrations() -> None:
     assert again.registrations() == registered().registrations()
     assert again.namespace_of(2) == Namespace("shop.orders", 4, "dedupe", "orders")
     assert again.number_of(Namespace("", 0, "capture", "source.position")) == 1
-
-
-def test_a_registration_of_the_first_format_is_read() -> None:
-    record = {"id": 1, "operator": "capture", "name": "source.position", "key": "text", "value": "json"}
-    registry = Registry([(b"", REGISTRY.encode_value(record))])
-    (found,) = registry.registrations()
-    assert found.schemas[1].value == "json"
-    assert found.namespace == Namespace("", 0, "capture", "source.position")
 
 
 CHANGES = (

@@ -1,7 +1,8 @@
 """The registry of a state: which number stands for which store, and with which codecs and schemas it was written.
 
-It is namespace 0 of the state itself, so it is logged before a store's first change, copied into each checkpoint, and taken
-back with a truncation. A number is given once and never stands for another store (docs/formats/state.md).
+The registry is namespace 0 of the state itself (docs/formats/state.md). So a store's registration is logged before the
+store's first change, is part of each checkpoint, and is taken back with a truncation. While it is there, its number
+never stands for another store.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from penstock.state.types.codecs import Codec
 from penstock.state.types.descriptor import Namespace, StateDescriptor
 
 REGISTRY_NAMESPACE = 0
-BYTES = "bytes"  # stands for the codec of a store without types: no key version, no value header
+BYTES = "bytes"  # the codec's name in a store without types, whose keys have no version and whose values no header
 
 REGISTRY: StateDescriptor[Any, Any] = StateDescriptor(
     "registry", "state", codecs.tuple_of(codecs.text, codecs.text), codecs.json
 )
-_PLACED: StateDescriptor[Any, Any] = StateDescriptor(
+_BUCKET_REGISTRY: StateDescriptor[Any, Any] = StateDescriptor(
     "registry", "state", codecs.tuple_of(codecs.text, codecs.u64, codecs.text, codecs.text), codecs.json
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What values of one schema version were written with; `fields` where the codec knows them (JSON Schema)."""
+    """The codec that wrote the values of one schema version; `fields`: their JSON Schema, where the codec knows it."""
 
     value: str
     fields: dict[str, Any] | None = None
@@ -46,7 +47,7 @@ class Registration:
     number: int
     namespace: Namespace
     key: str
-    value: str  # of the schema that it was registered with
+    value: str  # the codec of the schema that the store was registered with
     schemas: dict[int, Schema] = field(default_factory=dict)
 
     @property
@@ -74,8 +75,7 @@ class Registration:
     def from_document(cls, record: Any) -> Registration:
         try:
             namespace = Namespace(record.get("table", ""), record.get("bucket", 0), record["operator"], record["name"])
-            # The first format did not say which schemas there are: there was one.
-            schemas = record.get("schemas") or ({} if record["key"] == BYTES else {"1": {"value": record["value"]}})
+            schemas = {} if record["key"] == BYTES else record["schemas"]
             return cls(
                 int(record["id"]),
                 namespace,
@@ -87,17 +87,17 @@ class Registration:
             raise Corruption(f"the registry of state has a record that cannot be read: {record!r}") from error
 
     def change(self) -> StateChange:
-        """The change that logs it."""
+        """The change that writes this registration into the log."""
         table, bucket, operator, state = self.namespace
         if table or bucket:
-            key = _PLACED.encode_key((table, bucket, operator, state))
+            key = _BUCKET_REGISTRY.encode_key((table, bucket, operator, state))
         else:
             key = REGISTRY.encode_key((operator, state))
         return StateChange(REGISTRY_NAMESPACE, key, REGISTRY.encode_value(self.document()))
 
 
 class Registry:
-    """Ids and names, both ways. Not thread-safe where it changes: its holder locks; readers need no lock."""
+    """Stores by number and by name. Its holder locks while it changes the registry; readers need no lock."""
 
     def __init__(self, records: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._by_name: dict[Namespace, Registration] = {}
@@ -112,7 +112,7 @@ class Registry:
         return number in self._by_number
 
     def load(self, value: bytes | None) -> None:
-        """A change of namespace 0. Raises `Corruption` where it contradicts an earlier one."""
+        """Takes the value of a change of namespace 0. Raises `Corruption` where it contradicts an earlier one."""
         if value is None:
             raise Corruption("the registry of state lost a store")
         new = Registration.from_document(REGISTRY.decode_value(value))
@@ -122,14 +122,14 @@ class Registry:
         self._by_number[new.number] = self._by_name[new.namespace] = new
 
     def registrations(self) -> list[Registration]:
-        """By number."""
+        """All stores, by number."""
         return [self._by_number[number] for number in sorted(self._by_number)]
 
     def find(self, namespace: Namespace) -> Registration | None:
         return self._by_name.get(namespace)
 
     def number_of(self, namespace: Namespace) -> int:
-        """The id of a store. Raises `BadInput` where it was never registered."""
+        """The number of a store. Raises `BadInput` where it was never registered."""
         found = self._by_name.get(namespace)
         if found is None:
             names = ", ".join(str(name) for name in self._by_name) or "none"
@@ -137,29 +137,29 @@ class Registry:
         return found.number
 
     def namespace_of(self, number: int) -> Namespace:
-        """The names that an id stands for. Raises `Corruption`: ids come from the log alone."""
+        """The store that a number stands for. Raises `Corruption` if there is none: numbers come from the log alone."""
         found = self._by_number.get(number)
         if found is None:
             raise unregistered(number)
         return found.namespace
 
     def check(self, numbers: Iterable[int]) -> None:
-        """Raises `Corruption` where one of them was never registered."""
+        """Raises `Corruption` where one of the numbers was never registered."""
         for number in numbers:
             if number != REGISTRY_NAMESPACE and number not in self._by_number:
                 raise unregistered(number)
 
     def register(self, descriptor: StateDescriptor[Any, Any]) -> Registration:
-        """A new store, with the next number."""
+        """Registers a new store, with the next number."""
         schema = Schema.of(descriptor.value)
         return self._add(descriptor.namespace, descriptor.key.name, {descriptor.schema_version: schema})
 
     def register_bytes(self, namespace: Namespace) -> Registration:
-        """A new store of bytes without types."""
+        """Registers a new store of bytes without types."""
         return self._add(namespace, BYTES, {})
 
     def add_schema(self, descriptor: StateDescriptor[Any, Any]) -> Registration | None:
-        """The store with one more schema version; None where it is known."""
+        """Adds the descriptor's schema version to its store; None where the registry has that version already."""
         known = self._by_name[descriptor.namespace]
         if descriptor.schema_version in known.schemas:
             return None
