@@ -1,19 +1,51 @@
-"""The pending change that a commit takes, and its encoding: puts and deletes of several stores that will be one frame."""
+"""The pending change that a commit takes, and its encoding: puts and deletes of several stores that will be one frame.
+
+A change knows its stores only by what it needs of them (`ChangedStore`, `TypedChanges`); store.py has the stores.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import BadInput
 from penstock.log import StateChange
 from penstock.log.frames.format import BODY_BYTES_MAX, CHANGE, OP_PUT, OP_TOMBSTONE, encode_changes
-
-if TYPE_CHECKING:
-    from penstock.state.store import RawStore, TypedStore
+from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.registry import Registry
 
 Table = dict[bytes, bytes | None]
+
+
+class ChangedStore(Protocol):
+    """A store of bytes, as a change and its commit see it."""
+
+    number: int | None  # in the registry; None: nobody registered the store yet
+
+    @property
+    def namespace(self) -> Namespace: ...
+
+    @property
+    def holder(self) -> object:
+        """The state that the store belongs to."""
+        ...
+
+    def bind(self, number: int) -> None:
+        """The store was registered under this number."""
+        ...
+
+
+class TypedChanges(Protocol):
+    """A typed store that was written to: its commit sees to it that the registry knows its schema version."""
+
+    known_to: Registry | None
+
+    @property
+    def raw(self) -> ChangedStore: ...
+
+    @property
+    def descriptor(self) -> StateDescriptor[Any, Any]: ...
 
 
 class Mark(NamedTuple):
@@ -24,27 +56,28 @@ class Mark(NamedTuple):
 
 
 class Change:
-    """Puts and deletes that will be one frame. The last one of a key counts. Used by one thread."""
+    """Puts and deletes that will be one frame; of several for one key the last counts. For one thread at a time."""
 
     __slots__ = ("edits", "mark", "marks", "typed")
 
     def __init__(self) -> None:
-        self.edits: dict[RawStore, Table] = {}
+        self.edits: dict[ChangedStore, Table] = {}
         self.mark: Mark | None = None
-        self.marks: dict[tuple[RawStore, bytes], Mark] = {}
-        self.typed: set[TypedStore[Any, Any]] = set()  # whose schema version the registry may not know
+        self.marks: dict[tuple[ChangedStore, bytes], Mark] = {}
+        self.typed: set[TypedChanges] = set()  # stores whose schema version the registry may not know yet
 
     def __bool__(self) -> bool:
         return bool(self.edits)
 
     def at(self, delta: int, timestamp: int | None = None) -> Change:
-        """What follows is made by the record with this ordinal in the entry, at this time in milliseconds."""
+        """The puts and deletes after this call are made by the record with this ordinal in the entry, at this time in
+        milliseconds."""
         if not 0 <= delta < 1 << 32:
             raise BadInput(f"a change cannot belong to record {delta}", hint="an ordinal of 32 bits")
         self.mark = Mark(delta, timestamp)
         return self
 
-    def set(self, store: RawStore, key: bytes, value: bytes | None) -> None:
+    def set(self, store: ChangedStore, key: bytes, value: bytes | None) -> None:
         try:
             self.edits[store][key] = value
         except KeyError:
@@ -82,7 +115,7 @@ def _encode_table(parts: list[bytes], number: int, table: Table, wall_ms: int) -
         key_sizes, value_sizes = set(map(len, table)), set(map(len, values))
     except TypeError:  # a tombstone has no length
         key_sizes = value_sizes = set()
-    if len(key_sizes) == 1 == len(value_sizes):  # the usual batch: one header for all of them
+    if len(key_sizes) == 1 == len(value_sizes):  # the usual batch: one header fits all
         key_len, value_len = _checked(key_sizes.pop()), _checked(value_sizes.pop())
         header = CHANGE.pack(number, OP_PUT, 0, 0, 0, wall_ms, key_len, value_len)
         parts.extend(chain.from_iterable(zip(repeat(header), table, values)))
@@ -98,7 +131,7 @@ def _encode_table(parts: list[bytes], number: int, table: Table, wall_ms: int) -
         parts += (header_or_none, key) if value is None else (header_or_none, key, value)
 
 
-def _encode_marked(parts: list[bytes], change: Change, store: RawStore, number: int, wall_ms: int) -> None:
+def _encode_marked(parts: list[bytes], change: Change, store: ChangedStore, number: int, wall_ms: int) -> None:
     for key, value in change.edits[store].items():
         delta, timestamp = change.marks.get((store, key), (0, None))
         _checked(len(key))

@@ -1,4 +1,4 @@
-"""The state of a managed log: recovered from checkpoints and the frames after them, checkpointed beside its writers."""
+"""The state of a managed log: recovered from a checkpoint and the frames after it, checkpointed beside its writers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed
@@ -35,23 +35,28 @@ _CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpo
 _HEAL_SECONDS_MAX = 30.0
 
 
-class LogState(BucketState):
+class LogState(BucketState, of=Log):
     """See the module."""
 
     _log: Log
-    _ready = False
+    _ready = False  # False until the constructor is through: a ledger may be sealed before
+
+    @classmethod
+    def _open(cls, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock | None) -> Self:
+        return cls(log, settings, progress, clock or log.clock)
 
     def __init__(self, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock) -> None:
         self._log = log
         self._settings = settings
-        self._place = StateLocation(log.reader(), log.files, clock, settings, read_only=False)
+        self._location = StateLocation(log.reader(), log.files, clock, settings, read_only=False)
         log.attached.add("state", self)
         try:
-            first = self._place.reader.first
-            recovered = recover(self._place, log.end(), progress)
+            first = self._location.reader.first
+            recovered = recover(self._location, log.end(), progress)
             super().__init__(recovered.engine, recovered.registry, clock)
             self.recovered_by = recovered.way
-            # Commits that may not be durable yet, with their changes: what a rebuilt state has to apply again.
+            # Commits that may not be durable yet, with their encoded changes. A state that is rebuilt from the log
+            # applies them again, because the log cannot give them yet.
             self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
             self._last: Pending[Any] | None = None
             self._changed = 0
@@ -68,7 +73,7 @@ class LogState(BucketState):
         self._ready = True
 
     def rolled(self) -> None:
-        """`Attached`: a ledger was sealed."""
+        """Called by the log when a ledger was sealed."""
         if self._ready and self._settings.checkpoint_at_roll and len(self.registry):
             self._checkpointer.wake()
 
@@ -84,14 +89,17 @@ class LogState(BucketState):
         return StateReader.open(self._log.reader(), at=to, settings=self._settings, progress=progress)
 
     def truncate(self, position: Position, *, force: bool = False) -> None:
-        """(1) the log must be able to give the state at `position`; (2) checkpoints above it are dropped, durably; (3) the log is
-        cut; (4) the frames after the checkpoint that is left are applied again. A crash after (2) leaves an older checkpoint
-        and the whole log; one after (3) is a state that was truncated."""
+        """(1) checks that a checkpoint at or below `position`, or the whole log, can give the state there; (2) drops
+        the checkpoints above it, durably; (3) truncates the log; (4) applies the frames after the newest one left.
+
+        A crash after (2) leaves an older checkpoint and the whole log: nothing is lost. After (3) the truncation
+        counts.
+        """
         with self._checkpointer.turn, self._lock:
             self._check()
             left = [info.position for info in self.engine.checkpoints() if info.position <= position]
             if not left:
-                if START_PIN not in self._log.pins() and not self._place.reader.complete:
+                if START_PIN not in self._log.pins() and not self._location.reader.complete:
                     raise StateLost(
                         f"the state at {position} cannot be had: the oldest checkpoint is newer, and the log's first"
                         " ledgers were trimmed",
@@ -105,14 +113,14 @@ class LogState(BucketState):
                     self._log.unpin(PIN)
                 self._log.truncate(position, own=(PIN, START_PIN), force=force)
                 self._unlogged, self._last = [], None
-                self._unsettled.clear()  # they came before the cut
-            finally:  # where the log could not be cut, all of the state comes back
+                self._unsettled.clear()  # appended before the truncation: the log has them, or they are gone
+            finally:  # also where the log refused: then its frames bring back all of the state
                 self._read_again(base)
 
     def _read_again(self, base: Position | None) -> None:
-        """The engine went back to `base`: the log's frames after it, and what is on its way, are applied again. Lock held."""
+        """Applies the frames after `base`, to which the engine went back, and commits not durable yet. Lock held."""
         try:
-            reader, end = self._place.reader, self._log.end()
+            reader, end = self._location.reader, self._log.end()
             start = reader.first if base is None else reader.next(base)
             replay(reader, self.engine, start, end, ProgressReporter(None, time.perf_counter()))
             self._replace(self.engine, self._apply_unsettled(self.engine, end))
@@ -121,7 +129,7 @@ class LogState(BucketState):
             raise
 
     def _apply_unsettled(self, engine: StateEngine, end: Position) -> Registry:
-        """What was committed and is not among the frames up to `end`; the registry with it. Lock held."""
+        """Applies the commits that are not among the frames up to `end`; returns the registry. Lock held."""
         for pending, encoded in self._unsettled:
             if not pending.done() or (pending.exception(0) is None and pending.result() > end):
                 engine.apply_encoded(encoded)
@@ -132,19 +140,20 @@ class LogState(BucketState):
         return registry
 
     def heal(self, error: Corruption) -> None:
-        """A checkpoint is damaged: from one before it, or from the whole log, and then what was committed since."""
+        """Rebuilds the state after a checkpoint proved to be damaged: from an older checkpoint or the whole log, and
+        from the commits that are not durable yet."""
         damaged = self.engine
         if not self._lock.acquire(timeout=_HEAL_SECONDS_MAX):
-            raise error  # somebody waits for this very thread: the next read tries again
+            raise error  # whoever holds the lock may be waiting for this thread; the next read tries again
         try:
             if self.engine is not damaged:
-                return  # another reader did it
+                return  # another thread has rebuilt the state meanwhile
             self._check()
             with self._checkpointer.writing:
                 with contextlib.suppress(PenstockError, OSError):
-                    damaged.flush()  # no merge of its own may go on beside the new one
-                first, end = self._place.reader.first, self._log.end()
-                engine = recover(self._place, end, verify=True).engine
+                    damaged.flush()  # its background merge must end before another engine uses the directory
+                first, end = self._location.reader.first, self._log.end()
+                engine = recover(self._location, end, verify=True).engine
                 self._replace(engine, self._apply_unsettled(engine, end))
             if engine.position is None:
                 self._keep_replay(first)
@@ -153,26 +162,26 @@ class LogState(BucketState):
             self._lock.release()
 
     def close(self) -> None:
-        """Ends the checkpoint under way, and writes a last one where much has changed. The log stays open."""
+        """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open."""
         self._log.attached.remove(self)
         if not self._checkpointer.close():
             with self._lock:
                 self._broken = self._broken or Closed("the state was closed while its disk did not answer")
-            forget_state(self)  # and its files are left to the thread that waits for them
+            forget_state(self)  # the engine stays open: the checkpointer's thread still uses its files
             return
         if self._broken is None and self._pinned and self.engine.changed_bytes >= _CLOSE_BYTES_MIN:
             try:
                 self._checkpointer.checkpoint()
-            except (PenstockError, OSError) as error:  # what is durable is in the log: the next open replays it
+            except (PenstockError, OSError) as error:  # nothing is lost: the next open replays the log instead
                 self._checkpointer.error = error
         super().close()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _make_room(self, change: Change) -> None:
+    def _before_commit(self, change: Change) -> None:
         if not self._pinned and (change or self._unlogged):
             self._pin_start()
-        self._log.wait_for_room()  # not under the lock: a callback of the writer's thread may read this state
+        self._log.wait_for_room()
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
         self._settle()
@@ -188,7 +197,8 @@ class LogState(BucketState):
         return pending
 
     def _settle(self) -> None:
-        """Forgets commits that are durable. Raises where one failed: memory is ahead of the log, for good. Lock held."""
+        """Forgets commits that are durable. Raises where one failed: memory is ahead of the log, for good. Lock
+        held."""
         unsettled = self._unsettled
         while unsettled and unsettled[0][0].done():
             error = unsettled.popleft()[0].exception(0)
@@ -206,15 +216,16 @@ class LogState(BucketState):
             return Moment(self.engine, self.engine.freeze(), self._last, self._log.end())
 
     def _pin_start(self, first: Position | None = None) -> None:
-        """Before the first change of state is logged: no trim may take it away from a replay of the whole log."""
+        """Called before the first change is logged: from here on no trim removes a frame that a whole replay needs."""
         if START_PIN not in self._log.pins():
-            self._log.pin(START_PIN, first or self._place.reader.first)
+            self._log.pin(START_PIN, first or self._location.reader.first)
         self._pinned = True
 
     def _keep_replay(self, first: Position) -> None:
-        """There is no good checkpoint, and the log from `first` on was replayed: it stays, or what it said is written down."""
+        """No checkpoint holds what was replayed from `first` on. The log is pinned there; where a trim has just passed
+        that point, a checkpoint is written instead."""
         try:
             self._pin_start(first)
-        except BadInput:  # trimmed at this very moment
+        except BadInput:  # trimmed meanwhile
             self._pinned = True
             self._checkpointer.wake()

@@ -1,4 +1,7 @@
-"""What the states of this process amount to, for metrics (observe/metrics.py). Counted when somebody asks."""
+"""The totals of all states of this process, for metrics (observe/metrics.py); summed when metrics are asked for.
+
+States and iterations enter themselves here, so that this module needs none of theirs.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,10 @@ from weakref import WeakSet
 
 from penstock.errors import PenstockError
 from penstock.observe.metrics import METRICS, StateTotals
-from penstock.state.store import ITERATIONS
 
 
 class WatchedState(Protocol):
-    """An owner's state."""
+    """The state of an owner."""
 
     wal_bytes: int
     writes: int
@@ -26,9 +28,17 @@ class WatchedState(Protocol):
     def size_bytes(self) -> int: ...
 
 
+class WatchedIteration(Protocol):
+    """An iteration that pins the state of the moment `since`, of the monotonic clock."""
+
+    since: float
+
+
+ITERATIONS: WeakSet[WatchedIteration] = WeakSet()  # that are open in this process
+
 _lock = threading.Lock()
 _states: WeakSet[WatchedState] = WeakSet()
-_closed = StateTotals()  # what states that are closed have counted
+_closed = StateTotals()  # the counts of states that were closed
 
 
 def watch_state(state: WatchedState) -> None:
@@ -37,7 +47,7 @@ def watch_state(state: WatchedState) -> None:
 
 
 def forget_state(state: WatchedState) -> None:
-    """Its counts stay: a counter never goes back."""
+    """The state was closed. Its counts stay in the totals: a counter never goes back."""
     global _closed
     with _lock:
         if state in _states:

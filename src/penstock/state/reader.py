@@ -1,7 +1,7 @@
-"""The state of a log from another process, read-only: opened at a checkpoint, then followed frame by frame.
+"""The state of a log from another process, read-only: opened at a checkpoint, then advanced frame by frame.
 
-A follower sees what is durable. It needs no whole log: a checkpoint at or below its position, and the frames after it. When
-the log is cut behind it, the next `advance` goes back with it.
+A reader sees what is durable. It needs a checkpoint at or below its position and the frames after that checkpoint, not
+the whole log. When the log was truncated below its position, the next `advance` takes the reader back too.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from penstock.state.checkpoints.recovery import (
     recover,
 )
 from penstock.state.engines.engine import CheckpointInfo
-from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 from penstock.state.types.registry import REGISTRY_NAMESPACE, unregistered
 from penstock.state.view import StateView
 
 OnFrame = Callable[[Position, int, tuple[StateChange, ...]], None]
 
-_OPEN_ATTEMPTS = 5  # the owner may prune the checkpoint that is being opened
+_OPEN_ATTEMPTS = 5  # the owner may remove a checkpoint while it is being opened: then the next one is tried
+# A change begins with its namespace, and registrations come first in a frame: so begin the changes of a frame with any.
+_REGISTRY_FIRST = REGISTRY_NAMESPACE.to_bytes(8, "little")
 
 
 class StateReader(StateView):
-    """One thread advances; any may read. Made by `open`."""
+    """The state at `position`. One thread at a time advances it; any thread reads. Made by `open`."""
 
     def __init__(
-        self, place: StateLocation, recovered: Recovered, position: Position, on_frame: OnFrame | None
+        self, location: StateLocation, recovered: Recovered, position: Position, on_frame: OnFrame | None
     ) -> None:
         super().__init__(recovered.engine, recovered.registry)
-        self._place = place
-        self._reader = place.reader
+        self._location = location
+        self._reader = location.reader
         self._advancing = threading.RLock()
         self.on_frame = on_frame
         self.position = position
@@ -58,21 +59,21 @@ class StateReader(StateView):
         settings: StateSettings | None = None,
         progress: OnProgress | None = None,
     ) -> StateReader:
-        """The state after every entry up to and including `at`; None: the durable end; "earliest": as far back as it can be
-        had, which is before the first entry of a log that is complete.
+        """The state after every entry up to and including `at`. None: at the durable end; "earliest": as far back as
+        there is one, which in a complete log is before the first entry.
 
-        `advance` takes it further and calls `on_frame(position, data bytes, changes)` after it applied each frame. Raises
-        `StateLost` where the state at that position cannot be had any more.
+        `advance` takes it further, and calls `on_frame(position, data bytes, changes)` after each frame that it
+        applied. Raises `StateLost` where the state at that position is not there any more.
         """
-        place = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
+        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
         reader.refresh()
-        position = reader.end() if at is None else _earliest(place) if at == "earliest" else at
-        return cls(place, _recover(place, position, progress), position, on_frame)
+        position = reader.end() if at is None else _earliest(location) if at == "earliest" else at
+        return cls(location, _recover(location, position, progress), position, on_frame)
 
     def advance(self, to: Position | None = None) -> Position:
-        """Applies every frame up to and including `to` (None: the durable end), and returns how far it is.
+        """Applies every frame up to and including `to` (None: the durable end), and returns the position reached.
 
-        Goes back only where the log was cut.
+        Goes back only where the log was truncated.
         """
         with self._advancing:
             target = self._reader.end() if to is None else to
@@ -82,7 +83,7 @@ class StateReader(StateView):
                 return self.position
             for position, header, raw in self._reader.scan_encoded(self._reader.next(self.position), target):
                 changes: tuple[StateChange, ...] = ()
-                if raw and (self.on_frame is not None or raw[:8] == bytes(8)):  # registrations come first in a frame
+                if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):
                     changes = decode_changes(raw, header.wall_ms)
                     self._learn(changes)
                 if raw:
@@ -100,7 +101,7 @@ class StateReader(StateView):
                 self._rebuild(self.position, verify=True)
 
     def close(self) -> None:
-        """Lets go of the checkpoint's files. The log's reader stays open."""
+        """Releases the checkpoint's files. The log's reader stays open."""
         self.engine.close()
 
     def _learn(self, changes: tuple[StateChange, ...]) -> None:
@@ -112,28 +113,30 @@ class StateReader(StateView):
 
     def _rebuild(self, position: Position, *, verify: bool = False) -> None:
         old = self.engine
-        recovered = _recover(self._place, position, None, verify=verify)
+        recovered = _recover(self._location, position, None, verify=verify)
         with self._lock:
             self._replace(recovered.engine, recovered.registry)
         self.position = position
         old.close()
 
 
-def _earliest(place: StateLocation) -> Position:
-    first = place.reader.first
-    if place.reader.complete or START_PIN in pins(place.reader.metadata, place.reader.name):
-        return Position(first.ledger_id, -1)
-    return min((info.position for info in find_checkpoints(place)), default=Position(first.ledger_id, -1))
+def _earliest(location: StateLocation) -> Position:
+    reader = location.reader
+    start = Position(reader.first.ledger_id, -1)
+    if reader.complete or START_PIN in pins(reader.metadata, reader.name):
+        return start
+    return min((info.position for info in find_checkpoints(location)), default=start)
 
 
-def find_checkpoints(place: StateLocation) -> list[CheckpointInfo]:
-    """Every good checkpoint of a state, newest first, without owning it."""
+def find_checkpoints(location: StateLocation) -> list[CheckpointInfo]:
+    """Every good checkpoint of a state, newest first. The caller need not own the state.
+
+    A read-only engine shows one checkpoint alone, so one is opened after the other, each below the last.
+    """
     found: list[CheckpointInfo] = []
     at: Position | None = None
     while True:
-        with open_engine(
-            place.settings.engine, place.directory, files=place.files, settings=place.settings, read_only=True, at=at
-        ) as engine:
+        with location.open_engine(at=at) as engine:
             newest = engine.checkpoints()[:1]
         if not newest:
             return found
@@ -141,10 +144,10 @@ def find_checkpoints(place: StateLocation) -> list[CheckpointInfo]:
         at = Position(newest[0].position.ledger_id, newest[0].position.entry_id - 1)
 
 
-def _recover(place: StateLocation, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
+def _recover(location: StateLocation, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
     for attempt in range(_OPEN_ATTEMPTS):
         try:
-            return recover(place, to, progress, verify=verify)
+            return recover(location, to, progress, verify=verify)
         except (StateLost, FileNotFoundError):
             if attempt + 1 == _OPEN_ATTEMPTS:
                 raise

@@ -1,26 +1,33 @@
-"""The state of a record log: all of it in memory; the log is rewritten as a snapshot once it is much larger."""
+"""The state of a record log, all of it in memory. The log is rewritten as a snapshot once it has grown far beyond
+one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
-from penstock.clock import Clock
+from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.files import Buffer
 from penstock.log import Pending, RecordLog, StateChange
 from penstock.state.changes import Change
+from penstock.state.checkpoints.recovery import OnProgress
 from penstock.state.engines.opening import open_engine
+from penstock.state.settings import StateSettings
 from penstock.state.state import BucketState
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
 
-_COMPACT_BYTES_MIN = 1 << 20
-_COMPACT_FACTOR = 8
+_COMPACT_BYTES_MIN = 1 << 20  # a smaller log is read in a moment
+_COMPACT_FACTOR = 8  # times the bytes of live keys and values: so each byte is rewritten rarely
 
 
-class RecordLogState(BucketState):
-    """See the module."""
+class RecordLogState(BucketState, of=RecordLog):
+    """See the module. It has no settings, and no progress to report: a record log is small."""
 
     _log: RecordLog
+
+    @classmethod
+    def _open(cls, log: RecordLog, settings: StateSettings, progress: OnProgress | None, clock: Clock | None) -> Self:
+        return cls(log, clock or SYSTEM_CLOCK)
 
     def __init__(self, log: RecordLog, clock: Clock) -> None:
         self._log = log
@@ -41,8 +48,8 @@ class RecordLogState(BucketState):
                 len(key) + len(value) for number in snapshot.namespaces() for key, value in snapshot.iterate(number)
             )
 
-    def _make_room(self, change: Change) -> None:
-        self._log.wait_for_room()  # not under the lock: a callback of the writer's thread may read this state
+    def _before_commit(self, change: Change) -> None:
+        self._log.wait_for_room()
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
@@ -61,7 +68,8 @@ class RecordLogState(BucketState):
         self._compact_if_large()
 
     def _compact_if_large(self) -> None:
-        """A record log that holds state alone is rewritten as its snapshot once it is much larger. Lock held."""
+        """Rewrites the log as a snapshot of the state, where it has grown far beyond one. Not where entries have data:
+        a snapshot would drop it. Lock held."""
         log = self._log
         if (
             self._has_data

@@ -1,4 +1,4 @@
-"""What a bucket state can be told. Plain data."""
+"""The settings of a bucket state: plain data. docs/state.md, "Tuning", has them for users."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from penstock.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class StateSettings:
-    """Each limit has a reason."""
+    """How a state keeps its checkpoints. A value that makes no sense raises `BadInput`."""
 
     engine: str = "native"  # or "rocksdb": for state beyond memory
-    checkpoints_kept: int = 2  # a damaged one is stepped over; the oldest one kept pins the log
-    # Keys and values changed since the last checkpoint that ask for a new one: bounds memory, the tail that an open replays,
-    # and how much of the disk the newest checkpoint takes beside the merged rest. None: only at a ledger roll and by hand.
+    checkpoints_kept: int = 2  # where the newest is damaged, an older one serves; the oldest pins the log
+    # A checkpoint is due once so many bytes of keys and values have changed since the last one. Bounds memory, the tail
+    # that an open replays, and what the newest checkpoint takes on disk beside the merged rest. None: only at a roll
+    # and by hand.
     checkpoint_bytes: int | None = 32 << 20
-    checkpoint_at_roll: bool = True  # whenever a ledger is sealed: the log may then be trimmed up to it
-    merge_runs_max: int = (
-        4  # runs above the oldest one before they are merged: each is one more place to look for a key
-    )
-    merge_ratio: float = 0.2  # runs above the oldest one that weigh this part of it are merged into it: bounds the disk
-    # What checkpoints may hold beside the oldest run, as a part of it; where more changed between them, older ones go early.
+    checkpoint_at_roll: bool = True  # a checkpoint whenever a ledger is sealed: the log may then be trimmed up to it
+    # Runs above the oldest one, before some of them are merged: each is one more place to look for a key.
+    merge_runs_max: int = 4
+    # Runs above the oldest one are merged into it once they reach this share of its size: bounds the disk.
+    merge_ratio: float = 0.2
+    # What all checkpoints together may hold beside the oldest run, as a share of its size. Where more changed between
+    # them, the older checkpoints are dropped early.
     spare_ratio_max: float = 0.28
-    merge_in_background: bool = True  # False: within `write`, for tests that count operations
-    start_empty: bool = False  # on a trimmed log without a checkpoint: it never had state. True where that is certain
-    cache_bytes: int = 256 << 20  # of blocks read by the `rocksdb` engine; `native` leaves caching to the kernel
+    merge_in_background: bool = True  # False: within the checkpoint, for tests that count operations
+    start_empty: bool = False  # True: a trimmed log without a checkpoint never had state, so it is opened with none
+    cache_bytes: int = (
+        256 << 20
+    )  # blocks that the `rocksdb` engine caches; `native` leaves that to the operating system
 
     def __post_init__(self) -> None:
         for name, least in (

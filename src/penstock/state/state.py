@@ -1,25 +1,27 @@
 """Bucket state: typed stores on a log, changed together with its entries, back in milliseconds after a crash.
 
-The owner's changes are visible to its own reads as soon as `commit` returns, and durable when the future completes. When
-that future fails, this state is ahead of the disk and takes no more changes: open log and state again. What is durable comes
-back at the next open: the newest good checkpoint, then the frames after it (recovery.py). A log whose state was never
-written has no files and no threads for it.
+The owner's changes are visible to its own reads as soon as `commit` returns, and durable when the future completes.
+When that future fails, this state is ahead of the disk and takes no more changes: open log and state again. What is
+durable comes back at the next open: the newest good checkpoint, then the frames after it (checkpoints/recovery.py). A
+log whose state was never written has no files and no threads for it.
 
-Over a record log the whole state is in memory, and a rewrite of the log is its checkpoint.
+`BucketState` has what is the same for every log: stores and commits. `LogState` (log_state.py) adds the checkpoints and
+recovery of a managed log; over a record log (record_state.py) the whole state is in memory, and a rewrite of the log
+takes the place of a checkpoint.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, NotSupported, PenstockError
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position, RecordLog, StateChange
 from penstock.observe.metrics import METRICS
-from penstock.state.changes import Change, encode
+from penstock.state.changes import Change, ChangedStore, TypedChanges, encode
 from penstock.state.checkpoints.recovery import OnProgress
 from penstock.state.engines.engine import CheckpointInfo, StateEngine
 from penstock.state.metrics import forget_state, watch_state
@@ -33,11 +35,21 @@ from penstock.state.view import StateView
 K = TypeVar("K")
 V = TypeVar("V")
 
-_TIMED_EVERY = 16
+_TIMED_EVERY = 16  # one commit in so many is timed
 
 
 class BucketState(StateView):
-    """The owner's state over its log. Thread-safe. Made by `open`."""
+    """The owner's state over its log. Thread-safe. Made by `open`.
+
+    Each subclass is for one kind of log and names it: `class LogState(BucketState, of=Log)`. That is how `open` finds
+    them without importing modules that stand below this one; `penstock.state` imports them all.
+    """
+
+    _subclasses: ClassVar[list[tuple[type, type[BucketState]]]] = []
+
+    def __init_subclass__(cls, *, of: type, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        BucketState._subclasses.append((of, cls))
 
     @classmethod
     def open(
@@ -47,22 +59,24 @@ class BucketState(StateView):
         progress: OnProgress | None = None,
         clock: Clock | None = None,
     ) -> BucketState:
-        """What was durable is here when this returns; `progress` is told how far it is.
+        """The state with everything that is durable. `progress` is called with how far a long recovery is.
 
-        Raises `StateLost` where neither a checkpoint nor the log holds all of it, and `BadInput` where this process has the
-        state of this log open already. It is closed with the log.
+        Raises `StateLost` where neither a checkpoint nor the log holds all of it, and `BadInput` where this process has
+        the state of this log open already. The state is closed with its log.
         """
-        from penstock.state.log_state import LogState  # they stand on this class
-        from penstock.state.record_state import RecordLogState
+        for kind, subclass in cls._subclasses:
+            if isinstance(log, kind):
+                return subclass._open(log, settings or StateSettings(), progress, clock)
+        raise BadInput(f"a {type(log).__name__} can have no state", hint="give a Log or a RecordLog")
 
-        if isinstance(log, RecordLog):
-            return RecordLogState(log, clock or SYSTEM_CLOCK)
-        return LogState(log, settings or StateSettings(), progress, clock or log.clock)
+    @classmethod
+    def _open(cls, log: Any, settings: StateSettings, progress: OnProgress | None, clock: Clock | None) -> Self:
+        raise NotImplementedError
 
     def __init__(self, engine: StateEngine, registry: Registry, clock: Clock) -> None:
         super().__init__(engine, registry)
         self._clock = clock
-        self._unlogged: list[StateChange] = []  # registrations that ride in the next frame
+        self._unlogged: list[StateChange] = []  # registrations that the next frame will carry
         self._broken: PenstockError | None = None
         self._commits = 0
         self.wal_bytes = 0
@@ -73,7 +87,10 @@ class BucketState(StateView):
         return Change()
 
     def get_or_create_store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
-        """The store; a new one is registered in the frame of the next commit. Raises `NotSupported`."""
+        """The store; a new one is registered in the frame of the next commit.
+
+        Raises `NotSupported` where this program cannot read what was written into it.
+        """
         return self.store(descriptor)
 
     def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
@@ -86,7 +103,7 @@ class BucketState(StateView):
         return store
 
     def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
-        """A store of bytes without types; as for a new one, see `get_or_create_store`."""
+        """A store of bytes without types; a new one is registered in the frame of the next commit."""
         raw = super().raw_store(name, operator, table=table, bucket=bucket)
         with self._lock:
             if raw.number is None:
@@ -95,19 +112,24 @@ class BucketState(StateView):
         return raw
 
     def commit(self, change: Change, data: Buffer | Sequence[Buffer] = b"") -> Pending[Any]:
-        """Appends data and changes as one frame: both survive or neither does. The position (or number) comes once durable."""
-        self._make_room(change)
+        """Appends data and changes as one frame: both survive a crash, or neither does.
+
+        The result is the position (of a record log: the number) of the frame, once it is durable.
+        """
+        self._before_commit(change)
         timed = self._commits % _TIMED_EVERY == 0
         started = time.perf_counter() if timed else 0.0
         with self._lock:
             self._check()
             for store in change.edits:
-                if store._holder is not self:
+                if store.holder is not self:
                     raise BadInput(f"store {store.namespace} belongs to another state", hint="use a store of this one")
             for typed in change.typed:
-                self._know(typed)
+                self._register_schema(typed)
             for store in change.edits:
-                if store.number is None:  # a truncation took it back, and nobody says how it is written
+                if (
+                    store.number is None
+                ):  # a truncation took its registration back, and a raw store cannot say its codecs
                     raise BadInput(f"store {store.namespace} is not there any more", hint="open it again")
             encoded = encode(change, self._unlogged, self._clock.wall_ms())
             pending = self._append(data, encoded)
@@ -123,7 +145,7 @@ class BucketState(StateView):
         return pending
 
     def close(self) -> None:
-        """Nothing is committed any more. The log stays open."""
+        """Refuses commits from here on. The log stays open."""
         with self._lock:
             self._broken = self._broken or Closed("the state was closed")
         forget_state(self)
@@ -131,7 +153,7 @@ class BucketState(StateView):
 
     @property
     def size_bytes(self) -> int:
-        """Keys and values, about."""
+        """About how many bytes keys and values have."""
         return self.engine.estimate_size()
 
     @property
@@ -144,13 +166,15 @@ class BucketState(StateView):
         if self._broken is not None:
             raise self._broken
 
-    def _registered(self, raw: RawStore, number: int, change: StateChange) -> None:
-        """In memory at once: two new stores in one change must not get the same number. Lock held."""
+    def _registered(self, raw: ChangedStore, number: int, change: StateChange) -> None:
+        """The store has its number in memory at once, before the registration is logged: two new stores in one change
+        must not get the same number. Lock held."""
         raw.bind(number)
         self._unlogged.append(change)
 
-    def _know(self, typed: TypedStore[Any, Any]) -> None:
-        """The registry has its schema version from here on; and the store again, where a truncation took it back."""
+    def _register_schema(self, typed: TypedChanges) -> None:
+        """Enters the store's schema version into the registry, where it is new; and the store itself, where a
+        truncation took its registration back. Lock held."""
         raw, descriptor = typed.raw, typed.descriptor
         if raw.number is None:
             new = self.registry.register(descriptor)
@@ -161,30 +185,33 @@ class BucketState(StateView):
         typed.known_to = self.registry
 
     def _apply(self, change: Change, encoded: bytes) -> None:
-        self.engine.apply_edits({store.number: table for store, table in change.edits.items()}, len(encoded))  # type: ignore[misc]
+        edits = {store.number: table for store, table in change.edits.items()}
+        self.engine.apply_edits(edits, len(encoded))  # type: ignore[arg-type]
 
-    def _make_room(self, change: Change) -> None:
+    def _before_commit(self, change: Change) -> None:
+        """Waits until the log takes an append. Called without the lock: a callback of the log's writer thread may read
+        this state while a commit waits."""
         raise NotImplementedError
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
         raise NotImplementedError
 
-    # -- a record log has none of these --------------------------------------------------------------------------
+    # -- what the state of a record log does not have --------------------------------------------------------------
 
     def checkpoint(self) -> CheckpointInfo | None:
-        """Makes what is durable now a checkpoint; returns once it is one. None where there is nothing to write."""
+        """Writes a checkpoint of everything that is durable now. None where there is nothing to write."""
         raise _not_here("checkpoint")
 
     def checkpoints(self) -> list[CheckpointInfo]:
-        """Those kept, newest first."""
+        """The checkpoints that are kept, newest first."""
         return self.engine.checkpoints()
 
     def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
-        """The state after every entry up to and including `to`, to be read. Close it."""
+        """The state after every entry up to and including `to`, read-only. The caller closes it."""
         raise _not_here("recovery to a position")
 
     def truncate(self, position: Position, *, force: bool = False) -> None:
-        """Takes log and state back: no entry after `position` is there any more, nor any of its changes."""
+        """Takes log and state back to `position`: the entries after it are removed, and their changes with them."""
         raise _not_here("truncation")
 
 

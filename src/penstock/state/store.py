@@ -1,8 +1,8 @@
-"""Stores of a state: bytes (`RawStore`), and typed ones over them (`TypedStore`). Reads see what was committed; writes go
-into a `Change`, or are a commit of their own (`write`).
+"""Stores of a state: of bytes (`RawStore`), and typed ones over them (`TypedStore`).
 
-An iteration shows the state as of its call while writes go on. It is a context manager; one that is exhausted, closed or
-forgotten lets go of what it pins. Reads take no lock.
+Reads see what was committed, and take no lock. Writes go into a `Change`, or are a commit of their own (`write`). An
+iteration shows the state as of its call while writes go on, and is a context manager: it releases what it pins when it
+is exhausted, closed or garbage-collected.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
-from weakref import WeakSet
 
 from penstock.errors import Corruption, Unavailable
 from penstock.log import Pending
 from penstock.observe.metrics import METRICS
 from penstock.state.changes import Change
 from penstock.state.engines.engine import StateEngine, StateSnapshot
+from penstock.state.metrics import ITERATIONS
 from penstock.state.types.descriptor import Namespace, StateDescriptor
 from penstock.state.types.registry import Registry
 
@@ -25,17 +25,17 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-_TIMED_MASK = (1 << 10) - 1  # of so many reads one is timed: the others pay one addition
+_TIMED_MASK = (1 << 10) - 1  # one read in 1024 is timed; the others pay one addition
 
 
 class Holder(Protocol):
-    """What a store asks of the state that holds it."""
+    """What a store needs from the state that it belongs to."""
 
     engine: StateEngine
     registry: Registry
 
     def heal(self, error: Corruption) -> None:
-        """A checkpoint proved to be damaged: `engine` is another one when this returns. Raises where that cannot be."""
+        """Called when a read met a damaged checkpoint. Replaces `engine` by a sound one, or raises."""
         ...
 
     def commit(self, change: Change) -> Pending[Any]: ...
@@ -49,7 +49,7 @@ class StateIterator(Iterator[T], Generic[T]):
     ) -> None:
         self._open = open_at
         self._heal = heal
-        self._given = 0
+        self._returned = 0
         self.since = time.monotonic()
         ITERATIONS.add(self)
         self._snapshot: StateSnapshot | None
@@ -70,11 +70,11 @@ class StateIterator(Iterator[T], Generic[T]):
             except Corruption as error:
                 self._begin_again(error)
                 continue
-            self._given += 1
+            self._returned += 1
             return pair
 
     def close(self) -> None:
-        """Lets go of the state of that moment. Twice is fine."""
+        """Releases the state of that moment. Closing twice is fine."""
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             ITERATIONS.discard(self)
@@ -89,10 +89,11 @@ class StateIterator(Iterator[T], Generic[T]):
         self.close()
 
     def _begin_again(self, error: Corruption) -> None:
-        """The state is rebuilt. What was given already belongs to a moment that is gone."""
+        """Rebuilds the state after damage, and starts over. Raises where pairs were returned already: they belong to a
+        moment that is gone."""
         self.close()
         self._heal(error)
-        if self._given:
+        if self._returned:
             raise Unavailable(
                 f"a checkpoint was damaged, and the state was rebuilt: {error.message}", hint="iterate again"
             ) from error
@@ -100,25 +101,22 @@ class StateIterator(Iterator[T], Generic[T]):
         ITERATIONS.add(self)
 
 
-ITERATIONS: WeakSet[StateIterator[Any]] = WeakSet()  # that are open in this process, for metrics
-
-
 class RawStore:
-    """Bytes → bytes, sorted by key. One object a store: its identity is the store's."""
+    """Bytes → bytes, sorted by key. A state has one object for each store, so that identity tells stores apart."""
 
-    __slots__ = ("_get", "_holder", "namespace", "number", "reads")
+    __slots__ = ("_get", "holder", "namespace", "number", "reads")
 
     def __init__(self, holder: Holder, namespace: Namespace, number: int | None) -> None:
-        self._holder = holder
+        self.holder = holder
         self.namespace = namespace
         self.reads = 0
         self.bind(number)
 
     def bind(self, number: int | None) -> None:
-        """The store has this number in the holder's engine; None: nobody registered it yet."""
+        """The store has this number in the holder's engine; None: nobody registered the store yet."""
         self.number = number
         self._get: Callable[[Any, bytes], bytes | None] = (
-            self._get_unregistered if number is None else self._holder.engine.get
+            self._get_unregistered if number is None else self.holder.engine.get
         )
 
     def get(self, key: bytes) -> bytes | None:
@@ -129,7 +127,7 @@ class RawStore:
             started = time.perf_counter()
             value = self._get(self.number, key)
         except Corruption as error:
-            self._holder.heal(error)
+            self.holder.heal(error)
             return self._get(self.number, key)
         METRICS.state_read_seconds.observe(time.perf_counter() - started)
         return value
@@ -144,7 +142,7 @@ class RawStore:
     __contains__ = contains
 
     def put(self, change: Change, key: bytes, value: bytes) -> None:
-        """Goes into the change; visible and on its way to the disk with its commit."""
+        """Adds the pair to the change; it becomes visible, and durable, with the change's commit."""
         if change.mark is not None:
             change.set(self, key, value)
             return
@@ -154,7 +152,7 @@ class RawStore:
             change.edits[self] = {key: value}
 
     def put_many(self, change: Change, items: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
-        """As `put` for each of them, faster."""
+        """As `put` for each pair, faster."""
         if change.mark is not None:
             for key, value in items.items() if isinstance(items, Mapping) else items:
                 change.set(self, key, value)
@@ -162,43 +160,43 @@ class RawStore:
         change.edits.setdefault(self, {}).update(items)
 
     def delete(self, change: Change, key: bytes) -> None:
-        """Fine where the key is not there."""
+        """Adds the deletion to the change. The key need not be there."""
         change.set(self, key, None)
 
     def write(self, items: Mapping[bytes, bytes | None]) -> Pending[Any]:
-        """A commit of its own: puts, and deletes where the value is None, all or none. Done once durable."""
+        """Commits puts, and deletes where the value is None: all or none. The result is there once they are durable."""
         change = Change()
         change.edits[self] = dict(items)
-        return self._holder.commit(change)
+        return self.holder.commit(change)
 
     def iterate(
         self, *, prefix: bytes = b"", start: bytes | None = None, end: bytes | None = None
     ) -> StateIterator[tuple[bytes, bytes]]:
-        """Pairs in byte order: of keys that begin with `prefix`, from `start` (included) to `end` (excluded)."""
+        """Pairs whose keys begin with `prefix`, from `start` (included) to `end` (excluded), in byte order."""
         first = max(prefix, start or b"")
         last = _after_prefix(prefix)
         if end is not None and (last is None or end < last):
             last = end
-        return StateIterator(lambda: self._pairs(first, last), self._holder.heal)
+        return StateIterator(lambda: self._pairs(first, last), self.holder.heal)
 
     def _pairs(self, first: bytes, last: bytes | None) -> tuple[StateSnapshot, Iterator[tuple[bytes, bytes]]]:
-        snapshot = self._holder.engine.create_snapshot()
+        snapshot = self.holder.engine.create_snapshot()
         number = self.find_number()
         if number is None or (last is not None and first >= last):
             return snapshot, iter(())
         return snapshot, snapshot.iterate(number, first, last)
 
     def find_number(self) -> int | None:
-        """Its number in the registry; None while nobody registered it."""
+        """The store's number in the registry; None while nobody registered the store."""
         if self.number is None:
-            found = self._holder.registry.find(self.namespace)
+            found = self.holder.registry.find(self.namespace)
             if found is not None:
                 self.bind(found.number)
         return self.number
 
 
 class TypedStore(Generic[K, V]):
-    """One store of a state, with the types of its descriptor."""
+    """One store of a state, with keys and values as its descriptor says."""
 
     def __init__(self, raw: RawStore, descriptor: StateDescriptor[K, V]) -> None:
         self.raw = raw
@@ -206,7 +204,7 @@ class TypedStore(Generic[K, V]):
         self._encode_key = descriptor.encode_key
         self._encode_value = descriptor.encode_value
         self._decode_value = descriptor.decode_value
-        self.known_to: Registry | None = None  # the registry that has this schema version for sure
+        self.known_to: Registry | None = None  # a registry that is known to have this schema version
 
     def get(self, key: K) -> V | None:
         raw = self.raw.get(self._encode_key(key))
@@ -222,11 +220,11 @@ class TypedStore(Generic[K, V]):
         return self.iterate()
 
     def prefix(self, prefix: K) -> StateIterator[tuple[K, V]]:
-        """The items whose key starts with `prefix`: of a tuple its first parts, of a text its first characters."""
+        """The items whose key starts with `prefix`: the first parts of a tuple, or the first characters of a text."""
         return self.iterate(prefix=prefix)
 
     def range(self, start: K | None = None, end: K | None = None) -> StateIterator[tuple[K, V]]:
-        """The items from `start` (included) to `end` (excluded); of tuples their first parts are enough."""
+        """The items from `start` (included) to `end` (excluded). The first parts of a tuple are enough for either."""
         return self.iterate(start=start, end=end)
 
     def iterate(
@@ -244,11 +242,11 @@ class TypedStore(Generic[K, V]):
             snapshot, found = self.raw._pairs(first, last)
             return snapshot, self._decode(found)
 
-        return StateIterator(pairs, self.raw._holder.heal)
+        return StateIterator(pairs, self.raw.holder.heal)
 
     def put(self, change: Change, key: K, value: V) -> None:
-        """Goes into the change; visible and on its way to the disk with its commit."""
-        if self.known_to is not self.raw._holder.registry:
+        """Adds the pair to the change; it becomes visible, and durable, with the change's commit."""
+        if self.known_to is not self.raw.holder.registry:
             change.typed.add(self)
         self.raw.put(change, self._encode_key(key), self._encode_value(value))
 
@@ -257,20 +255,20 @@ class TypedStore(Generic[K, V]):
             self.put(change, key, value)
 
     def delete(self, change: Change, key: K) -> None:
-        """Fine where the key is not there."""
-        if self.known_to is not self.raw._holder.registry:
+        """Adds the deletion to the change. The key need not be there."""
+        if self.known_to is not self.raw.holder.registry:
             change.typed.add(self)
         self.raw.delete(change, self._encode_key(key))
 
     def write(self, items: Mapping[K, V | None]) -> Pending[Any]:
-        """A commit of its own: puts, and deletes where the value is None, all or none. Done once durable."""
+        """Commits puts, and deletes where the value is None: all or none. The result is there once they are durable."""
         change = Change()
         for key, value in items.items():
             if value is None:
                 self.delete(change, key)
             else:
                 self.put(change, key, value)
-        return self.raw._holder.commit(change)
+        return self.raw.holder.commit(change)
 
     def _decode(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
         decode_key, decode_value = self.descriptor.decode_key, self.descriptor.decode_value
@@ -279,6 +277,6 @@ class TypedStore(Generic[K, V]):
 
 
 def _after_prefix(prefix: bytes) -> bytes | None:
-    """The first key after all that begin with it; None where there is no such key."""
+    """The first key after all keys that begin with `prefix`; None where there is no such key."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,4 +1,4 @@
-"""What the owner of a state and its followers have in common: stores over an engine, found through the registry."""
+"""What the owner of a state and a reader have in common: stores over an engine, found through the registry."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StateView:
             return self._raw_store(namespace)
 
     def verdict(self, descriptor: StateDescriptor[Any, Any]) -> Verdict | None:
-        """Whether the descriptor can read the store: as it is, after migration, or not; None: there is none yet."""
+        """Whether the descriptor can read the store: as it is, after migration, or not. None: no such store yet."""
         found = self.registry.find(descriptor.namespace)
         return None if found is None else judge(descriptor, found)
 
@@ -65,7 +65,7 @@ class StateView:
         raise NotSupported("this state is read-only", hint="only the owner of the log changes it")
 
     def _raw_store(self, namespace: Namespace) -> RawStore:
-        """One object a store. Lock held."""
+        """The one object of that store. Lock held."""
         raw = self._raw.get(namespace)
         if raw is None:
             found = self.registry.find(namespace)
@@ -73,7 +73,7 @@ class StateView:
         return raw
 
     def _replace(self, engine: StateEngine, registry: Registry) -> None:
-        """The state is another one from here on. Lock held."""
+        """Puts another engine and registry under the same stores. Lock held."""
         self.engine, self.registry = engine, registry
         for raw in self._raw.values():
             found = registry.find(raw.namespace)

@@ -45,9 +45,9 @@ def the_frame_at_the_checkpoint_bound_is_left_out(patch: Patch) -> None:
     """The replay begins one frame too late."""
     begin = recovery._replay_start
 
-    def late(place: Any, engine: StateEngine, to: Position) -> Position:
-        start = begin(place, engine, to)
-        return start if engine.position is None else place.reader.next(start)
+    def late(location: Any, engine: StateEngine, to: Position) -> Position:
+        start = begin(location, engine, to)
+        return start if engine.position is None else location.reader.next(start)
 
     patch(recovery, "_replay_start", late)
 
@@ -56,8 +56,8 @@ def the_frame_at_the_checkpoint_bound_is_left_out(patch: Patch) -> None:
 def the_bound_of_a_replay_is_exclusive(patch: Patch) -> None:
     replay = recovery.replay
 
-    def short(reader: LogReader, engine: StateEngine, start: Position, to: Position, tell: Any) -> None:
-        replay(reader, engine, start, Position(to.ledger_id, to.entry_id - 1), tell)
+    def short(reader: LogReader, engine: StateEngine, start: Position, to: Position, reporter: Any) -> None:
+        replay(reader, engine, start, Position(to.ledger_id, to.entry_id - 1), reporter)
 
     patch(recovery, "replay", short)
 
@@ -142,7 +142,7 @@ def truncation_does_not_touch_the_state(patch: Patch) -> None:
         self._log.truncate(position, own=(PIN, recovery.START_PIN), force=force)
 
     patch(LogState, "truncate", cut_alone)
-    patch(recovery, "_drop_strange", lambda _reader, _engine: None)
+    patch(recovery, "_drop_unknown_checkpoints", lambda _reader, _engine: None)
 
 
 @BUGS
@@ -158,7 +158,7 @@ def checkpoints_above_a_truncation_come_back(patch: Patch) -> None:
             self._files = files
 
     patch(Checkpoints, "drop_after", forgetful)
-    patch(recovery, "_drop_strange", lambda _reader, _engine: None)
+    patch(recovery, "_drop_unknown_checkpoints", lambda _reader, _engine: None)
 
 
 class _ReadsOnly:
@@ -191,9 +191,9 @@ def the_pin_runs_ahead_of_the_oldest_checkpoint(patch: Patch) -> None:
     patch(Checkpointer, "move_pins", ahead)
     begin = recovery._replay_start
 
-    def trusting(place: Any, engine: StateEngine, to: Position) -> Position:
+    def trusting(location: Any, engine: StateEngine, to: Position) -> Position:
         base = engine.position
-        return place.reader.first if base is None else begin(place, engine, to)  # type: ignore[no-any-return]
+        return location.reader.first if base is None else begin(location, engine, to)  # type: ignore[no-any-return]
 
     patch(recovery, "_replay_start", trusting)
     patch(Checkpoints, "_open_runs", _open_newest_badly)

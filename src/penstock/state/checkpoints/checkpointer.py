@@ -1,12 +1,13 @@
-"""Writes the checkpoints of a state beside its writers, and pins the log at the oldest one that is kept.
+"""Writes the checkpoints of a state beside its writers, and pins the log at the oldest checkpoint that is kept.
 
-The order: (1) freeze, under the state's lock, with the last commit; (2) wait until that one is durable; (3) write, the first
-time after the directory was given the name of its log; (4) the pin of the log moves to the oldest checkpoint kept, and the
-pin of its start goes once there are checkpoints enough. So no checkpoint holds what the log might lose, and none that
-counts needs what a trim removed.
+The order: (1) freeze the state under its lock, and note the last commit; (2) wait until that commit is durable; (3)
+write the checkpoint; before the first one, identity.py writes down which log the directory belongs to; (4) move the
+log's pin to the oldest checkpoint kept, and remove the pin of its start once enough checkpoints are kept. Because of
+(2) no checkpoint holds what the log might still lose; because of (4) no trim removes a frame that a kept checkpoint
+needs.
 
-The thread is started when there is first something to do. A checkpoint that fails leaves those before it in force; the next
-roll tries again.
+The thread is started by the first checkpoint that is due. A checkpoint that fails leaves the earlier ones in force, and
+the next roll of the log tries again.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from penstock.state.checkpoints import identity
 from penstock.state.checkpoints.recovery import DIRECTORY, PIN, START_PIN
 from penstock.state.engines.engine import CheckpointInfo, Frozen, StateEngine
 
-CLOSE_SECONDS_MAX = 30.0  # a close never hangs on a disk that does not answer: what counts is in the log
+CLOSE_SECONDS_MAX = 30.0  # a close does not hang on a disk that does not answer: everything durable is in the log
 
 _logger = logging.getLogger(__name__)
 
 
 class Moment(NamedTuple):
-    """A state that was frozen: everything up to `last`, and every frame at or before `end`."""
+    """A frozen state: every commit up to `last`, and every frame up to `end`."""
 
     engine: StateEngine
     frozen: Frozen
@@ -38,8 +39,11 @@ class Moment(NamedTuple):
 
 
 class Checkpointer:
-    """One state's. `freeze` takes the moment under the state's lock; `current` is the engine in force, and `heal` makes it
-    another one where its checkpoints prove to be damaged."""
+    """Writes the checkpoints of one state.
+
+    `freeze` takes the moment under the state's lock; `current` returns the engine in force; `heal` replaces that engine
+    where its checkpoints prove to be damaged.
+    """
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class Checkpointer:
         self._heal = heal
         self._kept = kept
         self.turn = threading.Lock()  # one checkpoint at a time, from freeze to pin
-        self.writing = threading.Lock()  # held for the files alone: whoever replaces the engine takes it
+        self.writing = threading.Lock()  # held while files are written: whoever replaces the engine takes it
         self._work = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._wanted = False
@@ -66,7 +70,7 @@ class Checkpointer:
         self.count = 0
 
     def wake(self) -> None:
-        """A checkpoint is due. Never waits."""
+        """Asks the thread for a checkpoint. Never waits."""
         with self._work:
             if self._closing:
                 return
@@ -77,10 +81,10 @@ class Checkpointer:
             self._work.notify()
 
     def checkpoint(self) -> CheckpointInfo | None:
-        """Steps (1) to (4), now. None where the state was replaced meanwhile, by a truncation or because it was damaged.
+        """Steps (1) to (4), now. None where a truncation or damage replaced the state meanwhile.
 
-        A merge reads old runs whole, and may be the first to meet damage in them: without a cure every later checkpoint
-        would fail as well.
+        A merge reads every byte of old runs, and may be the first to find damage in them. The state is then rebuilt,
+        because every later checkpoint would fail too.
         """
         try:
             return self._checkpoint()
@@ -121,7 +125,7 @@ class Checkpointer:
             self._log.unpin(START_PIN)
 
     def close(self) -> bool:
-        """Ends the thread; a checkpoint under way is finished first. False where its disk does not answer."""
+        """Ends the thread, after the checkpoint under way. False where the disk of that one does not answer."""
         with self._work:
             self._closing = True
             self._work.notify()

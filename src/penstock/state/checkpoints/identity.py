@@ -1,7 +1,7 @@
-"""Which log a directory of checkpoints belongs to: a log that was deleted and made anew must not meet the state of the old one.
+"""Which log a directory of checkpoints belongs to: a new log in the place of a deleted one must not get its state.
 
-One small file, written before the first checkpoint: JSON, one line, then its CRC32C as 8 hex digits and a newline. One that
-cannot be read says nothing, and is written again with the next checkpoint.
+The file `log` says so. It is written before the first checkpoint: one line of JSON, then its CRC32C as 8 hex digits and
+a newline. A file that cannot be read counts as absent, and is written again with the next checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(files: Files, directory: Path, log: UUID) -> None:
 
 
 def ensure(files: Files, directory: Path, log: UUID) -> None:
-    """Durable when it returns."""
+    """Writes the file, unless it names this log already. Durable when this returns."""
     if _read(files, directory) == log:
         return
     files.make_directory(directory)

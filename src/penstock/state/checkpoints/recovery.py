@@ -1,9 +1,12 @@
 """How a state comes back: the newest good checkpoint, then every frame of the log after it.
 
-(1) the newest checkpoint that checks and that the log still knows; a damaged one is stepped over; (2) where there is none,
-the whole log, if it is complete for this state; else `StateLost`, which names what is damaged: never an empty state in
-silence; (3) the frames after it, in order, up to and including a bound. Damage that is found later (a block is checked when
-it is first read) starts over with every byte of a checkpoint read before it is trusted.
+(1) Take the newest checkpoint that is not damaged and whose entry the log has, or had before it was trimmed. (2) Where
+there is none, start with the whole log, if every frame of this state is still there; else raise `StateLost`, which
+names what is damaged: a lost state is never opened as an empty one. (3) Apply the frames after it, in order, up to and
+including a bound.
+
+A page of a checkpoint is checked when it is first read. Where damage comes to light only then, recovery starts over,
+and reads every byte of a checkpoint before it trusts it.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
 
-DIRECTORY = "state"  # in the log's
-PIN = "state"  # at the oldest checkpoint that is kept
-START_PIN = "state.start"  # at the first entry that a whole replay needs, until there are checkpoints enough
-_APPLY_BYTES = 1 << 20  # changes of several frames are applied at once: far fewer steps
-_TELL_SECONDS = 0.2
+DIRECTORY = "state"  # in the directory of the log
+PIN = "state"  # pins the log at the oldest checkpoint that is kept
+START_PIN = "state.start"  # pins the first entry that a whole replay needs, until enough checkpoints are kept
+_APPLY_BYTES = 1 << 20  # changes of several frames are applied together: far fewer steps
+_REPORT_SECONDS = 0.2  # between two reports of progress
+_REPORT_FRAMES = 256  # the clock is read once in so many frames
 
 
 class StateLost(Terminal):
@@ -56,6 +60,8 @@ OnProgress = Callable[[RecoveryProgress], None]
 
 
 class Recovered(NamedTuple):
+    """What a recovery gives."""
+
     engine: StateEngine
     registry: Registry
     way: str  # one of metrics.RECOVERY_WAYS
@@ -63,7 +69,7 @@ class Recovered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateLocation:
-    """Where a state is, and how it is opened there."""
+    """Where the checkpoints and the log of a state are, and how they are opened."""
 
     reader: LogReader
     files: Files
@@ -75,45 +81,49 @@ class StateLocation:
     def directory(self) -> Path:
         return self.reader.directory / DIRECTORY
 
+    def open_engine(self, *, at: Position | None, verify: bool = False) -> StateEngine:
+        """The engine at the newest good checkpoint at or below `at`."""
+        return open_engine(
+            self.settings.engine,
+            self.directory,
+            files=self.files,
+            clock=self.clock,
+            settings=self.settings,
+            read_only=self.read_only,
+            at=at,
+            verify=verify,
+        )
+
 
 def recover(
-    place: StateLocation, to: Position, progress: OnProgress | None = None, *, verify: bool = False
+    location: StateLocation, to: Position, progress: OnProgress | None = None, *, verify: bool = False
 ) -> Recovered:
     """The state after every frame up to and including `to`. See the module."""
     started = time.perf_counter()
-    tell = ProgressReporter(progress, started)
-    tell.now(RecoveryProgress("checkpoint", None), always=True)
+    reporter = ProgressReporter(progress, started)
+    reporter.report(RecoveryProgress("checkpoint", None), always=True)
     try:
-        recovered = _attempt(place, to, tell, verify)
+        recovered = _attempt(location, to, reporter, verify)
     except Corruption:
         if verify:
             raise
-        # A block that is damaged was met only now: the next attempt reads a checkpoint whole before it trusts it.
-        recovered = _attempt(place, to, tell, verify=True)
+        # A damaged page was read that the open had not needed: the next attempt reads every byte of a checkpoint first.
+        recovered = _attempt(location, to, reporter, verify=True)
     METRICS.state_recovery_seconds.labels(recovered.way).observe(time.perf_counter() - started)
     return recovered
 
 
-def _attempt(place: StateLocation, to: Position, tell: ProgressReporter, verify: bool) -> Recovered:
-    identity.check(place.files, place.directory, place.reader.uuid)
-    engine = open_engine(
-        place.settings.engine,
-        place.directory,
-        files=place.files,
-        clock=place.clock,
-        settings=place.settings,
-        read_only=place.read_only,
-        at=to,
-        verify=verify,
-    )
+def _attempt(location: StateLocation, to: Position, reporter: ProgressReporter, verify: bool) -> Recovered:
+    identity.check(location.files, location.directory, location.reader.uuid)
+    engine = location.open_engine(at=to, verify=verify)
     try:
-        if place.read_only:
-            place.reader.refresh()  # the owner's own reader knows what it trims
+        if location.read_only:
+            location.reader.refresh()  # the owner may have trimmed; the owner's own reader sees its trims at once
         else:
-            _drop_strange(place.reader, engine)
+            _drop_unknown_checkpoints(location.reader, engine)
         base = engine.position
         way = "replay" if base is None else "older checkpoint" if engine.damaged else "checkpoint"
-        replay(place.reader, engine, _replay_start(place, engine, to), to, tell)
+        replay(location.reader, engine, _replay_start(location, engine, to), to, reporter)
         with engine.create_snapshot() as snapshot:
             registry = Registry(snapshot.iterate(REGISTRY_NAMESPACE))
             registry.check(snapshot.namespaces())
@@ -125,11 +135,11 @@ def _attempt(place: StateLocation, to: Position, tell: ProgressReporter, verify:
     return Recovered(engine, registry, way)
 
 
-def _drop_strange(reader: LogReader, engine: StateEngine) -> None:
-    """Drops checkpoints of entries that the log does not have: it was cut or restored without its state."""
-    strange = [one.position for one in engine.checkpoints() if not holds_entry(reader, one.position)]
-    if strange:
-        lowest = min(strange)
+def _drop_unknown_checkpoints(reader: LogReader, engine: StateEngine) -> None:
+    """Drops checkpoints whose entries the log does not know: it was truncated or restored without its state."""
+    unknown = [info.position for info in engine.checkpoints() if not holds_entry(reader, info.position)]
+    if unknown:
+        lowest = min(unknown)
         engine.drop_after(Position(lowest.ledger_id, lowest.entry_id - 1))
 
 
@@ -140,35 +150,35 @@ def holds_entry(reader: LogReader, position: Position) -> bool:
     return any(v.info.id == position.ledger_id and position.entry_id < v.entries for v in reader.ledgers())
 
 
-def _replay_start(place: StateLocation, engine: StateEngine, to: Position) -> Position:
-    """The first frame to apply. Raises `StateLost` where frames before it are gone."""
-    reader, base = place.reader, engine.position
+def _replay_start(location: StateLocation, engine: StateEngine, to: Position) -> Position:
+    """The first frame to apply. Raises `StateLost` where frames from there on were trimmed."""
+    reader, base = location.reader, engine.position
     damaged = "".join(f"; {finding}" for finding in engine.damaged)
     if base is not None:
-        if base.ledger_id < reader.trimmed_below - 1:  # the ledger below that held entries
+        if base.ledger_id < reader.trimmed_below - 1:  # a later ledger was trimmed, and it held entries
             raise StateLost(
-                f"the newest good checkpoint of {place.directory} is at {base}, and the log starts at"
+                f"the newest good checkpoint of {location.directory} is at {base}, and the log starts at"
                 f" {reader.first}{damaged}",
                 hint="restore the state's directory or the log's first ledgers from a copy",
             )
         return reader.next(base)
-    if reader.complete or START_PIN in pins(reader.metadata, reader.name) or place.settings.start_empty:
+    if reader.complete or START_PIN in pins(reader.metadata, reader.name) or location.settings.start_empty:
         return reader.first
     if engine.damaged:
         raise StateLost(
-            f"every checkpoint of {place.directory} is damaged, and the log's first ledgers were trimmed{damaged}",
+            f"every checkpoint of {location.directory} is damaged, and the log's first ledgers were trimmed{damaged}",
             hint="nothing was changed; restore the directory from a copy",
         )
     raise StateLost(
-        f"the log's first ledgers were trimmed, and {place.directory} has no checkpoint at or below {to}",
+        f"the log's first ledgers were trimmed, and {location.directory} has no checkpoint at or below {to}",
         hint="restore that directory from a copy; if this log never had state, open it with start_empty=True",
     )
 
 
-def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position, tell: ProgressReporter) -> None:
+def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position, reporter: ProgressReporter) -> None:
     """Applies the frames from `start` to `to`, both included."""
     if start > to:
-        tell.now(RecoveryProgress("done", to), always=True)
+        reporter.report(RecoveryProgress("done", to), always=True)
         return
     records_total, bytes_total = _size(reader, start, to)
     waiting: list[bytes] = []
@@ -176,10 +186,10 @@ def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position
     position: Position | None = None
     began = time.perf_counter()
 
-    def say(phase: str, *, always: bool) -> None:
+    def report(phase: str, *, always: bool) -> None:
         spent = time.perf_counter() - began
         left = spent / done * (bytes_total - done) if done and bytes_total else None
-        tell.now(
+        reporter.report(
             RecoveryProgress(
                 phase,
                 position,
@@ -188,14 +198,14 @@ def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position
                 records,
                 records_total,
                 changes,
-                time.perf_counter() - tell.started,
+                time.perf_counter() - reporter.started,
                 max(left, 0.0) if left is not None else None,
             ),
             always=always,
         )
 
-    say("replay", always=True)
-    for position, header, raw in reader.scan_encoded(start, to):  # noqa: B007 (read after the loop and by `say`)
+    report("replay", always=True)
+    for position, header, raw in reader.scan_encoded(start, to):  # noqa: B007 (read after the loop and by `report`)
         if raw:
             waiting.append(raw)
             size += len(raw)
@@ -205,16 +215,16 @@ def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position
                 size = 0
         records += 1
         done += header.frame_bytes
-        if not records % 256:
-            say("replay", always=False)
+        if not records % _REPORT_FRAMES:
+            report("replay", always=False)
     if waiting:
         changes += engine.apply_encoded(b"".join(waiting))
     bytes_total = done
-    say("done", always=True)
+    report("done", always=True)
 
 
 def _size(reader: LogReader, start: Position, to: Position) -> tuple[int, int]:
-    """(frames, bytes) between the two, the bytes of a part of a ledger by its share of the entries."""
+    """(frames, bytes) between the two; for a part of a ledger the bytes are estimated by its share of the entries."""
     records = size = 0
     for view in reader.ledgers():
         if not start.ledger_id <= view.info.id <= to.ledger_id or not view.entries:
@@ -228,18 +238,18 @@ def _size(reader: LogReader, start: Position, to: Position) -> tuple[int, int]:
 
 
 class ProgressReporter:
-    """Tells a callback and the metrics how far a recovery is, not too often."""
+    """Reports the progress of a recovery to a callback and the metrics, at most every 0.2 seconds unless `always`."""
 
     def __init__(self, progress: OnProgress | None, started: float) -> None:
         self._progress = progress
         self.started = started
-        self._told = 0.0
+        self._reported = 0.0
 
-    def now(self, progress: RecoveryProgress, *, always: bool) -> None:
+    def report(self, progress: RecoveryProgress, *, always: bool) -> None:
         now = time.perf_counter()
-        if not always and now - self._told < _TELL_SECONDS:
+        if not always and now - self._reported < _REPORT_SECONDS:
             return
-        self._told = now
+        self._reported = now
         METRICS.state_recovery_bytes_left.set(max(progress.bytes_total - progress.bytes_done, 0))
         METRICS.state_recovery_seconds_left.set(progress.seconds_left or 0.0)
         if self._progress is not None:

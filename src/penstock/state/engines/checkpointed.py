@@ -1,4 +1,4 @@
-"""What the engines with checkpoints share: how they are opened, what `write` refuses, and how a checkpoint replaces layers."""
+"""What engines with checkpoints share: how they are opened, what `write` refuses, how a checkpoint replaces layers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CheckpointedEngine(LayeredEngine):
 
     @abstractmethod
     def _drop_after(self, position: Position) -> None:
-        """Drops the checkpoints above `position`, durably, and calls `_go_to` with the newest one left. `_disk` held."""
+        """Drops checkpoints above `position`, durably, and calls `_go_to` with the newest one left. `_disk` held."""
 
     def _put_below(self, frozen: FrozenLayers, layers: Sequence[Layer], base: Base) -> None:
         """The layers are in the checkpoint `base` now: readers find their changes there, and memory is freed."""

@@ -1,16 +1,17 @@
-"""The contract of a state engine: bytes in namespaces, held in memory as they come, made durable by checkpoints.
+"""The contract of a state engine: bytes in namespaces, held in memory as they are applied, made durable by checkpoints.
 
-An engine is not a log: what no checkpoint holds is gone with the process, and its holder replays the log's frames after the
-newest checkpoint. It never sees the log. One thread applies at a time; any thread reads, without a lock; checkpoints are
-written on a thread of the holder's, beside both. Everything an engine writes goes through `files`, but for an engine with a
-file layer of its own.
+An engine is not a log, and never sees one: what is in no checkpoint is gone with the process, and the engine's holder
+(a bucket state) replays the log's frames after the newest checkpoint. One thread at a time applies changes; any thread
+reads, without a lock; checkpoints are written on another thread, beside both. Everything that an engine writes goes
+through `Files`, except for an engine with a file layer of its own.
 
-The order of a checkpoint: (1) `freeze`, O(1), under the holder's lock; (2) the holder waits until the log is durable up to
-the last frame in it; (3) `write`. So no checkpoint ever holds what the log might still lose.
+The order of a checkpoint: (1) `freeze`, O(1), under the holder's lock; (2) the holder waits until the log is durable up
+to the last frame that was applied; (3) `write`. So no checkpoint holds what the log might still lose.
 
-Damage. A checkpoint whose files do not check at `open_engine` is stepped over and stands in `damaged`. Open reads only what
-tells the structure; a block is checked when it is first read, and a read that meets a bad one raises `Corruption` with file
-and offset. The holder then opens again with `verify=True`, which reads every byte before it trusts a checkpoint.
+Damage. A checkpoint whose files are found damaged by `open_engine` is stepped over and listed in `damaged`. Opening
+reads only the structure; a page is checked when it is first read, and a read that meets a bad one raises `Corruption`
+with file and offset. The holder then opens again with `verify=True`, which reads every byte before it trusts a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from penstock.files import Buffer
 from penstock.log import StateChange
 from penstock.log.position import Position
 
-Edits = Mapping[int, Mapping[bytes, bytes | None]]  # namespace → key → value, or None: the key goes
+Edits = Mapping[int, Mapping[bytes, bytes | None]]  # namespace → key → value; None: the key is deleted
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """A checkpoint that is durable: the state after every frame up to and including `position`."""
+    """A durable checkpoint: the state after every frame up to and including `position`."""
 
     position: Position
     wall_ms: int
-    keys: int  # live ones, exact once merged; before, a key that two runs hold counts twice
-    bytes: int  # of all files that it stands on
-    bytes_written: int  # by this one alone: what changed since the one before
-    seconds: float  # that its writing took
+    keys: int  # live ones; exact once all is merged: before, a key in two runs counts twice
+    bytes: int  # of all files that belong to it, also of those that it shares with other checkpoints
+    bytes_written: int  # for this checkpoint alone: what changed since the one before
+    seconds: float  # that it took to write
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Finding:
 
 
 class StateSnapshot(ABC):
-    """A stable view while writes go on. A context manager; one that is forgotten releases what it pins."""
+    """A stable view while writes go on. A context manager; also releases what it pins when it is garbage-collected."""
 
     @abstractmethod
     def get(self, namespace: int, key: bytes) -> bytes | None: ...
@@ -63,11 +64,11 @@ class StateSnapshot(ABC):
 
     @abstractmethod
     def namespaces(self) -> list[int]:
-        """Those with keys, sorted; one whose keys were all deleted may still be among them."""
+        """The namespaces with keys, sorted. A namespace whose keys were all deleted may be among them."""
 
     @abstractmethod
     def close(self) -> None:
-        """Reads after it raise `Closed`, those under way too. Twice is fine."""
+        """Later reads raise `Closed`, and so do iterations under way. Closing twice is fine."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,45 +78,46 @@ class StateSnapshot(ABC):
 
 
 class Frozen:
-    """What was applied up to a moment, to be written as a checkpoint. Opaque to the holder."""
+    """Everything that was applied up to one moment, to be written as a checkpoint. Opaque to the holder."""
 
 
 class StateEngine(ABC):
-    """Made by `engines.open_engine`."""
+    """Made by `open_engine` (opening.py)."""
 
     name: str
 
     @property
     @abstractmethod
     def position(self) -> Position | None:
-        """Of the checkpoint that it was opened at; None: it began empty, and every frame of the log is to be applied."""
+        """The position of the checkpoint that the engine started from; None: it started empty, and needs all frames."""
 
     @property
     @abstractmethod
     def damaged(self) -> Sequence[Finding]:
-        """What was stepped over at open. With `position` None: there were checkpoints, and none of them is good."""
+        """Why checkpoints were stepped over. If `position` is None as well, there are checkpoints, and none is good."""
 
     @property
     @abstractmethod
     def changed_bytes(self) -> int:
-        """Keys and values applied and not in any checkpoint yet: what a replay would cost, and about what memory holds."""
+        """Bytes of keys and values in no checkpoint yet: what a replay would apply, and about what memory holds."""
 
     @abstractmethod
     def apply(self, changes: Sequence[StateChange]) -> None:
-        """One batch, in order: all of it is seen by the reads after it."""
+        """Applies one batch, in order. Reads that start after this returns see all of it."""
 
     @abstractmethod
     def apply_edits(self, edits: Edits, size: int | None = None) -> None:
-        """As `apply`, several times faster: a dict a namespace, each key once. `size`: bytes of keys and values, if known.
+        """As `apply`, several times faster: one dict for each namespace. `size`: bytes of keys and values, if known.
 
-        The values are kept as they are, never copied; the dicts are the caller's again when this returns.
+        Keys and values are kept, not copied; the dicts themselves are not kept.
         """
 
     @abstractmethod
     def apply_encoded(self, changes: Buffer) -> int:
-        """The changes of a frame as they lie in it (docs/formats/frame.md), checked already. Returns how many. For replay.
+        """Applies the changes of a frame in their encoded form (docs/formats/frame.md). Returns how many.
 
-        Changes of several frames, joined in their order, are as good and faster.
+        For replay. The caller has checked the frame. Changes of several frames may be joined, in their order: that is
+        faster.
         """
 
     @abstractmethod
@@ -126,9 +128,9 @@ class StateEngine(ABC):
 
     @abstractmethod
     def restore_from_snapshot(self, snapshot: StateSnapshot) -> None:
-        """The state is what the snapshot (of this or another engine) shows; the next checkpoint holds all of it.
+        """Replaces the state by what the snapshot, of this or another engine, shows.
 
-        What was frozen before is refused by `write` from here on.
+        The next checkpoint holds all of it. `write` refuses what was frozen before.
         """
 
     @abstractmethod
@@ -136,42 +138,46 @@ class StateEngine(ABC):
 
     @abstractmethod
     def write(self, frozen: Frozen, position: Position) -> CheckpointInfo:
-        """Makes a checkpoint durable: only what changed since the last one is written. Frozen ones are written in their order,
-        one at a time; one that was not written is part of the next.
+        """Makes a durable checkpoint of what was frozen; writes only what changed since the last one.
 
-        A failure leaves every earlier checkpoint in force and the frozen changes readable. `BadInput` at a position below
-        the last one. Refused without a directory and by a reader.
+        Frozen states are written in their order, one at a time; the changes of one that was not written become part of
+        the next checkpoint. A failure leaves every earlier checkpoint in force and the frozen changes readable. Raises
+        `BadInput` at a position below the last checkpoint; `NotSupported` without a directory and where it is
+        read-only.
         """
 
     @abstractmethod
     def checkpoints(self) -> list[CheckpointInfo]:
-        """Those kept, newest first. The holder pins the log at the oldest. Two may be of one position: see the engine."""
+        """The checkpoints that are kept, newest first. Two may have the same position: `native` may write the newest
+        twice (docs/formats/checkpoint.md, "Merge")."""
 
     @abstractmethod
     def drop_after(self, position: Position) -> Position | None:
-        """For a truncation, before the log's own: drops the checkpoints above `position`, durably, and goes back to the newest
-        one left. Returns where that is (None: empty); the holder applies the frames after it again.
+        """Drops the checkpoints above `position`, durably, and goes back to the newest one left.
+
+        For a truncation, before the log itself is truncated. Returns the position of that checkpoint (None: the state
+        is empty); the holder applies the frames after it.
         """
 
     @abstractmethod
     def verify(self) -> Iterator[Finding]:
-        """Reads every byte of every checkpoint kept, in the files as they are now."""
+        """Reads every byte of every checkpoint on the disk, and reports the damage."""
 
     @abstractmethod
     def flush(self) -> None:
-        """What `write` returned for is durable already; this waits for merges under way, and raises what one failed with."""
+        """Waits for merges under way, and raises what one failed with. Checkpoints are durable without it."""
 
     @abstractmethod
     def compact(self) -> None:
-        """Merges everything into as few files as the kept checkpoints allow: what all of them share becomes one."""
+        """Merges into as few files as the kept checkpoints allow: the files that all of them share become one."""
 
     @abstractmethod
     def estimate_size(self) -> int:
-        """Bytes of live keys and values, more or less; cheap."""
+        """Bytes of live keys and values, estimated; cheap."""
 
     @abstractmethod
     def close(self) -> None:
-        """Waits for a merge under way. Writes nothing. Snapshots stay readable until they are closed."""
+        """Waits for a merge under way. Writes no checkpoint. Snapshots stay readable until they are closed."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,8 @@
-"""Keys as bytes in memory: loaded from addresses, compared and sorted. Compiled by numba, cached on disk, without the GIL.
+"""Keys as bytes in memory: load, compare, sort. Compiled by numba, cached on disk, without the GIL.
 
-The functions take addresses, because they read from several buffers at once. Nothing in here looks at bounds: the caller
-holds the buffers, and knows that the keys lie inside them. Imported when it is first needed: numba is slow to import.
+The functions take addresses, because they read from several buffers at once. Nothing in here looks at bounds: the
+caller holds the buffers, and knows that the keys lie inside them. Imported when it is first needed: numba is slow to
+import.
 """
 
 from __future__ import annotations
@@ -109,14 +110,14 @@ def _common_prefix(keys: Any, starts: Any, lens: Any) -> Any:
 
 @kernel
 def sort_keys(keys: Any, starts: Any, lens: Any) -> Any:
-    """Indices into `starts` and `lens` in the order of their keys, which lie at address `keys`. A bottom-up merge sort."""
+    """The indices of the keys in byte order. The keys lie at address `keys`. A bottom-up merge sort."""
     count = len(starts)
     order = np.arange(count)
     if count < 2:
         return order
     skip = _common_prefix(keys, starts, lens)
-    # The eight bytes of each key after what all have in common: they tell most keys apart, and lie next to each other in
-    # memory, so that most comparisons touch no key.
+    # The eight bytes of each key after what all have in common: they tell most keys apart, and lie next to each other
+    # in memory, so that most comparisons touch no key.
     heads = np.empty(count, np.uint64)
     for i in range(count):
         head = np.uint64(0)

@@ -180,7 +180,7 @@ class LayeredEngine(StateEngine):
 
 
 class MemoryEngine(LayeredEngine):
-    """Layers alone, without checkpoints: for a state whose log is rewritten as its snapshot, or is replayed as a whole."""
+    """Layers alone, without checkpoints: for a state whose log is rewritten as its snapshot or replayed as a whole."""
 
     name = "memory"
 

@@ -1,9 +1,9 @@
-"""What was applied and is in no checkpoint yet: layers of dicts in memory, newest first, over a base that never changes.
+"""Changes that are in no checkpoint yet: layers of dicts in memory, newest first, over a base that never changes.
 
-Only the first layer takes changes. A snapshot or a checkpoint seals that layer: it never changes again, and a new one is
-put before it. So a snapshot and the freeze of a checkpoint are O(1) and copy nothing, and readers need no lock: they take
-the current stack in one reference. A layer lives as long as a stack, a snapshot or a reader refers to it; its keys are then
-freed in small portions (`Retired`), because freeing a million at once would hold up every thread.
+Only the first layer takes changes. A snapshot or a checkpoint seals that layer: it never changes again, and a new one
+is put before it. So a snapshot and the freeze of a checkpoint are O(1) and copy nothing, and readers need no lock: they
+take the current stack in one reference. A layer lives as long as a stack, a snapshot or a reader refers to it; its keys
+are then freed in small portions (`Retired`), because freeing a million at once would hold up every thread.
 
 A deleted key is a tombstone, the value None. Where nothing lies below the layer, the key is removed at once instead.
 """
@@ -60,8 +60,8 @@ class Retired:
 class Layer:
     """Changes by namespace.
 
-    `pins` counts the snapshots that show the layer; `frozen`: a checkpoint will be written from it. Both change under the
-    engine's lock, and a layer with either of them is not folded into another.
+    `pins` counts the snapshots that show the layer; `frozen`: a checkpoint will be written from it. Both change under
+    the engine's lock, and a layer with either of them is not folded into another.
     """
 
     __slots__ = ("_ordered", "_retired", "bytes", "frozen", "pins", "tables")

@@ -1,7 +1,7 @@
 """Long work over many keys is done in portions, so that other threads get the GIL in between.
 
-A table may hold a million keys. To free, copy or sort them in one step would stop every other thread of the process, the
-log's writer among them, for as long as that takes.
+A table may hold a million keys. To free, copy or sort them in one step would stop every other thread of the process,
+the log's writer among them, for as long as that takes.
 """
 
 from __future__ import annotations

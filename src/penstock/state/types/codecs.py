@@ -1,7 +1,7 @@
-"""Encodings of keys and values (docs/formats/state.md). Order-preserving where it is said; nothing is ever unpickled.
+"""Encodings of keys and values (docs/formats/state.md). Nothing is ever unpickled.
 
-codecs.u64, codecs.i64, codecs.text, codecs.raw, codecs.json, codecs.msgpack, codecs.tuple_of(codecs.text, codecs.u64)
-Dataclasses and pydantic models: model_codecs.py.
+For keys: `u64`, `i64`, `text`, `raw`, and tuples of them, `tuple_of(text, u64)`: their bytes sort as the values do. For
+values also `json` and `msgpack`; model_codecs.py has dataclasses and pydantic models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ESCAPED = b"\x00\xff"
 
 
 class Codec(Protocol[T]):
-    """Turns values into bytes and back. `name` is written down with the data and must never change its meaning."""
+    """Turns values into bytes and back. `name` is stored with the data, so its meaning must never change."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +33,7 @@ class Codec(Protocol[T]):
     def decode(self, raw: bytes) -> T: ...
 
     def encode_part(self, value: T) -> bytes:
-        """As a part of a tuple: its end can be told, and order is kept."""
+        """The value as a part of a tuple: a reader can tell where it ends, and order is kept."""
         ...
 
     def decode_part(self, raw: bytes, at: int) -> tuple[T, int]:
@@ -41,7 +41,7 @@ class Codec(Protocol[T]):
         ...
 
     def prefix(self, value: T) -> bytes:
-        """The bytes with which every key that starts with `value` starts."""
+        """The bytes with which the encoding of every key that starts with `value` begins."""
         ...
 
 
@@ -133,7 +133,7 @@ class _TextCodec:
 
 
 class ValueCodec:
-    """A codec for values; as a key it has no order that means anything. Its own part is `encode` and `decode`."""
+    """A codec for values: as a key its order means nothing, and prefixes are refused. Subclasses encode and decode."""
 
     name: str
 
@@ -171,7 +171,7 @@ class _JsonCodec(ValueCodec):
 
 
 class _MsgpackCodec(ValueCodec):
-    """None, bool, 64-bit integers, floats, text, bytes, lists and dicts with keys of these; a tuple comes back as a list."""
+    """For None, bool, 64-bit integers, floats, text, bytes, lists, and dicts with such keys; a tuple becomes a list."""
 
     name = "msgpack"
     _OPTIONS = (
@@ -199,7 +199,7 @@ class _MsgpackCodec(ValueCodec):
 
 
 class TupleCodec:
-    """A tuple of parts; a shorter tuple is a prefix of it."""
+    """A tuple with one codec for each part. A shorter tuple encodes to a prefix."""
 
     def __init__(self, parts: tuple[Codec[Any], ...]) -> None:
         self._parts = parts
@@ -254,7 +254,7 @@ BY_NAME: dict[str, Codec[Any]] = {codec.name: codec for codec in (u64, i64, raw,
 
 
 def by_name(name: str) -> Codec[Any] | None:
-    """The codec of that name, where it is one of these: for tools that look at a state without its descriptors."""
+    """The codec of that name, or None: for tools that look at a state without its descriptors."""
     if not name.startswith("tuple(") or not name.endswith(")"):
         return BY_NAME.get(name)
     parts = [by_name(part) for part in _split(name[len("tuple(") : -1])]

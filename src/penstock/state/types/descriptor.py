@@ -1,4 +1,4 @@
-"""What a store is called and how its keys and values are written (docs/formats/state.md): the typed side of its bytes."""
+"""Descriptors: what a store is called, and how its keys and values are turned into bytes (docs/formats/state.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUCKET_MAX = (1 << 32) - 1
 
 
 class Namespace(NamedTuple):
-    """Where a store stands in the hierarchy. A log that is not a bucket of a table has no table, and bucket 0."""
+    """The full name of a store. In a log that is not a bucket of a table, `table` is empty and `bucket` 0."""
 
     table: str
     bucket: int
@@ -30,13 +30,13 @@ class Namespace(NamedTuple):
     state: str
 
     def __str__(self) -> str:
-        place = f"{self.table}/{self.bucket}/" if self.table or self.bucket else ""
-        return f"{place}{self.operator}/{self.state}"
+        bucket = f"{self.table}/{self.bucket}/" if self.table or self.bucket else ""
+        return f"{bucket}{self.operator}/{self.state}"
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """How a value of schema `version` becomes one of `version` + 1: decoded with the codec that wrote it, then upgraded."""
+    """Turns a value of schema `version` into one of `version` + 1. `value` is the codec that wrote the old one."""
 
     version: int
     value: Codec[Any]
@@ -47,8 +47,8 @@ class Migration:
 class StateDescriptor(Generic[K, V]):
     """Names a store and says how its keys and values are written.
 
-    `migrations` lead from older schema versions to this one, one step each; a value is migrated when it is read, and
-    stays as it is on the disk until it is put again.
+    `migrations` lead from older schema versions to this one, one step for each version. A value is migrated whenever it
+    is read; on the disk it stays as it is until it is put again.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Whether a program can read what another one wrote into a store: as it is, after migrations, or not at all.
 
-The writer's codecs and schemas stand in the registry. Keys must be byte-stable: another key codec is never compatible. A
-value of an older schema version is migrated on read, one registered step a version; a newer one is refused.
+The registry has the codecs and schemas of the writers. The bytes of a key must never change, so another key codec is
+never compatible. A value of an older schema version is migrated when it is read, by one registered step for each
+version; a newer schema version is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Compatibility(Enum):
 
 
 class Verdict(NamedTuple):
-    """`reason` says what is in the way, and `hint` what to do about it; both are empty unless it is incompatible."""
+    """`reason` says what is incompatible, and `hint` what to do about it; both are empty otherwise."""
 
     compatibility: Compatibility
     reason: str = ""
@@ -30,7 +31,7 @@ class Verdict(NamedTuple):
 
 
 def judge(descriptor: StateDescriptor[Any, Any], written: Registration) -> Verdict:
-    """The verdict on opening a store that is there with this descriptor."""
+    """Whether a store that was written as the registry says can be opened with this descriptor."""
     store = descriptor.namespace
     if written.key != descriptor.key.name:
         return _incompatible(
@@ -73,13 +74,13 @@ def judge(descriptor: StateDescriptor[Any, Any], written: Registration) -> Verdi
 
 
 def refuse(verdict: Verdict) -> None:
-    """Raises `NotSupported` where that is the verdict."""
+    """Raises `NotSupported` if the verdict is `INCOMPATIBLE`."""
     if verdict.compatibility is Compatibility.INCOMPATIBLE:
         raise NotSupported(verdict.reason, hint=verdict.hint)
 
 
 def _difference(written: Schema, codec: Codec[Any]) -> str | None:
-    """None where the two are the same; else what there is to say beside their names."""
+    """None where the codec writes as `written` says; else what an error adds after their two names."""
     if written.value != codec.name:
         return ""
     fields = getattr(codec, "schema", None)

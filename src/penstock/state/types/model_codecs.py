@@ -3,9 +3,9 @@
     model(OrderState)                      # "model(json)"; OrderState: a dataclass or a pydantic model
     model(OrderState, codecs.msgpack)      # "model(msgpack)"
 
-Pydantic converts and checks both ways, so nested models, dates, decimals and enums work, and a value that does not fit its
-type is refused by name. The schema (JSON Schema) is stored with the store: a field that was changed without a new schema
-version is seen when the store is opened (evolution.py).
+Pydantic converts and checks in both directions, so nested models, dates, decimals and enums work, and a value that does
+not fit its type is refused. The model's JSON Schema is kept in the registry: a field that was changed without a new
+schema version is noticed when the store is opened (evolution.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class ModelCodec(ValueCodec, Generic[T]):
-    """See the module."""
+    """The codec of one model, inside `inner`; see the module."""
 
     def __init__(self, kind: type[T], inner: Codec[Any]) -> None:
         try:
@@ -34,7 +34,6 @@ class ModelCodec(ValueCodec, Generic[T]):
             ) from error
         self._kind = kind
         self._inner = inner
-        # JSON has no dates and no bytes: pydantic writes them as text. msgpack keeps what it knows and gets text otherwise.
         self.name = f"model({inner.name})"
 
     def encode(self, value: T) -> bytes:
@@ -42,7 +41,7 @@ class ModelCodec(ValueCodec, Generic[T]):
             raise BadInput(f"a value is a {type(value).__name__}, not a {self._kind.__name__}")
         try:
             return self._inner.encode(self._adapter.dump_python(value, mode="json"))
-        except ValueError as error:  # pydantic: a field holds what its type cannot be written as
+        except ValueError as error:  # from pydantic: a field holds something that its type cannot express
             raise BadInput(f"a {self._kind.__name__} cannot be written: {error}") from error
 
     def decode(self, raw: bytes) -> T:

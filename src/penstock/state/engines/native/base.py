@@ -1,4 +1,4 @@
-"""The content of a checkpoint of the `native` engine: its runs, read together, below the layers in memory (overlay.py)."""
+"""The content of a checkpoint of the `native` engine: its runs, read together, below the layers in memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The checkpoints in a directory: which are there and good, adding one, putting one on other runs, removing the rest.
+"""The checkpoints in a directory: finds the good ones, adds one, rewrites one with other runs, and removes the rest.
 
-The order of every change: (1) new runs durable; (2) manifests that name them durable, oldest first; (3) manifests no longer
-kept removed, and the directory synced, so that none comes back without its runs; (4) runs that none names removed.
-Not thread-safe: the engine has one lock for it.
+The order of every change: (1) new runs are made durable; (2) manifests that name them are made durable, oldest first;
+(3) manifests that are no longer kept are removed and the directory is synced, so that none comes back after its runs
+are gone; (4) runs that no manifest names are removed. Not thread-safe: the engine locks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.state.engines.native.format import BadRun
 from penstock.state.engines.native.manifest import CheckpointManifest
 from penstock.state.engines.native.run import RunName, SortedRun
 
-_LISTS_MAX = 5  # the owner may prune between a reader's look at the directory and at the files: it looks again
+_LISTS_MAX = 5  # the owner may remove files after a reader has listed the directory: then the reader lists it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Those of one directory. `kept`: good ones, newest first."""
+    """The checkpoints of one directory. `kept`: the good ones in use, newest first. `damaged`: why others are not."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self.directory = directory
@@ -56,10 +56,11 @@ class Checkpoints:
         self._runs: dict[RunName, SortedRun] = {}
         self._generation = 0
         self._run_id = 0
-        self._on_their_way: set[int] = set()  # run ids that a prune leaves alone
+        self._being_written: set[int] = set()  # ids of runs that no manifest names yet, and `keep` leaves alone
 
     def load(self, *, at: Position | None, count: int, verify: bool) -> None:
-        """Fills `kept` with the newest good ones at or below `at`, `count` at most; what is bad on the way stands in `damaged`."""
+        """Fills `kept` with the newest good checkpoints at or below `at`, at most `count`; `damaged` with what was
+        wrong with those that were tried and are not good."""
         for _ in range(_LISTS_MAX):
             names = self._files.list(self.directory)
             self._load(names, at=at, count=count, verify=verify)
@@ -86,7 +87,7 @@ class Checkpoints:
             self._run_id = max(self._run_id, *(run.id for run in manifest.runs), 0)
         wanted = [manifest for manifest in found if at is None or manifest.position <= at]
         newest = list({manifest.position: manifest for manifest in reversed(wanted)}.values())[::-1]
-        # Each position once; then, where that is too few, what else there is of them.
+        # First the newest manifest of each position; where these are not enough, then the others.
         good: list[Checkpoint] = []
         tried: set[int] = set()
         for manifest in [*newest, *wanted]:
@@ -118,30 +119,31 @@ class Checkpoints:
         return tuple(runs)
 
     def run(self, name: RunName) -> SortedRun:
-        """Open once, however many checkpoints stand on it."""
+        """The run of that name: opened once, however many checkpoints share it."""
         run = self._runs.get(name)
         if run is None:
             run = self._runs[name] = SortedRun(self._files, self.directory, name)
         return run
 
     def next_run_id(self) -> int:
-        """Of a run that is about to be written: no prune takes it until `settled`."""
+        """The id for a run that is about to be written. `keep` does not remove that run before `settled` is called."""
         self._run_id += 1
-        self._on_their_way.add(self._run_id)
+        self._being_written.add(self._run_id)
         return self._run_id
 
     def settled(self, run_id: int) -> None:
-        self._on_their_way.discard(run_id)
+        """A manifest names the run now, or nobody needs it."""
+        self._being_written.discard(run_id)
 
     def write(self, manifest: CheckpointManifest) -> Checkpoint:
-        """Steps (2): durable when it returns. The generation is given here."""
+        """Step (2): makes the manifest durable, with the next generation."""
         self._generation += 1
-        manifest = manifest.pointed(self._generation, manifest.runs)
+        manifest = manifest.with_runs(self._generation, manifest.runs)
         manifests.write(self._files, self.directory, manifest)
         return Checkpoint(manifest, tuple(self.run(name) for name in manifest.runs))
 
     def keep(self, kept: list[Checkpoint]) -> None:
-        """Steps (3) and (4): these are durable, the others go."""
+        """Steps (3) and (4): removes all checkpoints but these, which are durable already."""
         self.kept = kept
         names = self._files.list(self.directory)
         wanted = {checkpoint.manifest.file for checkpoint in kept}
@@ -151,17 +153,17 @@ class Checkpoints:
         if gone:
             self._files.sync_directory(self.directory)
         runs = {run.name for checkpoint in kept for run in checkpoint.runs}
-        ids = {name.id for name in runs} | self._on_their_way
+        ids = {name.id for name in runs} | self._being_written
         for name in names:
             run_id = manifests.run_id_of(name)
             if run_id is not None and (
-                run_id not in ids or (name.startswith(".") and run_id not in self._on_their_way)
+                run_id not in ids or (name.startswith(".") and run_id not in self._being_written)
             ):
                 self._files.remove(self.directory / name)
         self._runs = {name: run for name, run in self._runs.items() if name in runs}
 
     def drop_after(self, position: Position) -> None:
-        """No checkpoint above `position` comes back, whatever happens. Damaged ones, whose position nobody knows, stay."""
+        """Removes the checkpoints above `position`, durably. Damaged ones stay: their position is not known."""
         gone = False
         for name in self._files.list(self.directory):
             if manifests.generation_of(name) is None:
@@ -178,7 +180,7 @@ class Checkpoints:
         self.kept = [checkpoint for checkpoint in self.kept if checkpoint.position <= position]
 
     def findings(self) -> Iterator[Finding]:
-        """Reads every byte of every checkpoint in the directory, anew."""
+        """Reads every byte of every checkpoint in the directory, from the files as they are now."""
         seen: set[RunName] = set()
         for name in self._files.list(self.directory):
             if manifests.generation_of(name) is None:

@@ -55,7 +55,7 @@ class NativeEngine(CheckpointedEngine):
         return info
 
     def _write(self, frozen: FrozenLayers, layers: Sequence[Layer], base: Base, position: Position) -> CheckpointInfo:
-        """(1) the run of what changed; (2) the manifest; (3) readers change over; (4) what is no longer kept is removed."""
+        """(1) the run of what changed; (2) the manifest; (3) readers change over; (4) old checkpoints are removed."""
         started = self._clock.monotonic()
         if not self._files.exists(self._directory):
             self._files.make_directory(self._directory)
@@ -155,9 +155,9 @@ class NativeEngine(CheckpointedEngine):
         self._retired.drain()
 
     def _collapse_to_newest(self) -> bool:
-        """Lets the older checkpoints go early, where they share so little with the newest that the disk would hold the state
-        twice. The newest is written again, so that as many are kept as the settings say; then all of its runs are shared and
-        can be merged. Returns whether it did.
+        """Lets the older checkpoints go early, where they share so little with the newest that the disk would hold the
+        state twice. The newest is written again, so that as many are kept as the settings say; then all of its runs are
+        shared and can be merged. Returns whether it did.
         """
         with self._disk:
             kept = self._checkpoints.kept
@@ -171,7 +171,7 @@ class NativeEngine(CheckpointedEngine):
         return merging.due(kept, self._settings)
 
     def _merge(self, choose: Choose) -> bool:
-        """Merges the runs that `choose` returns. False where there is nothing to merge, or a truncation came between."""
+        """Merges the runs that `choose` returns. False if there is nothing to merge, or a truncation came between."""
         with self._merging:
             with self._disk:
                 kept = self._checkpoints.kept
@@ -192,14 +192,14 @@ class NativeEngine(CheckpointedEngine):
                     self._checkpoints.settled(run_id)
 
     def _install(self, runs: tuple[SortedRun, ...], name: RunName | None) -> bool:
-        """Writes every kept checkpoint again, with the merged run in place of `runs`. The new manifests are durable before
-        anything is removed. `_disk` held.
+        """Writes every kept checkpoint again, with the merged run in place of `runs`. The new manifests are durable
+        before anything is removed. `_disk` held.
         """
         kept = self._checkpoints.kept
         if not kept or not all(_index_of(checkpoint.runs, runs) >= 0 for checkpoint in kept):
             return False  # a truncation came between; the next prune removes the merged run
         renewed = [
-            self._checkpoints.write(checkpoint.manifest.pointed(0, _replaced(checkpoint.runs, runs, name)))
+            self._checkpoints.write(checkpoint.manifest.with_runs(0, _replaced(checkpoint.runs, runs, name)))
             for checkpoint in reversed(kept)
         ][::-1]
         with self._lock:

@@ -35,7 +35,7 @@ _FOOTER_MAGIC = b"PSCE"
 
 
 class BadRun(Exception):
-    """These bytes are not a good run."""
+    """A run or a manifest is damaged. Its readers turn it into a `Finding`, and step over the checkpoint."""
 
     def __init__(self, offset: int, problem: str) -> None:
         super().__init__(problem)
@@ -45,12 +45,14 @@ class BadRun(Exception):
 
 class Header(NamedTuple):
     run_id: int
-    position: Position
+    position: Position  # of the newest change that may be in the run
     wall_ms: int
-    oldest_id: int
+    oldest_id: int  # the lowest id of the runs that were merged into this one; its own, if none
 
 
 class Footer(NamedTuple):
+    """`…_at`: the offset of a section; the field after it: how many items it has."""
+
     run_id: int
     file_bytes: int
     namespaces_at: int
@@ -68,7 +70,7 @@ class Footer(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The records of one namespace."""
+    """Where the records of one namespace lie, and how many there are."""
 
     namespace: int
     start: int
@@ -78,10 +80,12 @@ class Section(NamedTuple):
 
 
 def salt_of(namespace: int) -> int:
+    """Makes the hashes of equal keys differ between namespaces."""
     return namespace * 0x85EBCA6B & U32_MASK
 
 
 def slots_for(records: int) -> int:
+    """Slots of the index: at most seven of ten are taken, and one is always free."""
     return records * 10 // 7 + 1
 
 

@@ -1,8 +1,8 @@
 """The inner loops over runs: write, merge, index, check. Compiled by numba, cached on disk, without the GIL.
 
 They take addresses where they read from several buffers at once. Nothing in here looks at bounds: the caller holds the
-buffers, and has checked every page of a run before its address comes here. Imported at the first checkpoint: numba is slow
-to import.
+buffers, and has checked every page of a run before its address comes here. Imported at the first checkpoint: numba is
+slow to import.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def write_records(  # noqa: PLR0917
     hashes: Any,
     count: Any,
 ) -> Any:
-    """Writes the records of `order[done:]` into `raw[used:]` until `raw` is full. `raw` begins at `raw_offset` of the file.
+    """Writes the records of `order[done:]` into `raw[used:]` until `raw` is full.
 
-    A value_len below 0 is a tombstone. The offset and hash of each record go into `offsets` and `hashes`, from `count` on.
-    Returns (done, used, count).
+    `raw` begins at `raw_offset` of the file. A value_len below 0 is a tombstone. The offset and hash of each record go
+    into `offsets` and `hashes`, from `count` on. Returns (done, used, count).
     """
     while done < len(order):
         i = order[done]
@@ -104,11 +104,11 @@ def merge_records(  # noqa: PLR0917
     count: Any,
     totals: Any,
 ) -> Any:
-    """Merges sorted sources, newest first, into `raw[used:]`. `at` and `end`: addresses of each one's next record and end.
+    """Merges sorted sources, newest first, into `raw[used:]`.
 
-    Of each key the newest record is written; with `bottom` tombstones are left out. Advances `at`, fills `offsets` and
-    `hashes` as `write_records` does, and adds puts, tombstones and bytes of content to `totals`. Returns (used, count,
-    DONE or FULL).
+    `at` and `end` hold the address of each source's next record and of its end. Of each key the newest record is
+    written; with `bottom` tombstones are left out. Advances `at`, fills `offsets` and `hashes` as `write_records` does,
+    and adds puts, tombstones and bytes of content to `totals`. Returns (used, count, DONE or FULL).
     """
     while True:
         best = -1

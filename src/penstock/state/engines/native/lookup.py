@@ -1,7 +1,8 @@
-"""Finds a key in the runs of a checkpoint by compiled code: one call searches all runs and makes the value's bytes itself.
+"""Finds a key in the runs of a checkpoint by compiled code: one call searches all runs and makes the value's bytes.
 
-The steps are those of `SortedRun.finder`, which is written in Python, serves until numba is loaded, and checks pages. The
-compiled lookup checks none: where it needs a page that was not checked yet it returns `...`, and the caller asks in Python.
+The steps are those of `SortedRun.finder`, which is written in Python, serves until numba is loaded, and checks pages.
+The compiled lookup checks none: where it needs a page that was not checked yet it returns `...`, and the caller asks in
+Python.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from penstock.state.engines.native.format import (
 from penstock.state.engines.native.run import SortedRun
 from penstock.state.engines.overlay import Get
 
-# The context that `_find` gets is an array of u64: the salt of the namespace and the number of runs, then for each run the
-# addresses of its mapping and of its `checked` flags, and where its index and the records of the namespace lie.
+# The context that `_find` gets is an array of u64: the salt of the namespace and the number of runs, then for each run
+# the addresses of its mapping and of its `checked` flags, and where its index and the records of the namespace lie.
 _CONTEXT_HEAD, _CONTEXT_RUN = 2, 6
 _FACTOR = np.uint64(HASH_FACTOR)
 _LOW = np.uint64(U32_MASK)
@@ -144,7 +145,7 @@ def _find(context: Any, key: Any) -> Any:
 
 
 class _Getter(partial):  # type: ignore[type-arg]
-    """Calls `_find` without a Python frame in between. `held` keeps alive what the addresses in the context point to."""
+    """Calls `_find` without a Python frame in between. `held` keeps alive what the context's addresses point to."""
 
     held: tuple[Any, ...]
 

@@ -1,4 +1,4 @@
-"""Manifests (docs/formats/checkpoint.md): one small file a checkpoint, written once."""
+"""Manifests (docs/formats/checkpoint.md): one small file for each checkpoint, written once and never changed."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _RUN_NAME = re.compile(r"\.?run-([0-9a-f]{16})\.run(\.tmp)?")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
+    """A checkpoint as its file has it. Of two manifests with one position the higher generation counts."""
+
     generation: int
     position: Position
     wall_ms: int
@@ -34,18 +36,19 @@ class CheckpointManifest:
     def file(self) -> str:
         return f"checkpoint-{self.generation:016x}.json"
 
-    def pointed(self, generation: int, runs: tuple[RunName, ...]) -> CheckpointManifest:
-        """The same checkpoint on other runs."""
+    def with_runs(self, generation: int, runs: tuple[RunName, ...]) -> CheckpointManifest:
+        """The same checkpoint made of other runs."""
         return replace(self, generation=generation, runs=runs)
 
 
 def generation_of(name: str) -> int | None:
+    """The generation in the name of a manifest; None: the name is not that of a manifest."""
     found = _NAME.fullmatch(name)
     return int(found[1], 16) if found else None
 
 
 def run_id_of(name: str) -> int | None:
-    """Of a run, or of one on its way."""
+    """The id in the name of a run, or of a run that is being written; None: the name is not that of a run."""
     found = _RUN_NAME.fullmatch(name)
     return int(found[1], 16) if found else None
 
@@ -66,7 +69,7 @@ def encode(manifest: CheckpointManifest) -> bytes:
 
 
 def decode(raw: bytes) -> CheckpointManifest:
-    """Raises `BadRun` where it is damaged, `NotSupported` for a newer version."""
+    """Raises `BadRun` where the manifest is damaged, `NotSupported` where its version is not known."""
     line, _, _ = raw.partition(b"\n")
     if raw != b"%s\n%08x\n" % (line, google_crc32c.value(line)):
         raise BadRun(0, "the checksum of the manifest does not match")

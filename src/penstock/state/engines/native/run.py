@@ -1,5 +1,5 @@
-"""Reads a run (docs/formats/checkpoint.md). To open one costs the same for any number of keys; a page is checked against its
-checksum when it is first touched, and nothing of it is used before."""
+"""Reads a run (docs/formats/checkpoint.md). To open one costs the same for any number of keys; a page is checked
+against its checksum when it is first touched, and nothing of it is used before."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class SortedRun:
             yield key, None if value_len == TOMBSTONE else mapped[value_at:stop]
 
     def findings(self) -> Iterator[Finding]:
-        """Reads every byte and reports each bad page. Goes page by page, so that other threads get the GIL in between."""
+        """Reads every byte and reports each bad page; page by page, so that other threads get the GIL in between."""
         for page in range(self.footer.pages):
             try:
                 self.check(page)
@@ -193,7 +193,7 @@ class SortedRun:
         return np.frombuffer(self.mapped, np.uint8)
 
     def _anchor_before(self, section: Section, start: bytes) -> int:
-        """The offset of the last anchored record whose key is not above `start`; of the first record if there is none."""
+        """The offset of the last anchored record whose key is not above `start`; else of the first record."""
         first = self._first_anchor[section.namespace]
         low, high = 0, -(-(section.puts + section.tombstones) // ANCHOR_EVERY)
         anchors_at = self.footer.anchors_at
@@ -214,7 +214,7 @@ class SortedRun:
         return self._anchors[first + low]
 
     def _check_between(self, start: int, end: int) -> int:
-        """Checks every page with a byte from `start` to `end` (excluded). Returns where the last of these pages ends."""
+        """Checks every page with a byte from `start` to `end` (excluded). Returns where the last page ends."""
         last = max(end - 1, start) >> PAGE_SHIFT
         for page in range(start >> PAGE_SHIFT, last + 1):
             if page < len(self.checked) and not self.checked[page]:

@@ -1,7 +1,7 @@
-"""Writes a run (docs/formats/checkpoint.md) as a stream: memory holds one buffer, and of each record offset and hash.
+"""Writes a run (docs/formats/checkpoint.md) as a stream: memory holds one buffer, and two numbers for each record.
 
-The order: (1) temporary name; (2) records, page by page; (3) the sections that tell where they are; (4) footer; (5) sync;
-(6) rename; (7) sync of the directory. Before (7) nothing refers to the run.
+The order: (1) a file with a temporary name; (2) the records, page by page; (3) the sections that say where they are;
+(4) the footer; (5) sync; (6) rename; (7) sync of the directory. Nothing refers to the run before (7).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from penstock.state.engines.portions import KEYS_AT_ONCE, PAUSE_SECONDS
 from penstock.state.engines.sorting import Bytes, Ints, joined, starts_of
 
 _BUFFER_BYTES = 4 << 20
-_SYNC_BYTES = 16 << 20  # written at once before the next sync: a burst would hold up the log's own
+_SYNC_BYTES = 16 << 20  # synced at least this often: one large sync would hold up the syncs of the log
 
 
 class Batch(NamedTuple):
-    """Keys and values of one namespace in buffers, unsorted. A value length below 0: a tombstone."""
+    """Keys and values of one namespace in buffers, unsorted. A value length below 0 means a tombstone."""
 
     keys: Bytes
     key_lens: Ints
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
 
 def take(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Batch:
-    """What tables of one namespace, newest first, hold together. Lets go of the GIL after every few keys."""
+    """The content of tables of one namespace, newest first. Releases the GIL after each portion of keys."""
     keys: list[bytes] = []
     values: list[bytes] = []
     key_lens: list[Ints] = []
@@ -75,6 +75,7 @@ def take(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Batch:
 
 
 def _portions(tables: Sequence[dict[bytes, bytes | None]], *, bottom: bool) -> Iterator[list[Pair]]:
+    """Each key once, with its newest value. `bottom`: without tombstones."""
     for number, table in enumerate(tables):
         newer = tables[:number]
         items = iter(table.items())
@@ -92,7 +93,7 @@ def _concatenated(parts: list[Ints]) -> Ints:
 
 
 class RunWriter:
-    """One run on its way. `records_max`: no more than so many will come."""
+    """Writes one run. `records_max`: at most so many records will be added."""
 
     def __init__(self, files: Files, directory: Path, header: Header, records_max: int) -> None:
         self._files = files
@@ -108,14 +109,14 @@ class RunWriter:
         self._totals = np.zeros(3, np.int64)  # puts, tombstones, bytes of content
         self._raw = np.empty(_BUFFER_BYTES, np.uint8)
         self._used = 0
-        self._start = 0  # of the buffer, in the file
+        self._start = 0  # the offset in the file at which the buffer begins
         self._unsynced = 0
         files.remove(self._temporary)
         self._file: File = files.create(self._temporary)
         self._put(pack_header(header))
 
     def add_batch(self, namespace: int, batch: Batch) -> None:
-        """Namespaces come in order."""
+        """Adds a namespace. The namespaces are added in ascending order."""
         key_starts, value_starts = starts_of(batch.key_lens), starts_of(batch.value_lens)
         keys, values = batch.keys.ctypes.data, batch.values.ctypes.data
         order = sort_keys(keys, key_starts, batch.key_lens)
@@ -134,7 +135,7 @@ class RunWriter:
         self._close_section(namespace, start, first, (len(order) - tombstones, tombstones, content))
 
     def add_merged(self, namespace: int, sources: Sequence[SortedRun], *, bottom: bool) -> None:
-        """What runs, newest first, hold together in one namespace. Every page of theirs was checked."""
+        """Adds a namespace, merged from runs, newest first. Every page of these runs has been checked."""
         arrays = [run.array() for run in sources]
         sections = [run.sections[namespace] for run in sources]
         at = np.array([a.ctypes.data + s.start for a, s in zip(arrays, sections, strict=True)], np.int64)
@@ -153,7 +154,7 @@ class RunWriter:
         self._close_section(namespace, start, first, (puts, tombstones, content))
 
     def finish(self) -> RunName | None:
-        """Durable when it returns. None: there was no record, and there is no run."""
+        """Makes the run durable. None: no record was added, and there is no run."""
         if not self._count:
             self.abandon()
             return None
@@ -187,7 +188,7 @@ class RunWriter:
         return RunName(self._header.run_id, pages_at + len(pages) + FOOTER_BYTES, footer_crc(footer))
 
     def abandon(self) -> None:
-        """After an error: leaves nothing but perhaps a temporary file, which the next prune removes."""
+        """Gives up. A temporary file that cannot be removed now is removed by the next checkpoint."""
         self._file.close()
         with contextlib.suppress(Exception):
             self._files.remove(self._temporary)
@@ -220,8 +221,8 @@ class RunWriter:
             self._used += size
             at += size
 
-    def _flush(self, room: int, *, whole_pages: bool = True) -> None:
-        """Writes what the buffer holds, whole pages of it; there is `room` in it afterwards."""
+    def _flush(self, space: int, *, whole_pages: bool = True) -> None:
+        """Writes the buffer, by default only its whole pages, to the file; then at least `space` bytes are free."""
         size = self._used - self._used % PAGE_BYTES if whole_pages else self._used
         if size:
             checksums = np.empty(-(-size // PAGE_BYTES), np.uint32)
@@ -233,7 +234,7 @@ class RunWriter:
                 self._file.datasync()
                 self._unsynced = 0
         rest = self._used - size
-        target = self._raw if rest + room <= len(self._raw) else np.empty(rest + room, np.uint8)
+        target = self._raw if rest + space <= len(self._raw) else np.empty(rest + space, np.uint8)
         target[:rest] = self._raw[size : self._used].copy()
         self._raw = target
         self._start += size
@@ -243,7 +244,7 @@ class RunWriter:
 def write_layers(
     files: Files, directory: Path, header: Header, layers: Sequence[Layer], *, bottom: bool
 ) -> RunName | None:
-    """A run of what layers, newest first, hold together. `bottom`: there is nothing below, tombstones are left out."""
+    """Writes a run of layers, newest first. `bottom`: no run lies below it, so tombstones are left out."""
     tables: dict[int, list[dict[bytes, bytes | None]]] = {}
     for layer in layers:
         for namespace, table in layer.tables.items():
@@ -263,7 +264,7 @@ def write_layers(
 def write_merged(
     files: Files, directory: Path, header: Header, runs: Sequence[SortedRun], *, bottom: bool
 ) -> RunName | None:
-    """A run of what runs, oldest first, hold together. Checks every byte of them first."""
+    """Writes a run that merges runs, oldest first. Checks every byte of them first. `bottom`: as for `write_layers`."""
     for run in runs:
         run.check_all()
     writer = RunWriter(files, directory, header, sum(run.records for run in runs))

@@ -1,4 +1,5 @@
-"""What the `rocksdb` engine reads: a RocksDB, through rocksdict, and the checkpoint that it shows (docs/formats/checkpoint.md)."""
+"""What the `rocksdb` engine reads: a RocksDB database, through rocksdict, as the base below the layers in memory
+(overlay.py). Keys and the position record: docs/formats/checkpoint.md, last section."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from penstock.errors import Corruption, NotSupported
 if TYPE_CHECKING:
     from rocksdict import Cache, Options, Rdict
 
-POSITION = b"p"
+POSITION = b"p"  # the key of the position record; every other key begins with a namespace, so it is longer
 NAMESPACE = struct.Struct(">Q")
-_BLOOM_BITS = 10
+_BLOOM_BITS = 10  # for each key: one lookup in a hundred of a key that is not there reads a block in vain
 
 
 def load() -> Any:
-    """The library. Raises `NotSupported` with what to install."""
+    """The module rocksdict. Raises `NotSupported` where it is not installed."""
     try:
         import rocksdict
     except ImportError as error:
@@ -30,10 +31,10 @@ def load() -> Any:
 
 
 class Database:
-    """A RocksDB. A checkpoint is closed when nobody has it any more: snapshots outlive the engine."""
+    """A RocksDB database. Garbage collection closes the one of a checkpoint: snapshots may outlive the engine."""
 
     def __init__(self, path: Path, cache: Cache, *, read_only: bool) -> None:
-        """Raises what rocksdict raises: plain exceptions."""
+        """Raises what rocksdict raises: instances of `Exception`."""
         library = load()
         self.path = path
         access = library.AccessType.read_only() if read_only else library.AccessType.read_write()
@@ -63,7 +64,7 @@ def options_with(cache: Cache) -> Options:
 
 
 class RocksBase:
-    """What a checkpoint holds."""
+    """The `Base` (overlay.py) that one checkpoint makes."""
 
     getters: ClassVar[Mapping[int, Any]] = {}
 
@@ -116,7 +117,7 @@ class RocksBase:
         return self._size
 
     def read_all(self) -> None:
-        """Every block, with its checksum. Raises `Corruption`."""
+        """Reads every block and checks its checksum. Raises `Corruption`."""
         try:
             found = self.database.db.iter()
             found.seek_to_first()

@@ -1,13 +1,13 @@
-"""The `rocksdb` state engine, through rocksdict: for state beyond memory. Files: docs/formats/checkpoint.md, last section.
+"""The `rocksdb` state engine, through rocksdict: for state beyond memory (docs/formats/checkpoint.md, last section).
 
 Changes wait in the same layers in memory as those of `native`, and go into a RocksDB database at each checkpoint. Its
 write-ahead log is off. Reads go to the newest checkpoint, opened read-only: it never changes, so snapshots are stable
 (rocksdict's own snapshots do not iterate as of their moment). RocksDB writes and syncs its files itself, not through
 `Files`; only the names of checkpoints go through it. So this engine needs the real file system.
 
-A checkpoint: (1) one atomic batch of the changes and the position; (2) RocksDB's own checkpoint of that, under a temporary
-name; (3) rename, and sync of the directory; (4) checkpoints that are no longer kept are renamed, the directory is synced,
-and they are removed.
+A checkpoint: (1) one atomic batch of the changes and the position; (2) RocksDB's own checkpoint of that, under a
+temporary name; (3) rename, and sync of the directory; (4) checkpoints that are no longer kept are renamed, the
+directory is synced, and they are removed.
 """
 
 from __future__ import annotations
