@@ -1,4 +1,4 @@
-"""Damage below the synced end is named and nothing is touched; a torn tail above it is cut."""
+"""Damage below the synced end is reported and nothing is changed; a torn tail above it is dropped."""
 
 from __future__ import annotations
 

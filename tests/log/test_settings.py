@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import BadInput
 from penstock.log import LogSettings
 
-_SEED_KEYS = [
+_PULSAR_KEYS = [
     "managedLedgerMaxEntriesPerLedger",
     "managedLedgerMaxLedgerRolloverTimeMinutes",
     "managedLedgerMinLedgerRolloverTimeMinutes",
@@ -27,10 +27,10 @@ _SEED_KEYS = [
 ]
 
 
-def test_every_setting_and_every_key_of_the_seed_is_documented() -> None:
+def test_every_setting_and_every_key_of_pulsars_managed_ledger_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "log-settings.md").read_text()
     names = [field.name for field in dataclasses.fields(LogSettings)]
-    assert [name for name in [*names, *_SEED_KEYS] if f"`{name}`" not in page] == []
+    assert [name for name in [*names, *_PULSAR_KEYS] if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize(

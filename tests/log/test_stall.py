@@ -1,4 +1,4 @@
-"""A disk that does not answer: it is told, nothing is acknowledged late, and nobody waits for ever (behaviour 16)."""
+"""A disk that does not answer: callers get an error, nothing is acknowledged late, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.observe.metrics import METRICS
 DIRECTORY = Path("/s/log")
 LIMIT = 0.3
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0, stall_seconds_max=LIMIT)
-SOON = 5.0  # far above the limit, far below for ever
+SOON = 5.0  # seconds: far above the limit of these tests
 
 
 class HungFile:
-    """As the file, but its syncs wait while the disk hangs."""
+    """A file whose syncs wait while the disk hangs."""
 
     def __init__(self, disk: HungDisk, file: File) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""Run as a process by test_offload_kill.py: appends until it is killed, while its sealed ledgers move to the object store."""
+"""Run as a process by test_kill.py: appends until it is killed, while its sealed ledgers move to the object store."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from penstock.log import Log, LogReader
 from penstock.log.offload.format import object_names
 from penstock.objects import open_objects
@@ -18,13 +16,6 @@ from tests.log.offload import offload_process
 from tests.log.offload.offload_process import payload, settings
 
 ROUNDS = 6
-
-
-@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "s3":
-        return str(request.getfixturevalue("s3_url"))
-    return (tmp_path / "objects").as_uri()
 
 
 def test_killed_while_ledgers_move(tmp_path: Path, url: str) -> None:

@@ -1,23 +1,15 @@
-"""Reading: positions across ledgers, search, the cache, shared reads, the limiter. Behaviours 18, 22, 23."""
+"""`LogReader`: positions across ledgers, search by content and by time, ranges."""
 
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
-
-import numpy as np
-import pytest
 
 from penstock.clock import ManualClock
 from penstock.files import RealFiles
 from penstock.files.memory import MemoryFiles
 from penstock.log import Entry, Log, LogReader, LogSettings, Position, wait_all
-from penstock.log.read.cache import ReadCache, ReadLimiter
-from penstock.log.read.run import FrameRun
 from penstock.metadata import MemoryMetadata
 from tests.support.files import CountingFiles
 
@@ -129,127 +121,6 @@ def test_find_by_time_reads_few_headers_of_a_large_sealed_ledger(tmp_path: Path)
     log.close()
 
 
-def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> None:
-    files = CountingFiles()
-    log = Log.open(tmp_path / "log", files=files)
-    first = log.append(b"0").result(5)
-    list(log.read(first, first))  # somebody reads here
-    files.frame_reads = 0
-    for n in range(1, 50):
-        position = log.append(b"%d" % n).result(5)
-        assert [bytes(e.data) for e in log.read(position, position)] == [b"%d" % n]
-    big = log.append(bytes(200_000)).result(5)
-    assert [len(e.data) for e in log.read(big, big)] == [200_000]
-    assert files.frame_reads == 0
-    statistics = log.statistics()
-    assert statistics.cache_hits >= 50
-    log.close()
-
-
-def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) -> None:
-    log = Log.open(tmp_path / "log")
-    wait_all([log.append(b"%d" % n) for n in range(100)], 5)
-    log.roll()
-    files = CountingFiles()
-    reader = LogReader.open(tmp_path / "log", files)
-    assert len(list(reader.read(Position(1, 99), Position(1, 99)))) == 1  # the footer is known
-    files.frame_reads, files.frame_read_seconds = 0, 0.2
-    found: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(len(list(reader.read(Position(1, 0), Position(1, 98))))))
-        for _ in range(5)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [99] * 5
-    assert files.frame_reads == 1
-    reader.close()
-    log.close()
-
-
-def run(ledger: int, first: int, size: int = 100) -> FrameRun:
-    return FrameRun(ledger, first, bytes(size), np.array([[0, size - 68, 0, 0]], np.int64))
-
-
-def test_the_cache_is_bounded_in_bytes_and_first_in_is_first_out() -> None:
-    cache, log = ReadCache(bytes_max=1000), uuid4()
-    for n in range(50):
-        cache.put(log, run(1, n))
-        assert cache.bytes <= 1000
-    assert cache.get(log, 1, 39) is None
-    assert cache.get(log, 1, 40) is not None
-    assert (cache.hits, cache.misses) == (1, 1)
-
-
-def test_the_cache_keeps_what_a_cursor_is_still_to_read() -> None:
-    cache, log = ReadCache(bytes_max=1000), uuid4()
-
-    class Reader:
-        pass
-
-    cursor = Reader()
-    cache.expect(cursor, log, Position(1, 0))
-    cache.put(log, run(1, 0))
-    for n in range(12):
-        cache.put(uuid4(), run(9, n))
-    assert cache.get(log, 1, 0) is not None
-    cache.forget(cursor)
-    for n in range(12, 40):
-        cache.put(uuid4(), run(9, n))
-    assert cache.get(log, 1, 0) is None
-    assert cache.bytes <= 1000
-
-
-def test_a_cursor_that_stands_still_does_not_keep_the_cache_for_ever() -> None:
-    cache, log = ReadCache(bytes_max=1000), uuid4()
-
-    class Reader:
-        pass
-
-    cursor = Reader()
-    cache.expect(cursor, log, Position(1, 0))
-    for n in range(200):
-        cache.put(log, run(1, n))
-    assert cache.bytes <= 1000
-    assert cache.get(log, 1, 199) is not None
-
-
-def test_a_consumer_that_keeps_its_entries_does_not_block_the_limiter(tmp_path: Path) -> None:
-    log = Log.open(tmp_path / "log")
-    for _ in range(20):
-        log.append(bytes(300_000)).result(5)
-    reader = LogReader.open(tmp_path / "log", RealFiles())
-    reader.cache.limiter.bytes_max = 400_000
-    kept = [list(reader.read(Position(1, n), Position(1, n + 9))) for n in range(10)]
-    assert sum(len(entries) for entries in kept) == 100
-    assert reader.cache.limiter.bytes == 0
-    reader.close()
-    log.close()
-
-
-def test_the_limiter_bounds_what_is_read_at_one_time() -> None:
-    limiter = ReadLimiter(100)
-    highest = 0
-    lock = threading.Lock()
-
-    def work(size: int) -> None:
-        nonlocal highest
-        with limiter.take(size):
-            with lock:
-                highest = max(highest, limiter.bytes)
-            time.sleep(0.005)
-
-    threads = [threading.Thread(target=work, args=(size,)) for size in [40] * 10 + [250]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert highest == 250 or highest <= 100
-    assert limiter.bytes == 0
-
-
 def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -268,29 +139,3 @@ def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) 
         assert sum(b - a + 1 for _, a, b in runs) == high - low + 1
     reader.close()
     log.close()
-
-
-@pytest.mark.parametrize("kernels", [False, True])
-def test_frames_packed_and_checked_by_the_kernels_are_those_of_the_format(kernels: bool) -> None:
-    from penstock.log.frames import check as runs
-    from penstock.log.frames import kernels as frame_kernels
-    from penstock.log.frames.format import encode_frame
-
-    data = [b"", b"x", bytes(7), random.Random(1).randbytes(1000), bytes(5000)]
-    raw = b"".join(b"".join(encode_frame(7, 3, 10 + n, 99, 64, (item,), ())[0]) for n, item in enumerate(data))
-    check = runs.check_chunk if kernels else runs._check_in_python
-    table, at, need, reason = check(raw, 7, 10)
-    assert (table[:, 1].tolist(), at, need, reason) == ([len(item) for item in data], len(raw), 64, "")
-    rng = random.Random(2)
-    for _ in range(300):
-        bad = bytearray(raw)
-        where = rng.randrange(len(bad))
-        bad[where] ^= 1 << rng.randrange(8)
-        try:
-            _, stopped, _, reason = check(bytes(bad), 7, 10)
-        except Exception as error:  # a version that nobody knows
-            assert "is not known" in str(error)
-            continue
-        assert stopped <= where
-        assert reason or stopped < len(raw)
-    assert frame_kernels.crc_of(np.frombuffer(b"123456789", np.uint8), 0, 9) == 0xE3069283
