@@ -129,7 +129,8 @@ def test_power_cut_at_every_operation(seed: int) -> None:
         for fate in range(2):
             check(run, run.files.crash(random.Random(f"{seed} {operation} {fate}")))
         check(run, run.files.kill())
-    # The state's checkpoints are made on a thread of their own: a run may have a few operations fewer than the first had.
+    # The state's checkpoints are made on a thread of their own: a run may have a few operations fewer than the first
+    # had.
     assert cut > 0.9 * operations
 
 

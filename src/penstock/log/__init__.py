@@ -1,7 +1,23 @@
-"""The log: frames, ledgers, the managed log and its reader, cursors, and the small record log that they share.
+"""The log: one owner appends entries, others read them, cursors remember what is done with them.
 
-A log has one owner (`Log`), any number of readers in other processes (`LogReader`), and named cursors (`Cursor`), each
-owned apart. `append(...).result()` returns once the entry and its state changes are on the disk.
+A log has one owner (`Log`), any number of readers in any process (`LogReader`), and named cursors (`Cursor`), each with
+an owner of its own. `append(...).result()` returns once the entry and its state changes are on the disk.
+
+The packages, each of which imports only from those above it:
+
+| package | job |
+|---|---|
+| `position`, `pending`, `settings`, `stall`, `metrics` | addresses; futures; settings; stalled disks; metrics |
+| `frames/` | entries and records as bytes in a file, and the `end` file, which says how many of them are durable |
+| `ledgers/` | ledgers: the files of a log, the list of them in the metadata store, what must be kept |
+| `offload/` | copies of sealed ledgers in object stores |
+| `read/` | reading entries, in any process |
+| `append/` | the owner's writer thread |
+| `records/` | the record log, small and compacted, in which cursors and changefeeds keep their facts |
+| `cursors/` | cursors |
+| `retention/` | what is kept, and what goes |
+| `check/` | looking for damage |
+| `opening`, `parts`, `log`, `open_logs`, `deletion`, `statistics`, `attached` | the log as a whole and its handle |
 """
 
 from penstock.log.append.request import Span, Terminated

@@ -1,4 +1,4 @@
-"""What lives on a log and must know when it rolls and when it closes: its state."""
+"""Parts that stand on an owner's log, such as its state, and must know when the log rolls and when it closes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.errors import BadInput
 
 
 class Attached(Protocol):
-    """A part of the process that stands on an owner's log."""
+    """A part that stands on an owner's log."""
 
     def rolled(self) -> None:
-        """A ledger was sealed. Called on the writer thread: it must be short and never wait for the log."""
+        """A ledger was sealed. Called on the writer thread, so it must be short and never wait for the log."""
         ...
 
     def close(self) -> None:
-        """The log closes: what is under way ends while appends still work."""
+        """The log is about to close; appends still work. What is under way ends here."""
         ...
 
 
 class AttachedParts:
-    """Thread-safe. Costs nothing while nothing is attached. One of a kind at a time."""
+    """The parts of one log, at most one of each kind. Thread-safe."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -42,7 +42,7 @@ class AttachedParts:
             self._parts = {kind: one for kind, one in self._parts.items() if one is not part}
 
     def other_than(self, own: Collection[str]) -> str | None:
-        """The kind of a part that is attached and not among the caller's own; None where there is none."""
+        """The kind of an attached part that is not among `own`; None where there is none."""
         return next((kind for kind in self._parts if kind not in own), None)
 
     def rolled(self) -> None:
@@ -50,7 +50,7 @@ class AttachedParts:
             part.rolled()
 
     def close(self) -> None:
-        """Closes each of them, the last one first. Raises what went wrong."""
+        """Closes each part, the last one first. Raises what goes wrong, after all are closed."""
         with contextlib.ExitStack() as rest:
             for part in tuple(self._parts.values()):
                 rest.callback(part.close)

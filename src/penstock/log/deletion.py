@@ -1,9 +1,9 @@
-"""Deleting a whole log: its cursors' record logs, pins, ledgers and metadata. A cut inside it resumes.
+"""Deleting a whole log: its cursors, pins, ledgers, objects and metadata.
 
-(1) the list says `deleted`, under a new epoch: the owner is fenced, readers and cursors find it so; (2) record logs of the
-cursors and their registrations; (3) pins and the counter of holds; (4) offloaded objects, then local ledgers; (5) the list;
-(6) the small files. The next `Log.open` or `delete_log` goes on wherever a cut left it; where an object store does not answer it
-fails by name, and the log stays deleted and unfinished until the store does.
+(1) the list says `deleted`, under a new epoch: the owner is fenced, and readers and cursors find the log deleted; (2)
+the record logs of the cursors, and their registrations; (3) pins and the counter of holds; (4) offloaded objects, then
+local ledgers; (5) the list; (6) the small files. After a crash the next `Log.open` or `delete_log` goes on. Where an
+object store does not answer, the deletion fails by name, and stays unfinished until the store answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.objects import open_objects
 def delete_log(
     directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
 ) -> None:
-    """Removes the log for good. Fine if it is not there. Raises `Unavailable` while another process owns it."""
+    """Removes the log for good, if there is one. Raises `Unavailable` while another process owns it."""
     del clock
     with contextlib.ExitStack() as resources:
         if not files.exists(directory):
@@ -43,7 +43,7 @@ def delete_log(
 
 
 def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
-    """The steps; the lock is held."""
+    """The steps (1) to (6). The lock is held already."""
     key = log_key(directory)
     found = metadata.get(key)
     if found is not None:
@@ -62,17 +62,17 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
                 end_file.close()
         for cursor in registered(metadata, directory.name):
             remove_record_log(files, directory / cursor.directory, cursor.name)
-            _forget(metadata, cursor_key(directory.name, cursor.name))
+            _delete_key(metadata, cursor_key(directory.name, cursor.name))
         for pin in metadata.children(pin_key(directory.name, "")):
-            _forget(metadata, pin)
-        _forget(metadata, holds_key(directory.name))
+            _delete_key(metadata, pin)
+        _delete_key(metadata, holds_key(directory.name))
         _remove_objects(listed, files)
         store = LocalLedgerStore(directory, files, listed.uuid)
         for number in store.list():
             store.delete(number)
-        _forget(metadata, key)
-    # The list is gone: what is left says nothing to anybody. Checkpoints of state name the log that they belong to, and
-    # those of an engine with a file layer of its own stay: a new log here refuses them by name.
+        _delete_key(metadata, key)
+    # The list is gone, so nobody reads what is left. Checkpoints name the log that they belong to: those that cannot be
+    # removed here (directories, of an engine with a file layer of its own) are refused by a new log in this place.
     for name in files.list(directory / "state"):
         with contextlib.suppress(OSError):
             files.remove(directory / "state" / name)
@@ -81,7 +81,7 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
 
 
 def _remove_objects(listed: LedgerList, files: Files) -> None:
-    """Everything under the log's uuid, in each store that its list names: what an owner put and never told of, too."""
+    """Removes every object under the log's uuid, in each store that its list names; also objects that no list names."""
     urls = {info.offload.url for info in listed.ledgers if info.offload is not None}
     for url in sorted(urls | {one.url for one in listed.discarded}):
         objects = open_objects(url, files)
@@ -96,7 +96,7 @@ def _remove_objects(listed: LedgerList, files: Files) -> None:
 
 
 def remove_record_log(files: Files, directory: Path, name: str) -> None:
-    """Every file of the record log; `.current` first: without it the rest is nothing."""
+    """Removes every file of the record log; `.current` first: without it the others do not count."""
     own = re.compile(re.escape(name) + r"(\.current|\.end|\.lock|-\d{16}\.rlog)")
     names = [found for found in files.list(directory) if own.fullmatch(found)]
     for found in sorted(names, key=lambda found: (not found.endswith(".current"), found)):
@@ -105,7 +105,7 @@ def remove_record_log(files: Files, directory: Path, name: str) -> None:
         files.sync_directory(directory)
 
 
-def _forget(metadata: MetadataStore, key: str) -> None:
+def _delete_key(metadata: MetadataStore, key: str) -> None:
     while (found := metadata.get(key)) is not None:
         with contextlib.suppress(VersionConflict):
             metadata.delete(key, found.version)

@@ -1,8 +1,8 @@
 """The log: one owner appends, in order, into ledgers that roll; what was acknowledged survives any crash.
 
-Open, roll, trim and close follow the numbered orders of docs/formats/ledger.md. An owner holds a lock and an epoch, which is
-durable in the metadata store before it is used. Where another process becomes the owner all the same, the old one notices
-before it acknowledges anything more: every later append, read and change through it raises `Fenced`.
+Open, roll, trim and close follow the numbered orders of docs/formats/ledger.md. An owner holds a lock and an epoch,
+which is durable in the metadata store before it is used. Where another process becomes the owner all the same, the old
+one notices before it acknowledges anything more: every later append, read and change through it raises `Fenced`.
 
 `Log` is the handle with the calls; its parts are put together in parts.py.
 """
@@ -154,9 +154,9 @@ class Log:
         """Appends one entry; the result is its position, once entry and changes are durable.
 
         The buffers must not change until then. Waits while `waiting_bytes_max` wait, unless `wait` is off: then call
-        `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the open
-        ledger fails, the entry goes into a new one. Where the append `after`, on which this one depends, failed, this one
-        fails too, even if the log goes on.
+        `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the
+        open ledger fails, the entry goes into a new one. Where the append `after`, on which this one depends, failed,
+        this one fails too, even if the log goes on.
         """
         if type(data) is bytes and not changes:
             size = len(data)
@@ -212,8 +212,9 @@ class Log:
     def open_cursor(self, name: str, start: Start = "earliest", *, durable: bool = True) -> Cursor:
         """The cursor of that name, made at `start` where it is new; closed with the log. Idempotent.
 
-        `start`: "earliest", "latest" or a position, after which everything is unread. With `durable` off, each call makes a
-        new cursor, which is forgotten when it is closed. Raises `Unavailable` while another process owns the cursor.
+        `start`: "earliest", "latest" or a position, after which everything is unread. With `durable` off, each call
+        makes a new cursor, which is forgotten when it is closed. Raises `Unavailable` while another process owns the
+        cursor.
         """
         self.check_owner()
         return self._parts.cursors().open(name, start, durable=durable)
@@ -227,7 +228,7 @@ class Log:
         return self._parts.cursors().opened()
 
     def delete_cursor(self, name: str) -> None:
-        """Removes the cursor for good. Raises `BadInput` where there is none, `Unavailable` while another process has it."""
+        """Removes the cursor. Raises `BadInput` where there is none, `Unavailable` while another process owns it."""
         self.check_owner()
         self._parts.cursors().delete(name)
 
@@ -252,8 +253,8 @@ class Log:
         self._retention.maintain_soon()
 
     def maintain(self) -> None:
-        """What the maintenance thread does at its intervals: rolls an open ledger that is old, deletes cursors that nobody
-        uses, trims, tries failed deletes again, offloads."""
+        """What the maintenance thread does at its intervals: rolls an open ledger that is old, deletes cursors that
+        nobody uses, trims, tries failed deletes again, offloads."""
         self._retention.maintain()
 
     def offload(
@@ -261,15 +262,15 @@ class Log:
     ) -> list[int]:
         """Copies sealed ledgers beyond the newest `keep_bytes` to the object store; their numbers.
 
-        Also removes local files whose `offload_deletion_lag_seconds` are over. `url`: that of the settings where it is not
-        given. Raises `OffloadInProgress` while another offload runs, `Unavailable` where the store does not answer, and
-        `Corruption` where a local file is damaged; what was copied before stays copied.
+        Also removes local files whose `offload_deletion_lag_seconds` are over. `url`: that of the settings where it is
+        not given. Raises `OffloadInProgress` while another offload runs, `Unavailable` where the store does not answer,
+        and `Corruption` where a local file is damaged; what was copied before stays copied.
         """
         self.check_owner()
         return self._retention.offload(url, keep_bytes, progress)
 
     def clear(self) -> None:
-        """Removes every entry, whatever cursors need; they go on with what comes after. Raises `BadInput` under a pin."""
+        """Removes every entry, whatever cursors need; they go on with what comes after. Raises `BadInput` if pinned."""
         self.check_owner()
         self._retention.clear()
 
@@ -281,8 +282,8 @@ class Log:
     def truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
         """Removes every entry after `position`, for good; the ledgers that went as a whole.
 
-        Raises `BadInput` where a cursor or pin stands beyond it, unless `force` is set: then cursors are moved to the new
-        end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
+        Raises `BadInput` where a cursor or pin stands beyond it, unless `force` is set: then cursors are moved to the
+        new end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
         self.check_owner()
         if (kind := self.attached.other_than(own)) is not None:
@@ -325,8 +326,7 @@ class Log:
         return self._parts.catalog.list.terminated
 
     def close(self) -> None:
-        """Finishes what waits, seals the ledger and gives up ownership, once the last opener calls it. Raises what goes
-        wrong meanwhile."""
+        """Finishes what waits, seals the ledger and gives up ownership, once the last opener calls it."""
         if self._registry_key is not None and not _OPEN_LOGS.leave(self._registry_key, self):
             return
         already_failed = self._appender.error
@@ -340,7 +340,7 @@ class Log:
     def delete(
         directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
     ) -> None:
-        """Removes a log that nobody has open, with its cursors and metadata. The next open finishes what a crash leaves."""
+        """Removes a log that nobody has open, with cursors and metadata. After a crash the next open completes it."""
         delete_log(directory, files, clock, metadata)
 
 

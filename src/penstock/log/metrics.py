@@ -1,7 +1,7 @@
 """Sums over all logs, cursors and read caches of this process, for the metrics of observe/metrics.py.
 
-What is to be counted registers itself here (`watch_…`); the figures are asked for only when the metrics are. Watched objects
-are held weakly: one that was never closed does not stay for the metrics' sake.
+What is to be counted registers itself here (`watch_…`); the figures are asked for only when the metrics are. Watched
+objects are held weakly: one that was never closed does not stay for the metrics' sake.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def watch_cache(cache: WatchedCache) -> None:
 
 
 def log_totals() -> LogTotals:
-    """The sums, as of now. A log or cursor that is closed or fails meanwhile is left out: a scrape never fails for it."""
+    """The sums, as of now. A log or cursor that is closed or fails meanwhile is left out: a scrape never fails."""
     with _lock:
         logs, cursors, caches = list(_logs), list(_cursors), list(_caches)
     figures: list[LogFigures] = []

@@ -1,4 +1,4 @@
-"""Which logs this process owns: opening one twice gives the same one, closed when the last opener closes it."""
+"""The logs that this process owns: opening one again returns the same object, closed when its last opener closes it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class _Slot(Generic[T]):
 
 
 class OpenLogs(Generic[T]):
-    """Thread-safe. A key is a directory of one file system (tests have several)."""
+    """Thread-safe. A key is a file system (tests have several) and a directory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, Path], _Slot[T]] = {}
 
     def forked(self) -> None:
-        """In a child process: the logs are the parent's."""
+        """Called in a forked child process, which owns none of its parent's logs."""
         self._lock = threading.Lock()
         self._slots = {}
 
     def open(self, key: tuple[int, Path], usable: Callable[[T], bool], make: Callable[[], T]) -> T:
-        """The one that is open, if it is `usable`; else a new one. Concurrent openers share one recovery."""
+        """The value that is open under the key, if it is `usable`; else `make()`. Concurrent openers share it."""
         with self._lock:
             slot = self._slots.setdefault(key, _Slot())
         with slot.lock:
@@ -42,7 +42,7 @@ class OpenLogs(Generic[T]):
             return slot.value
 
     def leave(self, key: tuple[int, Path], value: T) -> bool:
-        """One opener less; whether that was the last, so that it is to be closed now."""
+        """Counts one opener less. True where it was the last: then the caller closes the value."""
         with self._lock:
             slot = self._slots.get(key)
         if slot is None:

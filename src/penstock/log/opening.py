@@ -1,6 +1,6 @@
-"""Becoming the owner of a log (docs/formats/ledger.md, "Open"): epoch, fence, recovery, a ledger of one's own.
+"""Becoming the owner of a log (docs/formats/ledger.md, "Open"): epoch, fence, recovery, a new ledger.
 
-A failure at any step leaves the log as the next open expects it: nothing is deleted before the list says so.
+A failure or crash at any step leaves the log as the next open expects it: no file is removed before the list says so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def take_ownership(
     metadata: MetadataStore,
     resources: contextlib.ExitStack,
 ) -> Owned:
-    """The lock is held already. Steps as numbered in ledger.md."""
+    """Becomes the owner, in the steps that ledger.md numbers. The lock is held already."""
     key = log_key(directory)
     found = metadata.get(key)
     before = LedgerList.decode(found.value) if found else None
@@ -72,18 +72,18 @@ def take_ownership(
         ledger = store.create(number, listed.epoch, clock.wall_ms())
         resources.callback(ledger.close)
         kept = (*kept, ledger.info)
-    # The number for the next roll is reserved here, so that a roll needs one change of the list.
+    # This change also reserves the number for the next roll, which then needs only one change of the list.
     catalog.change(lambda _: dataclasses.replace(finished, next_ledger=listed.next_ledger + 1, ledgers=kept))
     if ledger is not None:
         end_file.publish(number, ledger.synced_end, last)
     for leftover in {*orphans, *(info.id for info in ledgers if not info.entries)}:
-        with contextlib.suppress(StorageFailed):  # an empty file: the next open looks again
+        with contextlib.suppress(StorageFailed):  # the file is empty: the next open tries again
             store.delete(leftover)
     return Owned(end_file, catalog, store, ledger, last)
 
 
 def _orphans(directory: Path, files: Files, listed: LedgerList | None) -> list[int]:
-    """Ledger files that the list does not name: leftovers. Refuses one that holds entries, before anything changes."""
+    """The ledger files that the list does not name: leftovers. Raises `Corruption` where one of them holds entries."""
     known = {*(info.id for info in listed.ledgers), *listed.deleting} if listed else set()
     store = LocalLedgerStore(directory, files, listed.uuid if listed else uuid.UUID(int=0))
     orphans = [number for number in store.list() if number not in known]

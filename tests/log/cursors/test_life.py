@@ -398,7 +398,8 @@ def test_acks_and_reads_work_while_the_metadata_store_is_away() -> None:
 
 
 def test_acks_go_on_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many compactions under acks from several threads; what is found after a kill at any moment is a prefix of them."""
+    """Many compactions under acks from several threads; what is found after a kill at any moment is a prefix of
+    them."""
     monkeypatch.setattr(acks_module, "_COMPACT_BYTES_MIN", 3000)
     log = Log.open(tmp_path / "log", LogSettings(preallocate_bytes=0))
     wait_all([log.append(b"x") for _ in range(3000)], 20)

@@ -1,14 +1,14 @@
-"""The writer thread of a log: takes what waits, writes and syncs it once, answers it, and goes on after a failed ledger.
+"""The writer thread of a log: takes what waits, writes and syncs it, answers it, and goes on after a failed ledger.
 
-The steps of a group: (1) the fence is checked; (2) frames are written and synced; (3) the fence is checked again; (4) the
-slot is written, which readers see; (5) the futures are completed, in order.
+The steps of a group: (1) the fence is checked; (2) frames are written and synced; (3) the fence is checked again; (4)
+the slot is written, which readers see; (5) the futures are completed, in order.
 
-A ledger that fails is never written again. Its last durable entry becomes its end, a new ledger is made, and the entries
-that were not acknowledged are written into that one, in order, none twice. Where no new ledger can be made (the disk or
-the metadata store fails too), the waiting appends fail, after a record in the `end` file makes sure that no later owner
-finds their frames; the next append tries again. `Fenced` is final. So is `SyncStalled`, for a disk that does not answer:
-what waits fails, and is not acknowledged even if the disk answers later. Which ledger is written, and when the next one
-begins, is decided in ledger_sequence.py.
+A ledger that fails is never written again. Its last durable entry becomes its end, a new ledger is made, and the
+entries that were not acknowledged are written into that one, in order, none twice. Where no new ledger can be made (the
+disk or the metadata store fails too), the waiting appends fail, after a record in the `end` file makes sure that no
+later owner finds their frames; the next append tries again. `Fenced` is final. So is `SyncStalled`, for a disk that
+does not answer: what waits fails, and is not acknowledged even if the disk answers later. Which ledger is written, and
+when the next one begins, is decided in ledger_sequence.py.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def entries_that_fit(
 
 
 def answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
-    """Completes the requests, in order: their entries are durable in the ledger, one after the other from `first` on."""
+    """Completes the requests, in order: their entries are durable, one after the other from entry `first` on."""
     if not any(map(_COUNT, items)):
         for item in items:
             item.ledger_id = ledger_id

@@ -183,7 +183,7 @@ class LedgerSequence:
         return self._ledger
 
     def _switch(self, sealed: LedgerInfo) -> None:
-        """Puts a new ledger in the place of `sealed`, the last one of the list. An empty `sealed` becomes a tombstone."""
+        """Puts a new ledger in the place of `sealed`, the last one of the list. An empty one becomes a tombstone."""
         started = time.perf_counter()
         number = self._catalog.list.next_ledger - 1  # reserved by the last change of the list
         new = self._store.create(number, self._catalog.list.epoch, self._clock.wall_ms())
@@ -213,8 +213,8 @@ class LedgerSequence:
         METRICS.log_switch_seconds.observe(time.perf_counter() - started)
 
     def write_final_end(self) -> None:
-        """Called before appends are failed. Their frames may stand in the failed ledger: the `end` file records where that
-        ledger ends for good, so that no later owner takes them for entries."""
+        """Called before appends are failed. Their frames may stand in the failed ledger: the `end` file records where
+        that ledger ends for good, so that no later owner takes them for entries."""
         failed = self._failed
         if failed is not None:
             end = FinalEnd(failed.info.id, failed.synced_end, failed.synced_entries)

@@ -1,4 +1,4 @@
-"""The appends that wait for the writer thread, and how it takes them: a group at a time, in the order in which they came.
+"""The appends that wait for the writer thread, and how it takes them: a group at a time, in order.
 
 Any thread puts requests in; `waiting_bytes_max` bounds what waits. The writer thread (appender.py) takes as much as one
 write and one sync should carry. A task stands in the queue like an append and is a group of its own.
@@ -101,7 +101,7 @@ class AppendQueue:
             item.fail(error)
 
     def stall(self, error: SyncStalled) -> None:
-        """The disk does not answer: fails what is in flight and what waits. The writer thread answers nothing any more."""
+        """The disk does not answer: fails what is in flight and what waits. The writer thread answers nothing more."""
         with self._lock:
             if self.error is None or isinstance(self.error, Terminated):
                 self.error = error
@@ -173,7 +173,7 @@ class AppendQueue:
         return group
 
     def take_from_flight(self, items: int) -> None:
-        """The writer answers the first `items` in flight now, and nobody else does. Raises `SyncStalled` if `stall` has."""
+        """The writer answers the first `items` in flight now. Raises `SyncStalled` where `stall` has done so."""
         with self._lock:
             self.check_not_stalled()
             self._in_flight = self._in_flight[items:]

@@ -1,7 +1,7 @@
 """Which entries of a log are acked: a mark-delete position, and roaring bitmaps of what is acked after it.
 
-The pure state of a cursor, without I/O or threads. Acking is a union of sets, so that the order within a group does not
-matter. The mark-delete moves over contiguous acked entries, across the ends of ledgers too, when `advance` is called.
+The pure state of a cursor, without I/O or threads. Acking is a union of sets, so the order of acks within a group does
+not matter. `advance` moves the mark-delete over contiguous acked entries, across the ends of ledgers too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bitmaps = dict[int, BitMap]  # by ledger
 
 
 class Acked:
-    """Its holder locks. `views` are the ledgers of the log, in order."""
+    """Not thread-safe: the holder locks. `views` are the ledgers of the log, in order."""
 
     __slots__ = ("ledgers", "mark_delete")
 
@@ -47,7 +47,7 @@ class Acked:
         self.mark_delete = max(self.mark_delete, position)
 
     def advance(self, views: list[LedgerView]) -> None:
-        """Moves the mark-delete as far as it goes, and forgets what lies at or before it."""
+        """Moves the mark-delete as far as entries are acked without a gap, and forgets the bits at or before it."""
         self._forget()
         if not self.ledgers:
             return
@@ -63,11 +63,11 @@ class Acked:
                     entry = run
                     self.mark_delete = Position(number, entry)
             if not view.info.sealed or entry < view.entries - 1:
-                break  # a hole, or the ledger may still grow
+                break  # the next entry is not acked, or the ledger may still grow
         self._forget()
 
     def follow_trim(self, views: list[LedgerView]) -> None:
-        """A mark-delete in a ledger that is gone goes on with the first that is there: nothing before it can be read."""
+        """Moves a mark-delete whose ledger was trimmed to the start of the first ledger: nothing before can be read."""
         if views and self.mark_delete.ledger_id < views[0].info.id:
             self.mark_delete = Position(views[0].info.id, -1)
             self.advance(views)
@@ -125,7 +125,7 @@ def split(first: Position, last: Position, views: list[LedgerView]) -> Bitmaps:
 
 
 def runs(bitmap: BitMap) -> Iterator[tuple[int, int]]:
-    """The unbroken runs in it, as (first, last)."""
+    """The unbroken runs of entries, as (first, last), both included."""
     first = last = -2
     for entry in bitmap:
         if entry != last + 1:
@@ -143,7 +143,7 @@ def run_after(bitmap: BitMap, entry: int) -> int:
         return entry
     low, high = entry + 1, bitmap.max()
     step = 1
-    while low < high:  # strides that double: most runs are short
+    while low < high:  # steps that double, then halve: most runs are short
         middle = min(low + step, high)
         if bitmap.contains_range(low, middle + 1):
             low, step = middle, step * 2

@@ -1,9 +1,9 @@
 """The acks of one cursor: taken at once, durable in groups.
 
-A call changes the state in memory and joins the group that is open; all calls of a group share one future, because they
-become durable together. The group's record is built when the disk is ready for it, and holds everything that came while
-the one before was written: a roaring bitmap a ledger, however many acks there are. So neither a call nor what waits
-costs memory, and there is nothing to wait for at the entrance.
+A call changes the state in memory and joins the open group; all calls of a group share one future, because they become
+durable together. The group's record is built when the thread that commits is ready for it, so it holds every ack that
+came while the record before was written: one roaring bitmap a ledger, however many acks there are. Waiting acks
+therefore take almost no memory, and a call never has to wait for room.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from penstock.log.records.record_log import RecordLog
 from penstock.observe.metrics import METRICS
 
 _COMPACT_BYTES_MIN = 1 << 20
-_COMPACT_FACTOR = 4  # beside the size of the last snapshot: what compaction writes stays a fraction of what acks write
-_ACTIVE_STEP_MS = 1000  # reading alone is told to the disk at close, and not for less than this
-_COMPACT_AT_CLOSE_BYTES = 16 << 10  # at rest a cursor is small, and quick to open
+_COMPACT_FACTOR = 4  # times the last snapshot: what compactions write stays a fraction of what acks write
+_ACTIVE_STEP_MS = 1000  # activity by reads alone is written at close, if it is this much later than what is written
+_COMPACT_AT_CLOSE_BYTES = 16 << 10  # so that a closed cursor is small, and quick to open
 
 
 class _Group:
-    """Calls that become durable together. `reached` is the mark-delete with them, known once the group is sealed."""
+    """Calls that become durable together. `reached` is the mark-delete after them, known once the group is closed."""
 
     __slots__ = ("begun", "bitmaps", "details", "mark_delete", "pending", "reached")
 
@@ -54,7 +54,7 @@ class _Group:
 
 
 class Acks:
-    """Thread-safe. Without a `store` nothing is durable: a cursor of the process alone."""
+    """Thread-safe. Without a `store` (the record log) nothing is durable: for a cursor in memory."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Acks:
         self._lock = threading.Lock()
         self._durable = state.acked.mark_delete
         self._views: list[LedgerView] = []
-        self._entries: dict[int, int] = {}  # of each ledger, as of the last look
+        self._entries: dict[int, int] = {}  # how many each ledger has, as of `_views`
         self._group: _Group | None = None
         self._compacting = False
         self._snapshot_bytes = store.bytes if store is not None else 0
         self._closed = False
-        self._active_told_ms = state.active_ms
+        self._active_written_ms = state.active_ms
         self.groups_persisted = 0
 
     # -- what is known ---------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Acks:
 
     @property
     def mark_delete(self) -> Position:
-        """As of the last call, durable or not yet."""
+        """With every call so far, durable or not."""
         with self._lock:
             self._state.acked.advance(self._views)
             return self._state.acked.mark_delete
@@ -140,17 +140,19 @@ class Acks:
             group = self._join()
             acked = self._state.acked
             if (ledger_id, entry_id) > acked.mark_delete:
-                _of(acked.ledgers, ledger_id).add(entry_id)
-                _of(group.bitmaps, ledger_id).add(entry_id)
+                _bitmap_of(acked.ledgers, ledger_id).add(entry_id)
+                _bitmap_of(group.bitmaps, ledger_id).add(entry_id)
             return group.pending
 
     def ack_range(self, first: Position, last: Position) -> Pending[None]:
         with self._lock:
-            last = self._place(last)
+            last = self._last_entry(last)
             if first > last:
                 raise BadInput(f"cannot ack from {first} to {last}: the first comes after the last")
             self._refuse_unknown(last)
-            return self._add(split(first, last, self._look() if first.ledger_id < last.ledger_id else self._views))
+            return self._add(
+                split(first, last, self._refresh_views() if first.ledger_id < last.ledger_id else self._views)
+            )
 
     def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
         by_ledger: dict[int, list[int]] = {}
@@ -167,15 +169,15 @@ class Acks:
         group = self._join()
         self._state.acked.add({n: b for n, b in bitmaps.items() if n >= self._state.acked.mark_delete.ledger_id})
         for number, bitmap in bitmaps.items():
-            _of(group.bitmaps, number).update(bitmap)
+            _bitmap_of(group.bitmaps, number).update(bitmap)
         return group.pending
 
     def move_to(self, position: Position, properties: Mapping[str, str] | None = None) -> Pending[None]:
         with self._lock:
-            position = self._place(position)
+            position = self._last_entry(position)
             acked = self._state.acked
             acked.advance(self._views)
-            if position < self._place(acked.mark_delete):  # (L, last) and (L + 1, -1) are one place
+            if position < self._last_entry(acked.mark_delete):  # (L, last) and (L + 1, -1) are the same place
                 raise BadInput(f"cursor {self._name} is at {acked.mark_delete} and cannot go back to {position}")
             self._refuse_unknown(position)
             group = self._join()
@@ -187,9 +189,9 @@ class Acks:
             return group.pending
 
     def reset(self, position: Position) -> Pending[None]:
-        """The mark-delete is at `position` now, and nothing after it is acked.
+        """Sets the mark-delete to `position`, forward or back; nothing after it is acked then.
 
-        (1) trim is held back to the earlier of both positions; (2) the record; (3) the position may be published again.
+        (1) trim is held back to the earlier of both positions; (2) the record; (3) positions are published again.
         """
         self._check_open()
         if self._pointer is not None:
@@ -219,8 +221,8 @@ class Acks:
             if self._closed:
                 return
             store = self._store
-            if store is not None and self._state.active_ms >= self._active_told_ms + _ACTIVE_STEP_MS:
-                with contextlib.suppress(PenstockError):  # a record log that failed says so below
+            if store is not None and self._state.active_ms >= self._active_written_ms + _ACTIVE_STEP_MS:
+                with contextlib.suppress(PenstockError):  # `store.close` below raises it
                     store.append_built(self._build_details)
             self._closed = True
             if (
@@ -245,7 +247,7 @@ class Acks:
     # -- groups; the lock is held --------------------------------------------------------------------------------
 
     def _join(self) -> _Group:
-        """The open group. Raises what stopped the record log, before anything was changed."""
+        """The open group, begun where there is none. Raises what stopped the record log, before anything is changed."""
         group = self._group
         if group is None:
             self._check_open()
@@ -260,13 +262,14 @@ class Acks:
         return group
 
     def _close_group(self) -> None:
+        """Later calls begin another group."""
         group, self._group = self._group, None
         if group is not None:
             self._state.acked.advance(self._views)
             group.reached = self._state.acked.mark_delete
 
     def _append(self, build: Callable[[], bytes], reached: Callable[[], Position]) -> Pending[None]:
-        """A record of its own, in order with the groups."""
+        """Appends a record of its own, in order with the groups. `reached`: the mark-delete once it is durable."""
         self._check_open()
         answer: Pending[None] = Pending()
         if self._store is None:
@@ -293,7 +296,7 @@ class Acks:
     def _build(self, group: _Group) -> bytes:
         with self._lock:
             if self._group is group:
-                self._state.active_ms = self._active_told_ms = self._clock.wall_ms()
+                self._state.active_ms = self._active_written_ms = self._clock.wall_ms()
                 self._close_group()
             return encode_acks(group.mark_delete, group.bitmaps, self._state if group.details else None)
 
@@ -345,7 +348,7 @@ class Acks:
         if self._closed:
             raise Closed(f"cursor {self._name} is closed")
 
-    def _look(self) -> list[LedgerView]:
+    def _refresh_views(self) -> list[LedgerView]:
         self._check_open()
         self._views = self._reader.ledgers()
         self._entries = {view.info.id: view.entries for view in self._views}
@@ -353,33 +356,34 @@ class Acks:
         return self._views
 
     def _refuse_unknown(self, position: Position) -> None:
+        """Raises `BadInput` for an entry that the log does not have and never had."""
         ledger_id, entry_id = position
         if 0 <= entry_id < self._entries.get(ledger_id, 0):
             return
-        self._look()
+        self._refresh_views()
         if 0 <= entry_id < self._entries.get(ledger_id, 0):
             return
         if position <= self._state.acked.mark_delete:
             view = next((view for view in self._views if view.info.id == ledger_id), None)
             if view is None and (position == self._state.acked.mark_delete or position <= self._reader.end()):
-                return  # trimmed: it was there once
+                return  # the entry was trimmed
             if view is not None and (entry_id < 0 or not view.info.sealed):
-                return  # the published end of an open ledger may be old after a power cut
+                return  # the end of an open ledger, as readers see it, may be old after a power cut
         raise BadInput(f"cursor {self._name}: entry {position} is not in the log, which ends at {self._reader.end()}")
 
-    def _place(self, position: Position) -> Position:
-        return previous(position, self._look()) if position.entry_id < 0 else position
+    def _last_entry(self, position: Position) -> Position:
+        return previous(position, self._refresh_views()) if position.entry_id < 0 else position
 
 
 def previous(position: Position, views: list[LedgerView]) -> Position:
-    """`(L, -1)` as the last entry before it, which is the same place."""
+    """For `(L, -1)` the last entry before it, which is the same place; any other position unchanged."""
     if position.entry_id >= 0:
         return position
     before = [view for view in views if view.info.id < position.ledger_id and view.entries]
     return Position(before[-1].info.id, before[-1].entries - 1) if before else position
 
 
-def _of(bitmaps: Bitmaps, ledger_id: int) -> BitMap:
+def _bitmap_of(bitmaps: Bitmaps, ledger_id: int) -> BitMap:
     bitmap = bitmaps.get(ledger_id)
     if bitmap is None:
         bitmap = bitmaps[ledger_id] = BitMap()

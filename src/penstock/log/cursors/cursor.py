@@ -1,11 +1,13 @@
 """Cursors: named readers of a log that remember what is done (docs/formats/record-log.md, "Cursor records").
 
-A cursor is owned apart from its log, with an epoch of its own: its acks go into a record log of its own, and an ack is
-durable when its future completes. It holds a mark-delete position (nothing at or before it is needed any more) and the
-single acked entries after it, in a roaring bitmap a ledger: there is no limit on holes, and none is ever dropped.
-The mark-delete moves over contiguous acked entries, across the ends of ledgers too. Only `reset` moves it back.
+A cursor has an owner and an epoch of its own, independent of its log's. Its acks go into a record log of its own; an
+ack is durable when its future completes. The cursor holds a mark-delete position (nothing at or before it is needed any
+more) and the single acked entries after it, in one roaring bitmap a ledger: there is no limit on holes, and no ack is
+ever dropped. The mark-delete moves over contiguous acked entries, across the ends of ledgers too. Only `reset` moves it
+back.
 
-The read position is memory alone: an open cursor begins after its mark-delete, and reads each entry that is not acked once.
+The read position is only in memory: an open cursor begins after its mark-delete, and reads each entry that is not acked
+once.
 """
 
 from __future__ import annotations
@@ -85,9 +87,10 @@ class Cursor:
         tail: Tail | None = None,
         on_moved: Callable[[], None] = lambda: None,
     ) -> Cursor:
-        """Becomes the owner of the cursor; `start` counts only where it is new (a position: entries after it are unread).
+        """Becomes the owner of the cursor. `start` is for a new cursor; where it is a position, entries after it are
+        unread.
 
-        Raises `Unavailable` while another process owns it, `Corruption` where it was there and is damaged or gone.
+        Raises `Unavailable` while another process owns it, `Corruption` where its records are damaged or gone.
         """
         records, state, pointer = open_durable(
             reader, directory, name, start, files=files, clock=clock, on_moved=on_moved
@@ -104,7 +107,7 @@ class Cursor:
         clock: Clock = SYSTEM_CLOCK,
         tail: Tail | None = None,
     ) -> Cursor:
-        """A cursor that is not durable: nobody else knows of it, and it does not hold back trim."""
+        """A cursor that is not durable: it is not registered, and does not hold back trim."""
         state = CursorState(Acked(start_position(reader, start)))
         return cls(reader, name, Acks(reader, name, state, clock=clock), None, tail)
 
@@ -125,7 +128,7 @@ class Cursor:
 
     @property
     def mark_delete_position(self) -> Position:
-        """Nothing at or before it is needed any more; durable."""
+        """Nothing at or before this position is needed any more. Durable, unless the cursor itself is not."""
         return self._acks.durable_mark_delete if self.durable else self._acks.mark_delete
 
     @property
@@ -135,7 +138,7 @@ class Cursor:
 
     @property
     def last_active_ms(self) -> int:
-        """When it last read or acked."""
+        """When the cursor last read or acked."""
         return self._acks.active_ms
 
     @property
@@ -157,7 +160,7 @@ class Cursor:
         return sum(self._acks.counts(self._reader.ledgers()))
 
     def backlog_bytes(self) -> int:
-        """As `backlog`, in bytes of their data. Exact."""
+        """As `backlog`, in bytes of the entries' data. Exact."""
         views = self._reader.ledgers()
         sizes = entry_sizes(self._reader)
         total = 0
@@ -170,7 +173,7 @@ class Cursor:
         return total
 
     def backlog_about(self) -> tuple[int, int]:
-        """The backlog in entries, exact, and in bytes of frames, about: of a ledger acked in part, its part of the bytes."""
+        """(backlog in entries, exact; in bytes of frames, estimated: a ledger acked in part counts in proportion)."""
         views = self._reader.ledgers()
         counts = self._acks.counts(views)
         sizes = (view.frames_end * count // view.entries for view, count in zip(views, counts, strict=True) if count)
@@ -213,7 +216,7 @@ class Cursor:
     def mark_delete(self, position: Position, properties: Mapping[str, str] | None = None) -> Pending[None]:
         """Acks everything up to `position`. Raises `BadInput` for an older position, and for one after the end.
 
-        `properties`, where given, become durable with it and replace those of the last mark-delete that had some.
+        `properties`, where given, become durable with it and replace those of the last mark-delete that had any.
         """
         return self._acks.move_to(position, properties)
 
@@ -233,9 +236,9 @@ class Cursor:
         return answer
 
     def reset(self, position: Position | str) -> Pending[None]:
-        """`position` is the next entry to be read and everything from it on is unacked, durably; forward or back.
+        """Makes `position` the next entry to be read, and everything from it on unacked, durably; forward or back.
 
-        Also "earliest" and "latest". What was trimmed cannot come back: then it is the first entry that is there.
+        Also "earliest" and "latest". Where the entry was trimmed, the first entry that is kept takes its place.
         """
         target = self._valid(position)
         before = Position(target.ledger_id, target.entry_id - 1) if target.entry_id > 0 else None
@@ -251,7 +254,7 @@ class Cursor:
         return self._acks.properties()[1]
 
     def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
-        """Replaces all of them; done once that is durable."""
+        """Replaces all properties; done once that is durable."""
         for key, value in properties.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise BadInput(f"property {key!r}: names and values are text")
@@ -268,7 +271,8 @@ class Cursor:
     ) -> list[Entry]:
         """The next entries that are not acked, in order; empty only where there is none (up to `end`, included).
 
-        Stops after the entry that reaches `max_bytes`. Entries for which `skip(position)` is true are passed over, unacked.
+        Stops after the entry that reaches `max_bytes`. Entries for which `skip(position)` is true are passed over,
+        unacked.
         """
         if max_entries < 1 or (max_bytes is not None and max_bytes < 1):
             raise BadInput(f"cannot read {max_entries} entries of {max_bytes} bytes", hint="at least one")
@@ -293,7 +297,8 @@ class Cursor:
         timeout: float | None = None,
         skip: Skip | None = None,
     ) -> list[Entry]:
-        """As `read`, and waits while there is nothing. Empty after `timeout` seconds, or where `cancel_reads` was called.
+        """As `read`, and waits while there is nothing. Empty after `timeout` seconds, or where `cancel_reads` was
+        called.
 
         Raises `Terminated` where nothing can come any more, `Closed` where the cursor is closed meanwhile.
         """
@@ -302,7 +307,7 @@ class Cursor:
         attempt = 0
         while True:
             seen = self._tail.count
-            terminated = is_terminated(self._reader)  # before the read: it may end between the two
+            terminated = is_terminated(self._reader)  # before the read: entries may come before the termination
             entries = self.read(max_entries, max_bytes, skip=skip)
             left = None if deadline is None else deadline - time.monotonic()
             if entries or self._cancelled != cancelled or (left is not None and left <= 0):
@@ -318,7 +323,7 @@ class Cursor:
         self._tail.notify()
 
     def replay(self, positions: Iterable[Position]) -> list[Entry]:
-        """These entries again, those that are acked left out, in order. The read position stays."""
+        """These entries again, in order, without those that are acked. The read position stays."""
         entries: list[Entry] = []
         for position in sorted(set(positions)):
             if not self._acks.contains(position):
@@ -336,7 +341,7 @@ class Cursor:
         return nth_unacked(self._acks, self._reader.ledgers(), _after(self._acks.mark_delete), number)
 
     def seek(self, position: Position | str) -> None:
-        """Reads go on at `position` ("earliest": the first entry of the log; "latest": what comes). Memory alone."""
+        """Reads go on at `position` ("earliest": the first entry of the log; "latest": after the last). Not durable."""
         target = self._valid(position)
         with self._read_lock:
             self._read_position = target
@@ -354,7 +359,8 @@ class Cursor:
         return self._reader.find_newest(matches, None if everywhere else self._acks.mark_delete)
 
     def find_newest_by_time(self, wall_ms: int, *, everywhere: bool = False) -> Position | None:
-        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is none.
+        """The newest entry such that it and all before it were written at or before `wall_ms`; None where there is
+        none.
 
         By the ledgers' time index. Of the backlog, or of all of the log.
         """
@@ -362,7 +368,7 @@ class Cursor:
         return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
 
     def close(self) -> None:
-        """Finishes the acks on their way and gives up ownership. Waiting reads raise `Closed`."""
+        """Finishes the acks on their way and gives up ownership. Reads that wait raise `Closed`."""
         self._closed = True
         forget_cursor(self)
         self._tail.notify()
@@ -374,7 +380,7 @@ class Cursor:
                 on_close()
 
     def call_at_close(self, callback: Callable[[], None]) -> None:
-        """For who keeps a list of open cursors."""
+        """For a list of open cursors, which must learn of the close."""
         self._on_close = callback
 
     # ------------------------------------------------------------------------------------------------------------
@@ -388,7 +394,7 @@ class Cursor:
             self._read_position = max(self._read_position, _after(self._acks.mark_delete))
 
     def _valid(self, position: Position | str) -> Position:
-        """`position` as a place to read from, within what the log has."""
+        """`position` as a place to read from, moved to what the log has."""
         if isinstance(position, Position):
             first, end = self._reader.first, self._reader.end()
             return max(min(position, self._reader.next(end)), first)

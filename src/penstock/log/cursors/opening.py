@@ -63,7 +63,8 @@ def open_durable(
             )
         where = os.path.relpath(directory, reader.directory)
         if known is None:
-            # One that was in use is adopted: the metadata is older than it. One that never was is a leftover.
+            # Records of a cursor that was in use are adopted: the metadata is older than they are. Those of one that
+            # never was in use are the leftover of an interrupted creation.
             found = state if state is not None and not state.fresh else None
 
             def make() -> CursorState:
@@ -86,7 +87,7 @@ def _register(
     directory: str,
     is_empty: bool,
 ) -> tuple[CursorState, Registered]:
-    """(1) the snapshot is durable; (2) the registration, unless the ledger list changed meanwhile: then again."""
+    """(1) the snapshot, durable; (2) the registration. Both again where the ledger list changed meanwhile."""
     written: CursorState | None = None
 
     def choose() -> Registered:
@@ -109,7 +110,7 @@ def _register(
 
 
 def start_position(reader: LogReader, start: Start) -> Position:
-    """Where a new cursor stands, as of the ledger list that is in force now."""
+    """The mark-delete of a new cursor, as of the present ledger list."""
     listed = reader.metadata.get(log_list_key(reader.name))
     ledgers = LedgerList.decode(listed.value).ledgers if listed else ()
     first = Position(ledgers[0].id if ledgers else reader.first.ledger_id, -1)
@@ -125,7 +126,8 @@ def start_position(reader: LogReader, start: Start) -> Position:
 
 
 def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) -> bool:
-    """(1) the registration says so; (2) files; (3) the registration goes. False where there is no such cursor.
+    """(1) the registration says `deleting`; (2) the files are removed; (3) the registration too. False without a
+    cursor.
 
     Raises `Unavailable` while a process owns the cursor.
     """
@@ -148,5 +150,5 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
 
 
 def _close_quietly(records: RecordLog) -> None:
-    with contextlib.suppress(Exception):  # the error that brought us here is the one to tell
+    with contextlib.suppress(Exception):  # the caller raises the error that came first
         records.close()

@@ -1,7 +1,7 @@
-"""A cursor's durable mark-delete in the metadata store, for trim and as the last resort (cursor_registry.py).
+"""The owner's side of a cursor's registration (registry.py): it publishes the durable mark-delete, for trim.
 
-It is published late on purpose: when the mark-delete reaches another ledger, and at close. A metadata store that is down
-holds back trim, never an ack.
+Publishing is rare on purpose: when the mark-delete reaches another ledger (trim removes whole ledgers), and at close.
+While the metadata store is down, trim is held back, never an ack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ATTEMPTS_MAX = 20
 
 
 class Pointer:
-    """The owner's hold on the registration. Thread-safe."""
+    """Thread-safe. `on_moved` is called after a later position was published."""
 
     def __init__(self, reader: LogReader, registered: Registered, on_moved: Callable[[], None]) -> None:
         self._reader = reader
@@ -30,15 +30,15 @@ class Pointer:
         self._on_moved = on_moved
         self._lock = threading.Lock()
         self._queued = False
-        self._held = False
-        self._lost = False  # another owner changed it: it is theirs from then on
+        self._held = False  # a reset is on its way: nothing is published until it is durable
+        self._lost = False  # another owner changed the registration: from then on it is not ours to change
 
     @property
     def position(self) -> Position:
         return self._registered.mark_delete
 
     def publish_later(self, current: Callable[[], tuple[Position, int]]) -> None:
-        """Publishes in the background where trim could make use of it. `current`: (durable mark-delete, last active)."""
+        """Publishes in the background, if the mark-delete reached another ledger. `current`: (mark-delete, active)."""
         if self._queued or current()[0].ledger_id <= self._registered.mark_delete.ledger_id:
             return
         self._queued = True
@@ -50,9 +50,9 @@ class Pointer:
         CHORES.run(run)
 
     def publish(self, current: Callable[[], tuple[Position, int]]) -> None:
-        """Best effort: what fails now is published with a later position, or by the next owner."""
+        """Publishes now. A failure is not raised: a later position is published instead, or by the next owner."""
         with self._lock:
-            mark_delete, active_ms = current()  # here, so that it is never one from before a reset
+            mark_delete, active_ms = current()  # under the lock, so that it is not a position from before a reset
             if self._lost or self._held or mark_delete <= self._registered.mark_delete:
                 return
             moved = replace(self._registered, mark_delete=mark_delete, active_ms=active_ms)
@@ -66,7 +66,7 @@ class Pointer:
         self._on_moved()
 
     def pull_back(self, position: Position) -> None:
-        """Before a reset: from here on trim leaves alone what comes after `position`, until `release` and beyond.
+        """Before a reset: from here on trim keeps what comes after `position`. Nothing is published until `release`.
 
         Raises `Fenced`, `Unavailable`.
         """
@@ -78,14 +78,14 @@ class Pointer:
             self._held = True
 
     def release(self) -> None:
-        """The reset is durable: what is published from here on is true."""
+        """The reset is durable: later positions may be published again."""
         self._held = False
 
 
 def register_beside_trim(reader: LogReader, choose: Callable[[], Registered]) -> Registered:
-    """Registers what `choose` gives, which sees the ledger list as the transaction will: again where a trim came first.
+    """Registers what `choose` returns. Where the ledger list changed since `choose` read it (a trim came first), again.
 
-    Raises `Fenced` where another owner changed the registration, `Unavailable` where the list never stands still.
+    Raises `Fenced` where another owner changed the registration, `Unavailable` where the list changes each time.
     """
     for _ in range(_ATTEMPTS_MAX):
         listed = reader.metadata.get(log_list_key(reader.name))

@@ -1,4 +1,4 @@
-"""What a cursor reads next, and where things are in its log: pure questions, asked of a reader and a cursor's acks."""
+"""Which entries a cursor reads next: functions of a reader and of a cursor's acks, without state of their own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.log.frames.format import Entry
 from penstock.log.position import Position
 from penstock.log.read.reader import LedgerView, LogReader
 
-_WINDOW_ENTRIES = 1 << 16  # how far ahead the acks are looked at in one go
+_WINDOW_ENTRIES = 1 << 16  # for so many entries at a time the acks are asked
 _READ_OVER_ENTRIES = 32  # acked entries between two that are wanted: reading over them is cheaper than a second read
 
 Skip = Callable[[Position], bool]
 
 
 def is_terminated(reader: LogReader) -> bool:
-    """Whether nothing will be appended any more. A metadata store that is down cannot say so: then not yet."""
+    """Whether nothing will be appended any more. False while the metadata store, which knows it, does not answer."""
     try:
         return reader.terminated()
     except (Unavailable, StorageFailed):
@@ -30,7 +30,7 @@ def is_terminated(reader: LogReader) -> bool:
 def unacked_runs(
     acks: Acks, views: list[LedgerView], start: Position, end: Position | None = None
 ) -> Iterator[tuple[int, BitMap]]:
-    """(ledger, entries that are not acked) from `start` on to `end`, included; in order, a window at a time."""
+    """(ledger, entries that are not acked) from `start` to `end`, both included; in order, a window at a time."""
     for view in views:
         number = view.info.id
         if number < start.ledger_id or (end is not None and number > end.ledger_id):
@@ -73,7 +73,7 @@ def read_entries(
 
 
 def _in_portions(windows: Iterator[tuple[int, BitMap]], entries: int) -> Iterator[tuple[int, BitMap]]:
-    """At most so many entries at a time: what lies after them is not read from the disk in vain."""
+    """The windows in portions of at most so many entries: nothing after what is wanted is read from the disk."""
     for number, wanted in windows:
         for at in range(0, len(wanted), entries):
             yield number, wanted[at : at + entries]
@@ -83,13 +83,13 @@ def _read(reader: LogReader, first: Position, last: Position) -> Iterator[Entry]
     try:
         yield from reader.read(first, last)
     except (BadInput, Corruption):
-        # Trim may have taken the ledger between our look and the read: then it is not missing, and we go on after it.
+        # Where trim removed the ledger after `ledgers()` was asked, there is nothing to read in it any more.
         if any(view.info.id == first.ledger_id for view in reader.ledgers()):
             raise
 
 
 def _after(views: list[LedgerView], start: Position, end: Position | None) -> Position:
-    """Where the next read begins once everything up to `end`, or to the end of the log, was looked at."""
+    """Where the next read begins once everything up to `end`, or to the end of the log, was read."""
     last = max((Position(view.info.id, view.entries - 1) for view in views if view.entries), default=None)
     if last is None or (end is not None and end.entry_id < 0 and end < last):
         return start
@@ -99,7 +99,7 @@ def _after(views: list[LedgerView], start: Position, end: Position | None) -> Po
 
 
 def _together(wanted: BitMap) -> Iterator[tuple[int, int]]:
-    """The runs of `wanted`, those that lie close to each other as one."""
+    """The runs of `wanted`; runs that lie close to each other count as one."""
     first = last = -1
     for low, high in runs(wanted):
         if first < 0:

@@ -1,4 +1,4 @@
-"""What a cursor writes into its record log, and what it makes of it at open (docs/formats/record-log.md)."""
+"""The records of a cursor: how they are written, and the state they amount to (docs/formats/record-log.md)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NOWHERE = Position(0, -1)
 
 @dataclass(slots=True)
 class CursorState:
-    """Everything that a cursor keeps. Its holder locks."""
+    """Everything that a cursor keeps. Not thread-safe: the holder locks."""
 
     acked: Acked
     properties: dict[str, str] = field(default_factory=dict)
-    position_properties: dict[str, str] = field(default_factory=dict)  # given with the last mark-delete that had some
+    position_properties: dict[str, str] = field(default_factory=dict)  # of the last mark-delete that had any
     active_ms: int = 0
-    fresh: bool = False  # made, and not registered yet
+    fresh: bool = False  # made and not registered yet
 
     def reset(self, position: Position) -> None:
         self.acked = Acked(position)
@@ -75,7 +75,7 @@ def _read_details(raw: bytes, at: int, state: CursorState) -> None:
 
 
 def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> CursorState | None:
-    """What the records amount to; None where there is none. Raises `Corruption` for a cursor of another log."""
+    """The state that the records amount to; None without records. Raises `Corruption` for a cursor of another log."""
     state: CursorState | None = None
     for number, data, _, wall_ms in records:
         kind = data[0]
@@ -124,8 +124,8 @@ def _apply(state: CursorState, kind: int, data: bytes) -> None:
 
 
 def _refuse_beyond(mark_delete: Position, views: list[LedgerView]) -> None:
-    """A cursor beyond its log means that the log lost entries. The open ledger says nothing yet: after a power cut its
-    published end may be old until the log's owner has recovered it."""
+    """Raises `Corruption` where the log does not have the entry: then the log lost entries. Only sealed ledgers count.
+    The end of an open ledger may be old after a power cut, until the log's owner has recovered it."""
     view = next((view for view in views if view.info.id == mark_delete.ledger_id), None)
     newest = max((view.info.id for view in views), default=0)
     if (view is None and mark_delete.ledger_id > newest and mark_delete.entry_id >= 0) or (

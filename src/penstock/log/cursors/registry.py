@@ -1,9 +1,10 @@
 """The cursors of a log in the metadata store (docs/formats/record-log.md, "Registration").
 
-A registration says where a cursor's record log is, and a mark-delete position that is durable there: what trim may rely
-on (holds.py). It may be older than the cursor, never newer, so it holds back too much for a while and never too little.
-A cursor is registered, and moved back, in a transaction that checks the ledger list and changes the counter of holds: of
-it and a trim at the same time, one loses and looks again.
+A registration says where a cursor's record log is, and a mark-delete position that is durable there, on which trim
+relies (holds.py). The registered position may be older than the cursor's own, never newer, so trim may keep too much
+for a while and never too little. A cursor is registered, or moved back, in a transaction that checks the ledger list
+and changes the counter of holds; a trim changes the list and checks the counter. Of two at the same time one conflicts
+and retries.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from penstock.metadata import Check, Create, Delete, MetadataStore, Operation, P
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What the metadata store knows of a cursor. `version` 0: it is not there (yet)."""
+    """What the metadata store knows of a cursor. `version` 0: it is not registered yet."""
 
     name: str
     uuid: str  # of the log
     mark_delete: Position
     directory: str  # of its record log; relative to the log's own directory
-    active_ms: int = 0  # when it was last used, as of the last change here
+    active_ms: int = 0  # when the cursor was last used, as of the last change of the registration
     deleting: bool = False
     version: int = 0
 
@@ -80,7 +81,7 @@ def register(metadata: MetadataStore, log: str, cursor: Registered, list_version
 
 
 def move(metadata: MetadataStore, log: str, cursor: Registered) -> Registered:
-    """Publishes a later mark-delete, or that deletion began. Raises `VersionConflict` where another owner was there."""
+    """Publishes a later mark-delete, or that the deletion began. Raises `VersionConflict` where another owner did."""
     return replace(cursor, version=metadata.put(cursor_key(log, cursor.name), cursor.encode(), cursor.version))
 
 

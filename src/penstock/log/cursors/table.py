@@ -1,4 +1,4 @@
-"""The cursors of one log in this process: opened once however many ask, listed, deleted, expired, closed together."""
+"""The cursors of one log in this process: each is opened once, and all are closed together."""
 
 from __future__ import annotations
 
@@ -54,13 +54,15 @@ class CursorTable:
         self._lock = threading.Lock()
         self._cursors: dict[str, Pending[Cursor]] = {}
         self._in_memory: set[Cursor] = set()
-        self._active_ms: dict[str, int] = {}  # when others' cursors were last used, as far as `expire` saw it
+        self._active_ms: dict[
+            str, int
+        ] = {}  # when cursors that are not open here were last used, as `expire` last saw it
         self._closed = False
 
     def open(self, name: str, start: Start = "earliest", *, durable: bool = True) -> Cursor:
-        """The cursor of that name, made where it is new. Idempotent: whoever asks again gets the same one.
+        """The cursor of that name, made where it is new. Idempotent: asking again returns the same object.
 
-        One that is not durable belongs to its opener alone: each call gives another. Raises as `Cursor.open`.
+        With `durable` off, each call makes a new cursor. Raises as `Cursor.open`.
         """
         if not durable:
             cursor = Cursor.in_memory(self._reader, name, start, clock=self._clock, tail=self._tail)
@@ -78,7 +80,7 @@ class CursorTable:
             cursor = opening.result()
             if not cursor.failed:
                 return cursor
-            with contextlib.suppress(Exception):  # it says what stopped it to those who still use it
+            with contextlib.suppress(Exception):  # its other users get the error that stopped it from their own calls
                 cursor.close()
 
     def infos(self) -> list[CursorInfo]:
@@ -99,14 +101,14 @@ class CursorTable:
         return [opening.result() for opening in waiting if opening.done() and not opening.exception(0)] + in_memory
 
     def delete(self, name: str) -> None:
-        """Removes the cursor for good; one that is open here is closed. A cut inside it resumes.
+        """Removes the cursor for good; one that is open here is closed. What a crash leaves is finished later.
 
         Raises `BadInput` where there is none, `Unavailable` while another process owns it.
         """
         with self._lock:
             opening = self._cursors.get(name)
         if opening is not None:
-            with contextlib.suppress(Exception):  # one that cannot be opened or closed can still be deleted
+            with contextlib.suppress(Exception):  # a cursor that cannot be opened or closed can still be deleted
                 opening.result().close()
         known = find(self._reader.metadata, self._reader.name, name)
         if known is None or not delete_durable(self._reader, self._where(known), name, self._files):
@@ -116,7 +118,7 @@ class CursorTable:
     def expire(self, inactive_seconds: float) -> list[str]:
         """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names.
 
-        Reading alone counts as of the time when the cursor was closed.
+        Activity by reads alone counts once the cursor was closed: only then is it written.
         """
         limit_ms = self._clock.wall_ms() - round(inactive_seconds * 1000)
         gone = []
@@ -129,7 +131,7 @@ class CursorTable:
                 continue
             if not cursor.deleting and not self._inactive(cursor, limit_ms):
                 continue
-            with contextlib.suppress(Unavailable, BadInput):  # somebody opened or deleted it at this moment
+            with contextlib.suppress(Unavailable, BadInput):  # opened or deleted by another process meanwhile
                 self.delete(name)
                 gone.append(name)
         return gone
@@ -146,7 +148,7 @@ class CursorTable:
                 if opening.exception() is None:
                     opening.result().close()
             except Fenced:
-                pass  # its new owner has everything that was acknowledged
+                pass  # the cursor's new owner has everything that was acknowledged
             except Exception as error:
                 failed = failed or error
         for cursor in in_memory:
@@ -175,12 +177,13 @@ class CursorTable:
         opening.complete(cursor)
 
     def _inactive(self, known: Registered, limit_ms: int) -> bool:
-        """What its own records say: the registration may be old. Read without owning it, which would change it."""
+        """Whether the cursor's own records say so: the registration may be old. They are read without owning the
+        cursor, because opening it would change them."""
         try:
             records = read_records(self._files, self._where(known), known.name)
             state = replay(records, self._reader.uuid, self._reader.ledgers())
         except (PenstockError, OSError):
-            return False  # whoever opens it is told what is wrong
+            return False  # opening the cursor will raise what is wrong with it
         if state is None:
             return False
         self._active_ms[known.name] = state.active_ms

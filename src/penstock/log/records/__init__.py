@@ -1,4 +1,5 @@
-"""The record log: small facts of one owner, such as a cursor's acks, durable and compacted (docs/formats/record-log.md).
+"""The record log: small facts of one owner, such as a cursor's acks, durable and compacted
+(docs/formats/record-log.md).
 
 | file | job |
 |---|---|

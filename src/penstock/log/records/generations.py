@@ -1,8 +1,8 @@
 """The generations of a record log (docs/formats/record-log.md): which of them is in force, and who may make the next.
 
-Making a generation's file is a claim: exactly one process succeeds. Writing the header brings the file into force. An owner
-writes only into files that it made itself, so one that was replaced does no harm, even if its lock failed to protect the
-record log; it finds a newer name before it acknowledges anything more.
+Making a generation's file is a claim: exactly one process succeeds. Writing the header brings the file into force. An
+owner writes only into files that it made itself, so one that was replaced does no harm, even if its lock failed to
+protect the record log; it finds a newer name before it acknowledges anything more.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ class Generations:
     # -- who owns the record log ---------------------------------------------------------------------------------
 
     def claim(self, number: int) -> File:
-        """Makes the generation, which deposes every other owner. Raises `FileExistsError` where another process was faster."""
+        """Makes the generation, which deposes every other owner. Raises `FileExistsError` where another was faster."""
         with self._lock:
             file = self._files.create(self.path(number))
             before = number - 1
             if before and not self._files.exists(self.path(before)):
-                # The generation before is gone, so `number` existed before and was removed: the newest one is beyond it.
+                # The generation before is gone, so `number` existed before and was removed: the newest one is beyond
+                # it.
                 file.close()
                 self._files.remove(self.path(number))
                 raise FileExistsError(f"{self.path(number)} was there before")
@@ -92,8 +93,8 @@ class Generations:
             raise self._fenced() from None
 
     def give_up(self, number: int) -> None:
-        """The claimed generation is not brought into force; `claim_next` offers it again. The file stays: were it removed,
-        another process that claimed the next number meanwhile would take its claim for void."""
+        """The claimed generation is not brought into force; `claim_next` offers it again. The file stays: were it
+        removed, another process that claimed the next number meanwhile would take its claim for void."""
         self._spare = number
         with contextlib.suppress(PenstockError, OSError):
             file = self._files.open(self.path(number), writable=True)
@@ -159,8 +160,8 @@ class Generations:
         return InForce(number, file, header, slot.synced_end if slot and named else FILE_HEADER_BYTES)
 
     def refuse_lost(self) -> list[int]:
-        """The leftovers of a creation that a crash interrupted. Raises `Corruption` where they hold records: then `.current`
-        was there and is lost."""
+        """The leftovers of a creation that a crash interrupted. Raises `Corruption` where they hold records: then
+        `.current` was there and is lost."""
         numbers = self.listed()
         for number in numbers:
             file = self._files.open(self.path(number))

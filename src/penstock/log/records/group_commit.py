@@ -1,7 +1,7 @@
 """Group commit for a record log, on the threads that all record logs of a process share (workers.py).
 
-At most one thread works for a record log at a time, so its groups stay in order. An append may give a *builder* in place of
-its bytes: it is called when its group is written, so that the record holds everything that came until then.
+At most one thread works for a record log at a time, so its groups stay in order. An append may give a *builder* in
+place of its bytes: it is called when its group is written, so that the record holds everything that came until then.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Queued(NamedTuple):
 
 
 class GroupCommit(Generic[R]):
-    """Thread-safe. The first error fails what waits and every later append: a sync that is tried again after a failure may
-    report success for data that was lost.
+    """Thread-safe. The first error fails what waits and every later append: a sync that is tried again after a failure
+    may report success for data that was lost.
 
-    `commit` makes a group durable and returns its answers. `check_owner` raises `Fenced` where another owner came. It is
-    asked before a missing file is blamed on the disk, because the next owner removes files.
+    `commit` makes a group durable and returns its answers. `check_owner` raises `Fenced` where another owner came. It
+    is asked before a missing file is blamed on the disk, because the next owner removes files.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class GroupCommit(Generic[R]):
         *,
         wait: bool = True,
     ) -> Pending[R]:
-        """Queues one append. Waits while `waiting_bytes_max` wait, unless `wait` is off. Raises what stopped the commits."""
+        """Queues one append. Waits while `waiting_bytes_max` wait, unless `wait` is off. Raises what stopped it."""
         pending: Pending[R] = Pending()
         with self._lock:
             if wait:
@@ -179,8 +179,8 @@ class GroupCommit(Generic[R]):
         return batch
 
     def _explained(self, error: BaseException) -> BaseException:
-        # Only where a file is missing. After other failures the newest name may be a claim of this very owner that failed
-        # half-way, which `check_owner` would take for another owner's.
+        # Only where a file is missing. After other failures the newest name may be a claim of this very owner that
+        # failed half-way, which `check_owner` would take for another owner's.
         if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
             try:
                 self._check_owner()

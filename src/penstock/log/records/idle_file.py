@@ -1,8 +1,8 @@
-"""A file whose descriptor is closed while it is not used: thousands of idle record logs must not hold thousands of them.
+"""A file whose descriptor is closed while it is not used: idle record logs must not hold thousands of them.
 
 A file of records is released only after a sync: an error of data that is not on the disk yet would be lost with the
-descriptor. A file that failed once is never opened again by this owner: a sync that is tried again may report success for
-data that was lost.
+descriptor. A file that failed once is never opened again by this owner: a sync that is tried again may report success
+for data that was lost.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class _Opening:
         try:
             size = found.file.size()
             end = find_end(found.file, found.number, found.header.first_entry, found.synced_end)[0]
-            # Damage is reported above, before anything changes. From the claim on the old owner is deposed; what it wrote
-            # until then counts, so the generation in force is looked up and measured again after it.
+            # Damage is reported above, before anything changes. From the claim on the old owner is deposed; what it
+            # wrote until then counts, so the generation in force is looked up and measured again after it.
             if numbers[-1] != found.number:
                 self._files.sync_directory(self._directory)  # a claim is durable before the one after it is made
             claimed = self.generations.claim(numbers[-1] + 1)

@@ -1,9 +1,9 @@
 """The record log (docs/formats/record-log.md): one owner's small facts, committed in groups, compacted by rewriting.
 
-Record numbers go on across rewrites. `rewrite` replaces every record appended before the call; records appended after it
-follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one, never a mixture. Every
-open makes a generation of its own, so that a deposed owner writes into a file that nobody reads (generations.py). All record
-logs of a process share a few threads (workers.py).
+Record numbers go on across rewrites. `rewrite` replaces every record appended before the call; records appended after
+it follow. `compact` does the same while appends go on. A crash leaves the old generation or the new one, never a
+mixture. Every open makes a generation of its own, so that a deposed owner writes into a file that nobody reads
+(generations.py). All record logs of a process share a few threads (workers.py).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class RecordLog:
 
     @classmethod
     def open(cls, directory: Path, name: str, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK) -> RecordLog:
-        """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where durable bytes are damaged."""
+        """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where records are damaged."""
         if not _NAME.fullmatch(name):
             raise BadInput(
                 f"{name!r} cannot be the name of a record log", hint="letters, digits, dot, dash, underscore"
@@ -215,7 +215,7 @@ class RecordLog:
             return
         self._closed = True
         if self._compaction is not None:
-            self._compaction.answer.exception()  # waits: its generation is in force or given up before another owner comes
+            self._compaction.answer.exception()  # waits until its generation is in force or given up
         self._writer.file.close()
         self._resources.close()
         error = self._commits.error
@@ -252,7 +252,7 @@ class RecordLog:
         return writer.file
 
     def _rewrite(self, records: list[tuple[Sequence[Buffer], Changes]]) -> None:
-        """(1) a new generation, written and synced, and its name; (2) its header; (3) slot; (4) the old one is removed."""
+        """(1) a new generation, written and synced; (2) its header; (3) slot; (4) the old one is removed."""
         number, file = self._generations.claim_next()
         made = self._maker.begin(number, file, self._writer.next_entry, self.uuid, self.epoch)
         for data, changes in records:
@@ -269,8 +269,8 @@ class RecordLog:
         self._generations.remove(range(old.file_id, made.writer.file_id))
 
     def _prepare(self, compaction: _Compaction, snapshot: Buffer, number: int) -> None:
-        """On the chores' thread, while commits go on: writes and syncs a new generation with the snapshot, then has `_switch`
-        called in order with the commits."""
+        """On the chores' thread, while commits go on: writes and syncs a new generation with the snapshot, then has
+        `_switch` called in order with the commits."""
         claimed = 0
         made: Made | None = None
         try:

@@ -1,8 +1,8 @@
 """A few threads for all record logs of a process: thousands of cursors must not mean thousands of threads.
 
-There are two lanes: `COMMITS` writes and syncs; `CHORES` does what may wait (compaction, publishing a cursor's position), so
-that a slow metadata store never holds up an ack. Threads start when there is work and end with the last user. A thread that
-the disk does not answer is replaced by another one, and its task gets `SyncStalled` (stall.py).
+There are two lanes: `COMMITS` writes and syncs; `CHORES` does what may wait (compaction, publishing a cursor's
+position), so that a slow metadata store never holds up an ack. Threads start when there is work and end with the last
+user. A thread that the disk does not answer is replaced by another one, and its task gets `SyncStalled` (stall.py).
 """
 
 from __future__ import annotations

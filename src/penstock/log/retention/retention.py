@@ -1,5 +1,4 @@
-"""The owner's calls that decide what its log keeps: trim, offload, clear, truncate, pins; and the maintenance that does it
-at intervals."""
+"""The owner's calls that decide what its log keeps: trim, offload, clear, truncate, pins, maintenance."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from penstock.metadata import MetadataStore
 class Retention:
     """Thread-safe. `Log` documents the calls of the same name; it checks the ownership before each of them.
 
-    `reader` and `cursors` are called when they are needed: making them reads the log. `on_gone` gets the ledgers that left
-    the list by a truncation.
+    `reader` and `cursors` are called when they are needed: making them reads the log. `on_gone` gets the ledgers that
+    left the list by a truncation.
     """
 
     def __init__(

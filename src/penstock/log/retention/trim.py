@@ -1,9 +1,9 @@
 """Trim: which ledgers may go, and how they go.
 
-(1) one metadata transaction takes the ledgers out of the list, notes them as `deleting` (tombstones) and their objects as
-`discarded` (deleted by the offloader), and checks that no hold was made since the holds were read; (2) the files are removed;
-(3) the list forgets the tombstones. A crash after (1) leaves tombstones: the next trim or open goes on at (2). A removal that
-fails is tried again with every trim. The open ledger always stays.
+(1) one metadata transaction takes the ledgers out of the list, notes them as `deleting` (tombstones) and their objects
+as `discarded` (deleted by the offloader), and checks that no hold was made since the holds were read; (2) the files are
+removed; (3) the list forgets the tombstones. A crash after (1) leaves tombstones: the next trim or open goes on at (2).
+A removal that fails is tried again with every trim. The open ledger always stays.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Trimmer:
         return self._remove(lambda listed, _: [info.id for info in listed.ledgers if info.sealed])
 
     def delete_tombstoned(self) -> None:
-        """Steps (2) and (3) for every tombstone. A file that cannot be removed now keeps its tombstone for the next time."""
+        """Steps (2) and (3) for every tombstone. A file that cannot be removed now keeps its tombstone."""
         deleting = self._catalog.list.deleting
         done: set[int] = set()
         for number in deleting:

@@ -1,11 +1,11 @@
 """Truncation: every entry after a position goes, for good, with one change of the ledger list.
 
-(1) the open ledger is rolled, so that every entry is in a sealed ledger; (2) one transaction, which checks that no hold was
-made meanwhile: the ledger of the position now ends at it (its footer counts no more; the index is rebuilt by reading its
-frames, as after a failure), and the ledgers after it become tombstones; (3) the end that readers see goes back; (4) the files
-of the tombstones are removed. A crash before (2) leaves the log as it was; after (2) the next open does the rest. No position
-is given twice: the next append goes into a later ledger. Readers in other processes see the end go back; entries that stay
-keep their positions.
+(1) the open ledger is rolled, so that every entry is in a sealed ledger; (2) one transaction, which checks that no hold
+was made meanwhile: the ledger of the position now ends at it (its footer counts no more; the index is rebuilt by
+reading its frames, as after a failure), and the ledgers after it become tombstones; (3) the end that readers see goes
+back; (4) the files of the tombstones are removed. A crash before (2) leaves the log as it was; after (2) the next open
+does the rest. No position is given twice: the next append goes into a later ledger. Readers in other processes see the
+end go back; entries that stay keep their positions.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Truncator:
         finally:
             file.close()
         assert end > FILE_HEADER_BYTES
-        # `last_ms` stays: it may be the time of an entry that goes, but is never lower than the times of those that stay.
+        # `last_ms` stays: it may be the time of an entry that goes, but is never lower than the times of those that
+        # stay.
         return dataclasses.replace(info, entries=entries, frames_end=end, footer=False)
 
 
