@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.changefeed.maintainer import LastRow, Maintainer
+from penstock.changefeed.maintainer import Maintainer
 from penstock.delivery.dispatcher_id import dispatcher_id
-from penstock.delivery.keeper_client import Intent
+from penstock.delivery.keeper_client import Intent, LastRow
 from penstock.errors import BadInput, StaleRun, Unavailable
 from penstock.log.position import Position, Seq
 

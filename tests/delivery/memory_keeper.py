@@ -1,6 +1,6 @@
 """A keeper whose memory survives the delivery under test, with the promises of the real one.
 
-`hook(name)` runs before and after each durable step, so that a test can cut there.
+`hook(name)` runs before and after each durable step, so that a test can crash there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.delivery.keeper_client import DispatcherFacts, Intent, Last
+from penstock.delivery.keeper_client import DispatcherStart, Intent, LastRow
 from penstock.errors import Fenced, StaleRun, Terminal
 from penstock.log.position import Position, Seq
 from penstock.wire import Handler
@@ -26,7 +26,7 @@ class Range:
 
 @dataclass
 class MemoryKeeper:
-    facts: dict[str, DispatcherFacts] = field(default_factory=dict)
+    facts: dict[str, DispatcherStart] = field(default_factory=dict)
     mark_delete: Position | None = None
     run: str | None = None
     checkpoint_ts: int = 0
@@ -41,7 +41,7 @@ class MemoryKeeper:
             return dict(self.facts)
 
     def published(
-        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, Last]
+        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, LastRow]
     ) -> None:
         with self.lock:
             self.calls.append(("published", (start, end)))
@@ -50,7 +50,7 @@ class MemoryKeeper:
             if self.ranges and end <= self.ranges[-1].end:
                 return
             for dispatcher, each in last.items():
-                self.facts.setdefault(dispatcher, DispatcherFacts(1, each.schema, each.table, None, None, None))
+                self.facts.setdefault(dispatcher, DispatcherStart(1, each.schema, each.table, None, None, None))
             self.ranges.append(Range(start, end, commit_ts, {d: x.seq for d, x in last.items()}))
             self._ack()
 
@@ -90,14 +90,14 @@ class MemoryKeeper:
                 raise Terminal("an intent is open")
         self.hook("after drained")
 
-    def dispatchers(self, changefeed: str) -> dict[str, DispatcherFacts]:
+    def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]:
         with self.lock:
             return dict(self.facts)
 
     def checkpoint(self, changefeed: str) -> int:
         return self.checkpoint_ts
 
-    def _owned(self, dispatcher: str, epoch: int) -> DispatcherFacts:
+    def _owned(self, dispatcher: str, epoch: int) -> DispatcherStart:
         facts = self.facts[dispatcher]
         if facts.epoch != epoch:
             raise Fenced(f"epoch {epoch} is not {facts.epoch}")
@@ -143,6 +143,6 @@ class MemoryKeeper:
             start=Position.parse(a["start"]),
             end=Position.parse(a["end"]),
             commit_ts=a["commit_ts"],
-            last={d: Last(Seq.parse(x["seq"]), x["schema"], x["table"]) for d, x in a["last"].items()},
+            last={d: LastRow(Seq.parse(x["seq"]), x["schema"], x["table"]) for d, x in a["last"].items()},
         )
         return {}

@@ -1,6 +1,7 @@
-"""A small world around delivery: a stream of rows with DDL, a task that cuts payloads from it, and a tiny format.
+"""A small world around delivery: a stream of rows with DDL, a task that splits it into payloads, and a tiny format.
 
-The format's payload is one line a row, its file their concatenation: a function of the rows alone, as every format must be.
+A payload of the format is one line a row, and a file is their concatenation: a function of the rows alone, as every
+format must be.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import Clock, ManualClock
-from penstock.delivery.changefeed_delivery import Feed
+from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.dispatcher_id import dispatcher_id
-from penstock.delivery.keeper_client import DispatcherFacts
+from penstock.delivery.keeper_client import DispatcherStart
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.spool import SpoolLimits
@@ -29,7 +30,7 @@ from penstock.log.position import Position, Seq
 from penstock.schema.model import Column, DdlType, TableSchema
 from tests.delivery.memory_keeper import MemoryKeeper
 
-FEED = "raw"
+CHANGEFEED = "raw"
 DAY_MS = 86_400_000
 START_MS = 20_000 * DAY_MS + 23 * 3_600_000  # an hour before midnight UTC
 
@@ -65,7 +66,7 @@ def table_schema(table: str, version: int, columns: int = 1) -> TableSchema:
 
 
 def id_of(table: str) -> str:
-    return dispatcher_id(FEED, "shop", table)
+    return dispatcher_id(CHANGEFEED, "shop", table)
 
 
 def stream(
@@ -89,7 +90,7 @@ def stream(
 
 
 def payloads_of(
-    rows: Sequence[Row], facts: dict[str, DispatcherFacts], *, rows_max: int, epoch: int = 1
+    rows: Sequence[Row], facts: dict[str, DispatcherStart], *, rows_max: int, epoch: int = 1
 ) -> list[Payload]:
     """What a task makes of a range: drops rows at or below progress, cuts at intents, dates, versions and `rows_max`."""
     made: list[Payload] = []
@@ -180,48 +181,48 @@ class World:
     store: Store | None = None
     incarnations: int = 0
 
-    def open(self, *, writers: int = 0) -> Feed:
+    def open(self, *, writers: int = 0) -> ChangefeedDelivery:
         self.incarnations += 1
         store = self.store or LocalStore(self.root, REAL_FILES)
         target = Target(
-            FEED,
+            CHANGEFEED,
             layout=layout_of(self.format_name),
             assembler=LineFormat(),
             store=store,
             keeper=self.keeper,
             schema_file=schema_file,
         )
-        return Feed(
-            FEED,
+        return ChangefeedDelivery(
+            CHANGEFEED,
             incarnation=f"i{self.incarnations}",
             keeper=self.keeper,
-            open_target=lambda: (target, CheckpointFile(store, self.clock, FEED)),
+            open_target=lambda: (target, CheckpointFile(store, self.clock, CHANGEFEED)),
             flush=self.flush,
             limits=self.limits,
             clock=self.clock,
             writers=writers,
         )
 
-    def begin(self, feed: Feed, run: str) -> str:
-        incarnation = str(feed.begin_run(run)["incarnation"])
+    def begin(self, delivery: ChangefeedDelivery, run: str) -> str:
+        incarnation = str(delivery.begin_run(run)["incarnation"])
         self.keeper.begin_run(run)
         return incarnation
 
 
 def stage_all(
-    feed: Feed, run: str, start: int, end: int, payloads: Sequence[Payload], *, attempt: int = 0
+    delivery: ChangefeedDelivery, run: str, start: int, end: int, payloads: Sequence[Payload], *, attempt: int = 0
 ) -> PublishRange:
     first, last = Position(1, start), Position(1, end)
     for ordinal, payload in enumerate(payloads):
-        feed.stage(StageKey(run, first, last, attempt, ordinal), payload)
+        delivery.stage(StageKey(run, first, last, attempt, ordinal), payload)
     ts = max((p.last_commit_ts for p in payloads), default=0)
     return PublishRange(first, last, attempt, len(payloads), ts)
 
 
-def work(feed: Feed) -> None:
+def work(delivery: ChangefeedDelivery) -> None:
     """Everything that is due now, on this thread."""
-    assert feed.writer is not None
-    while feed.writer.step():
+    assert delivery.writer is not None
+    while delivery.writer.step():
         pass
 
 

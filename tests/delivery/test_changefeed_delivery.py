@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SYSTEM_CLOCK
-from penstock.delivery.changefeed_delivery import Feed
-from penstock.delivery.keeper_client import DispatcherFacts, Intent
+from penstock.delivery.changefeed_delivery import ChangefeedDelivery
+from penstock.delivery.keeper_client import DispatcherStart, Intent
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.spool import SpoolLimits
@@ -44,122 +44,122 @@ def lines(*payloads: Payload) -> list[bytes]:
     return [line for p in payloads for line in bytes(p.body).splitlines(True)]
 
 
-def begun(tmp_path: Path, **changes: object) -> tuple[World, Feed, str]:
+def begun(tmp_path: Path, **changes: object) -> tuple[World, ChangefeedDelivery, str]:
     world = World(tmp_path, **changes)  # type: ignore[arg-type]
-    feed = world.open()
-    return world, feed, world.begin(feed, "r")
+    delivery = world.open()
+    return world, delivery, world.begin(delivery, "r")
 
 
-def publish(feed: Feed, incarnation: str, start: int, end: int, *payloads: Payload) -> None:
-    feed.publish("r", incarnation, [stage_all(feed, "r", start, end, payloads)])
+def publish(delivery: ChangefeedDelivery, incarnation: str, start: int, end: int, *payloads: Payload) -> None:
+    delivery.publish("r", incarnation, [stage_all(delivery, "r", start, end, payloads)])
 
 
 # ---- staging and publishing
 
 
 def test_publish_is_idempotent(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
-    first = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)])
-    second = stage_all(feed, "r", 4, 5, [data_payload("orders", 4, 5)])
-    assert feed.publish("r", incarnation, [second, first]) == 2  # in any order in the message
-    assert feed.publish("r", incarnation, [first]) == 1
-    assert feed.publish("r", incarnation, [first, second]) == 2
+    world, delivery, incarnation = begun(tmp_path)
+    first = stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)])
+    second = stage_all(delivery, "r", 4, 5, [data_payload("orders", 4, 5)])
+    assert delivery.publish("r", incarnation, [second, first]) == 2  # in any order in the message
+    assert delivery.publish("r", incarnation, [first]) == 1
+    assert delivery.publish("r", incarnation, [first, second]) == 2
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     assert read_tables(tmp_path) == {"orders": lines(data_payload("orders", 0, 5))}
-    assert feed.publish("r", incarnation, [second]) == 1
-    assert feed.spool.bytes == 0
+    assert delivery.publish("r", incarnation, [second]) == 1
+    assert delivery.spool.bytes == 0
 
 
 def test_other_runs_and_incarnations_are_refused(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
-    named = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)])
+    world, delivery, incarnation = begun(tmp_path)
+    named = stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)])
     with pytest.raises(StaleRun, match="incarnation"):
-        feed.publish("r", "another", [named])
+        delivery.publish("r", "another", [named])
     with pytest.raises(StaleRun, match="run old is over"):
-        feed.publish("old", incarnation, [named])
+        delivery.publish("old", incarnation, [named])
     with pytest.raises(StaleRun):
-        feed.stage(StageKey("old", Position(1, 0), Position(1, 3), 0, 0), data_payload("orders", 0, 3))
+        delivery.stage(StageKey("old", Position(1, 0), Position(1, 3), 0, 0), data_payload("orders", 0, 3))
     with pytest.raises(StaleRun, match="no run has begun"):
         world.open().publish("r", "i2", [named])
-    world.begin(feed, "next")
+    world.begin(delivery, "next")
     with pytest.raises(StaleRun):
-        feed.publish("r", incarnation, [named])
-    assert feed.spool.bytes == 0
+        delivery.publish("r", incarnation, [named])
+    assert delivery.spool.bytes == 0
 
 
 def test_gaps_and_overlaps_are_refused(tmp_path: Path) -> None:
-    _world, feed, incarnation = begun(tmp_path)
-    publish(feed, incarnation, 7, 9, data_payload("orders", 7, 9))  # the first range may start anywhere
+    _world, delivery, incarnation = begun(tmp_path)
+    publish(delivery, incarnation, 7, 9, data_payload("orders", 7, 9))  # the first range may start anywhere
     for start, end, what in ((11, 12, "gap"), (9, 12, "overlaps"), (5, 8, "overlaps")):
-        named = stage_all(feed, "r", start, end, [data_payload("orders", start, end)])
+        named = stage_all(delivery, "r", start, end, [data_payload("orders", start, end)])
         if end <= 9:
             named = PublishRange(named.start, named.end, 0, 0, 0)  # its payload was dropped as a leftover
         with pytest.raises(BadInput, match=what):
-            feed.publish("r", incarnation, [named])
-    publish(feed, incarnation, 10, 10)
-    assert feed.status()["published_end"] == "1:10"
+            delivery.publish("r", incarnation, [named])
+    publish(delivery, incarnation, 10, 10)
+    assert delivery.status()["published_end"] == "1:10"
     named = PublishRange(Position(2, 0), Position(2, 4), 0, 0, 0)
-    assert feed.publish("r", incarnation, [named]) == 1  # the next ledger
+    assert delivery.publish("r", incarnation, [named]) == 1  # the next ledger
     with pytest.raises(BadInput, match="gap"):
-        feed.publish("r", incarnation, [PublishRange(Position(3, 2), Position(3, 4), 0, 0, 0)])
+        delivery.publish("r", incarnation, [PublishRange(Position(3, 2), Position(3, 4), 0, 0, 0)])
 
 
 def test_missing_payloads_are_refused(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
-    named = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 1), data_payload("orders", 2, 3)])
+    world, delivery, incarnation = begun(tmp_path)
+    named = stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 1), data_payload("orders", 2, 3)])
     for wrong in (PublishRange(named.start, named.end, 0, 3, 0), PublishRange(named.start, named.end, 1, 2, 0)):
         with pytest.raises(BadInput, match="staged the payloads"):
-            feed.publish("r", incarnation, [wrong])
+            delivery.publish("r", incarnation, [wrong])
     assert world.keeper.calls == []
-    assert feed.publish("r", incarnation, [named]) == 1
+    assert delivery.publish("r", incarnation, [named]) == 1
 
 
 def test_leftovers_of_other_attempts_are_dropped(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
-    stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 1)], attempt=0)  # died half-way
-    named = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)], attempt=1)
-    assert feed.spool.staged_bytes > 0
-    feed.publish("r", incarnation, [named])
-    stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)], attempt=2)  # a zombie
-    assert feed.spool.staged_bytes == 0
-    assert feed.status()["leftovers_dropped"] == 2
+    world, delivery, incarnation = begun(tmp_path)
+    stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 1)], attempt=0)  # died half-way
+    named = stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)], attempt=1)
+    assert delivery.spool.staged_bytes > 0
+    delivery.publish("r", incarnation, [named])
+    stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)], attempt=2)  # a zombie
+    assert delivery.spool.staged_bytes == 0
+    assert delivery.status()["leftovers_dropped"] == 2
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     assert read_tables(tmp_path) == {"orders": lines(data_payload("orders", 0, 3))}
-    assert feed.spool.bytes == 0
+    assert delivery.spool.bytes == 0
 
 
 def test_the_keeper_does_not_answer_and_publish_comes_again(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
-    named = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)])
+    world, delivery, incarnation = begun(tmp_path)
+    named = stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)])
     real = world.keeper.published
     world.keeper.published = _fail_after(real)  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
-        feed.publish("r", incarnation, [named])
+        delivery.publish("r", incarnation, [named])
     world.keeper.published = real  # type: ignore[method-assign]
-    feed.publish("r", incarnation, [named])
+    delivery.publish("r", incarnation, [named])
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     assert read_tables(tmp_path) == {"orders": lines(data_payload("orders", 0, 3))}
 
 
 def test_a_run_that_begins_during_a_publish_wins(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
-    named = stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)])
+    world, delivery, incarnation = begun(tmp_path)
+    named = stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)])
     real = world.keeper.published
 
     def begin_meanwhile(*arguments: object, **named_: object) -> None:
         real(*arguments, **named_)  # type: ignore[arg-type]
-        feed.begin_run("r2")
+        delivery.begin_run("r2")
 
     world.keeper.published = begin_meanwhile  # type: ignore[method-assign]
     with pytest.raises(StaleRun):
-        feed.publish("r", incarnation, [named])
+        delivery.publish("r", incarnation, [named])
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     assert files_of(tmp_path) == {}
-    assert feed.spool.bytes == 0
+    assert delivery.spool.bytes == 0
 
 
 def _fail_after(real: object) -> object:
@@ -173,60 +173,60 @@ def _fail_after(real: object) -> object:
 def test_straddling_payloads_are_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     intent = Intent("shop/orders/5/x/CDC00000000000000000001.json", Seq(1, 3, 0, 0), Seq(1, 6, 0, 0), 1, 1)
-    world.keeper.facts[id_of("orders")] = DispatcherFacts(1, "shop", "orders", Seq(1, 2, 0, 0), None, intent)
-    feed = world.open()
-    incarnation = world.begin(feed, "r")
+    world.keeper.facts[id_of("orders")] = DispatcherStart(1, "shop", "orders", Seq(1, 2, 0, 0), None, intent)
+    delivery = world.open()
+    incarnation = world.begin(delivery, "r")
     for first, last, what in ((2, 6, "progress"), (3, 7, "the open file"), (6, 7, "the open file")):
-        named = stage_all(feed, "r", 0, 9, [data_payload("orders", first, last)])
+        named = stage_all(delivery, "r", 0, 9, [data_payload("orders", first, last)])
         with pytest.raises(BadInput, match=f"straddles {what}"):
-            feed.publish("r", incarnation, [named])
-    named = stage_all(feed, "r", 0, 9, [data_payload("orders", 3, 4), data_payload("orders", 4, 6)])
+            delivery.publish("r", incarnation, [named])
+    named = stage_all(delivery, "r", 0, 9, [data_payload("orders", 3, 4), data_payload("orders", 4, 6)])
     with pytest.raises(BadInput, match="comes after"):
-        feed.publish("r", incarnation, [named])
+        delivery.publish("r", incarnation, [named])
     assert [name for name, _ in world.keeper.calls] == []
     other = world.keeper.facts[id_of("orders")]
-    world.keeper.facts[id_of("orders")] = DispatcherFacts(2, "shop", "orders", other.progress, None, None)
-    incarnation = world.begin(feed, "r2")
-    named = stage_all(feed, "r2", 0, 9, [data_payload("orders", 3, 6)])
+    world.keeper.facts[id_of("orders")] = DispatcherStart(2, "shop", "orders", other.progress, None, None)
+    incarnation = world.begin(delivery, "r2")
+    named = stage_all(delivery, "r2", 0, 9, [data_payload("orders", 3, 6)])
     with pytest.raises(StaleRun, match="epoch 1, not 2"):
-        feed.publish("r2", incarnation, [named])
+        delivery.publish("r2", incarnation, [named])
 
 
 # ---- when a file is written
 
 
 def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path, flush=FlushSettings(size=1024, every=60))
+    world, delivery, incarnation = begun(tmp_path, flush=FlushSettings(size=1024, every=60))
     big = [data_payload("orders", i * 40, i * 40 + 39) for i in range(5)]
-    publish(feed, incarnation, 0, 199, *big)
-    work(feed)
-    flushes = feed.status()["flushes"]
+    publish(delivery, incarnation, 0, 199, *big)
+    work(delivery)
+    flushes = delivery.status()["flushes"]
     assert flushes["size"] >= 1
     assert world.keeper.facts[id_of("orders")].progress is not None
     assert sum(flushes.values()) == flushes["size"]
     world.clock.sleep(30)
-    publish(feed, incarnation, 200, 200, data_payload("items", 200, 200))
+    publish(delivery, incarnation, 200, 200, data_payload("items", 200, 200))
     world.clock.sleep(59.9)
-    work(feed)
+    work(delivery)
     assert id_of("items") not in {d for d, f in world.keeper.facts.items() if f.progress}
     world.clock.sleep(0.1)
-    work(feed)
+    work(delivery)
     assert world.keeper.facts[id_of("items")].progress == Seq(1, 200, 0, 0)  # 60 s after its own payload came
-    publish(feed, incarnation, 201, 201, data_payload("items", 201, 201))
-    publish(feed, incarnation, 202, 202, data_payload("items", 202, 202, at_ms=START_MS + DAY_MS))
-    publish(feed, incarnation, 203, 203, data_payload("items", 203, 203, version=6, at_ms=START_MS + DAY_MS))
-    work(feed)
-    assert feed.status()["flushes"]["directory"] == 2
+    publish(delivery, incarnation, 201, 201, data_payload("items", 201, 201))
+    publish(delivery, incarnation, 202, 202, data_payload("items", 202, 202, at_ms=START_MS + DAY_MS))
+    publish(delivery, incarnation, 203, 203, data_payload("items", 203, 203, version=6, at_ms=START_MS + DAY_MS))
+    work(delivery)
+    assert delivery.status()["flushes"]["directory"] == 2
     assert world.keeper.facts[id_of("items")].progress == Seq(1, 202, 0, 0)
-    flusher = threading.Thread(target=feed.flush)
+    flusher = threading.Thread(target=delivery.flush)
     flusher.start()
     deadline = time.monotonic() + 10
     while flusher.is_alive() and time.monotonic() < deadline:
-        work(feed)
+        work(delivery)
     flusher.join(0)
     assert not flusher.is_alive()
-    assert feed.status()["flushes"]["close"] == 1
-    assert feed.spool.bytes == 0
+    assert delivery.status()["flushes"]["close"] == 1
+    assert delivery.spool.bytes == 0
     numbers = [path for path in files_of(tmp_path) if path.startswith("shop/items") and path.endswith("json")]
     assert [n.rpartition("/")[2] for n in numbers] == [
         "CDC00000000000000000001.json",
@@ -238,13 +238,13 @@ def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
 
 
 def test_ddl_drains_first(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
+    world, delivery, incarnation = begun(tmp_path)
     ts = commit_ts(START_MS) + 50
     ddl = Row(Seq(1, 5, 0, 0), ts, table_schema("orders", ts, 2), ddl=True)
     before, after = data_payload("orders", 0, 4), data_payload("orders", 6, 8, version=ts)
     other = data_payload("items", 0, 4)
     payloads = [before, other, ddl_payload(ddl), _with_schema(after, ddl)]
-    publish(feed, incarnation, 0, 8, *payloads)
+    publish(delivery, incarnation, 0, 8, *payloads)
     seen: list[str] = []
     meta = tmp_path / "shop/orders/meta"
 
@@ -254,7 +254,7 @@ def test_ddl_drains_first(tmp_path: Path) -> None:
             assert read_tables(tmp_path) == {"orders": lines(before)}
 
     world.keeper.hook = hook
-    work(feed)
+    work(delivery)
     assert seen == ["schema_5_0000000001.json"]  # the new one was not there before the drain
     assert [c for c in world.keeper.calls if c[0] in ("drained", "done")] == [
         ("done", (Seq(1, 4, 0, 0), f"shop/orders/5/{before.date}/CDC00000000000000000001.json")),
@@ -264,7 +264,7 @@ def test_ddl_drains_first(tmp_path: Path) -> None:
     assert {p.name for p in meta.iterdir()} == {"schema_5_0000000001.json", f"schema_{ts}_0000000002.json"}
     assert world.keeper.facts[id_of("items")].progress is None  # a marker drains its own table only
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     assert read_tables(tmp_path)["orders"] == lines(before, after)
 
 
@@ -274,18 +274,18 @@ def _with_schema(payload: Payload, ddl: Row) -> Payload:
 
 
 def test_rows_without_a_schema_are_refused(tmp_path: Path) -> None:
-    world, feed, incarnation = begun(tmp_path)
+    world, delivery, incarnation = begun(tmp_path)
     payload = data_payload("orders", 0, 3)
     bare = Payload(**{n: getattr(payload, n) for n in Payload.__slots__ if n != "table_schema"})
-    publish(feed, incarnation, 0, 3, bare, data_payload("items", 0, 3))
+    publish(delivery, incarnation, 0, 3, bare, data_payload("items", 0, 3))
     world.clock.sleep(60)
-    work(feed)
-    assert "came without their schema" in feed.status()["dispatchers"][id_of("orders")]["last_error"]
+    work(delivery)
+    assert "came without their schema" in delivery.status()["dispatchers"][id_of("orders")]["last_error"]
     assert read_tables(tmp_path) == {"items": lines(data_payload("items", 0, 3))}  # one table stops, the others go on
-    publish(feed, incarnation, 4, 4, data_payload("orders", 4, 4))
+    publish(delivery, incarnation, 4, 4, data_payload("orders", 4, 4))
     world.clock.sleep(60)
-    work(feed)
-    assert feed.spool.bytes == 0  # what a stopped table gets is dropped, and still in the log
+    work(delivery)
+    assert delivery.spool.bytes == 0  # what a stopped table gets is dropped, and still in the log
     assert world.keeper.facts[id_of("orders")].progress is None
 
 
@@ -302,23 +302,23 @@ def test_a_stuck_table_holds_up_nobody(tmp_path: Path) -> None:
     """Even with a single thread: a write that failed waits in a timer, not on a thread."""
     world = World(tmp_path, store=StuckTable(tmp_path, REAL_FILES), clock=SYSTEM_CLOCK)
     world.flush = FlushSettings(size=1024, every=0.05)
-    feed = world.open(writers=1)
-    incarnation = world.begin(feed, "r")
+    delivery = world.open(writers=1)
+    incarnation = world.begin(delivery, "r")
     for i in range(5):
-        publish(feed, incarnation, i, i, data_payload("orders", i, i), data_payload("items", i, i))
+        publish(delivery, incarnation, i, i, data_payload("orders", i, i), data_payload("items", i, i))
     deadline = time.monotonic() + 20
     while world.keeper.facts[id_of("items")].progress != Seq(1, 4, 0, 0) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert read_tables(tmp_path) == {"items": lines(data_payload("items", 0, 4))}
     with pytest.raises(Unavailable, match="1 tables are not at the sink"):
-        feed.flush(0.3)
-    status = feed.status()["dispatchers"][id_of("orders")]
+        delivery.flush(0.3)
+    status = delivery.status()["dispatchers"][id_of("orders")]
     assert status["state"] in ("retrying", "busy")
     assert "bucket is away" in status["last_error"]
-    world.begin(feed, "r2")  # does not wait for what cannot end
-    assert feed.spool.bytes == 0
+    world.begin(delivery, "r2")  # does not wait for what cannot end
+    assert delivery.spool.bytes == 0
     assert world.keeper.facts[id_of("orders")].intent is not None  # binding for whoever comes next
-    assert feed.close(1)
+    assert delivery.close(1)
 
 
 # ---- pressure
@@ -326,21 +326,21 @@ def test_a_stuck_table_holds_up_nobody(tmp_path: Path) -> None:
 
 def test_enqueue_ack_comes_before_the_flush_ack_and_pressure_holds(tmp_path: Path) -> None:
     size = data_payload("orders", 0, 3).size
-    world, feed, incarnation = begun(tmp_path, limits=SpoolLimits(high_bytes=size, low_bytes=0))
-    publish(feed, incarnation, 0, 3, data_payload("orders", 0, 3))
-    assert feed.pressure() == {"suppressed": False, "spool_bytes": size}
+    world, delivery, incarnation = begun(tmp_path, limits=SpoolLimits(high_bytes=size, low_bytes=0))
+    publish(delivery, incarnation, 0, 3, data_payload("orders", 0, 3))
+    assert delivery.pressure() == {"suppressed": False, "spool_bytes": size}
     assert world.keeper.facts[id_of("orders")].progress is None
-    publish(feed, incarnation, 4, 7, data_payload("items", 4, 7))  # never blocks
-    assert feed.pressure()["suppressed"]
+    publish(delivery, incarnation, 4, 7, data_payload("items", 4, 7))  # never blocks
+    assert delivery.pressure()["suppressed"]
     world.clock.sleep(60)
-    assert feed.writer is not None
-    assert feed.writer.step()
-    while feed.spool.bytes == 2 * size:
-        assert feed.writer.step()
-    assert feed.pressure()["suppressed"]  # below high, above low
-    work(feed)
-    assert feed.pressure() == {"suppressed": False, "spool_bytes": 0}
-    assert feed.status()["wakes_suppressed"] == 1
+    assert delivery.writer is not None
+    assert delivery.writer.step()
+    while delivery.spool.bytes == 2 * size:
+        assert delivery.writer.step()
+    assert delivery.pressure()["suppressed"]  # below high, above low
+    work(delivery)
+    assert delivery.pressure() == {"suppressed": False, "spool_bytes": 0}
+    assert delivery.status()["wakes_suppressed"] == 1
 
 
 # ---- runs and threads
@@ -364,25 +364,25 @@ class SlowStore(LocalStore):
 def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
     world = World(tmp_path, store=store, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=3000))
-    feed = world.open(writers=2)
-    incarnation = world.begin(feed, "r")
-    publish(feed, incarnation, 0, 99, data_payload("orders", 0, 99))
+    delivery = world.open(writers=2)
+    incarnation = world.begin(delivery, "r")
+    publish(delivery, incarnation, 0, 99, data_payload("orders", 0, 99))
     assert store.entered.wait(10)
-    publish(feed, incarnation, 100, 103, data_payload("orders", 100, 103), data_payload("items", 100, 103))
-    stage_all(feed, "r", 104, 105, [data_payload("orders", 104, 105)])
-    beginner = threading.Thread(target=feed.begin_run, args=("r2",))
+    publish(delivery, incarnation, 100, 103, data_payload("orders", 100, 103), data_payload("items", 100, 103))
+    stage_all(delivery, "r", 104, 105, [data_payload("orders", 104, 105)])
+    beginner = threading.Thread(target=delivery.begin_run, args=("r2",))
     beginner.start()
     beginner.join(0.3)
     assert beginner.is_alive()
     with pytest.raises(StaleRun):
-        stage_all(feed, "r", 104, 105, [data_payload("orders", 104, 105)])
+        stage_all(delivery, "r", 104, 105, [data_payload("orders", 104, 105)])
     store.go.set()
     beginner.join(10)
     assert not beginner.is_alive()
     assert world.keeper.facts[id_of("orders")].progress == Seq(1, 99, 0, 0)
-    assert feed.spool.bytes == 0
-    assert feed.status()["run"] == "r2"
-    assert feed.close(5)
+    assert delivery.spool.bytes == 0
+    assert delivery.status()["run"] == "r2"
+    assert delivery.close(5)
     assert read_tables(tmp_path) == {"orders": lines(data_payload("orders", 0, 99))}
 
 
@@ -390,14 +390,14 @@ def test_threads_keep_order_for_every_table(tmp_path: Path) -> None:
     tables = [f"t{i}" for i in range(12)]
     rows = stream(60, tables=tables, seed=11, ddl_every=13)
     world = World(tmp_path, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=0.05))
-    feed = world.open(writers=4)
-    incarnation = world.begin(feed, "r")
+    delivery = world.open(writers=4)
+    incarnation = world.begin(delivery, "r")
     for start in range(0, 60, 5):
         inside = [r for r in rows if start <= r.seq.entry_id < start + 5]
-        publish(feed, incarnation, start, start + 4, *payloads_of(inside, {}, rows_max=3))
-    feed.flush(30)
+        publish(delivery, incarnation, start, start + 4, *payloads_of(inside, {}, rows_max=3))
+    delivery.flush(30)
     assert read_tables(tmp_path) == expected_tables(rows)
     assert world.keeper.mark_delete == Position(1, 59)
     assert metadata(tmp_path) == {"checkpoint-ts": max(r.commit_ts for r in rows)}
-    assert feed.spool.bytes == 0
-    assert feed.close(1)
+    assert delivery.spool.bytes == 0
+    assert delivery.close(1)

@@ -1,4 +1,4 @@
-"""Cuts at every gap of the commit order, then a new process that replays the rows in other payload cuts."""
+"""Crashes at every gap of the commit order, then a new process that replays the rows split into other payloads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delivery.changefeed_delivery import Feed
+from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.storage.store import LocalStore
 from penstock.errors import PenstockError, Terminal, Unavailable
@@ -73,29 +73,29 @@ class Cutter:
 
 def run_once(world: World, rows: list[Row], run: str, *, rows_max: int, entries_a_range: int) -> None:
     """A whole run from the resume table on: begin, stage, publish, drain."""
-    feed = world.open()
-    incarnation = world.begin(feed, run)
+    delivery = world.open()
+    incarnation = world.begin(delivery, run)
     facts = world.keeper.dispatchers("")
     start = world.keeper.mark_delete.entry_id + 1 if world.keeper.mark_delete is not None else 0
     entries = rows[-1].seq.entry_id + 1
     while start < entries:
         end = min(entries, start + entries_a_range) - 1
         inside = [r for r in rows if start <= r.seq.entry_id <= end]
-        named = stage_all(feed, run, start, end, payloads_of(inside, facts, rows_max=rows_max))
-        feed.publish(run, incarnation, [named])
-        work(feed)
+        named = stage_all(delivery, run, start, end, payloads_of(inside, facts, rows_max=rows_max))
+        delivery.publish(run, incarnation, [named])
+        work(delivery)
         start = end + 1
-    drain(feed, world)
+    drain(delivery, world)
 
 
-def drain(feed: Feed, world: World) -> None:
+def drain(delivery: ChangefeedDelivery, world: World) -> None:
     for _ in range(4):  # a failed write goes on after its pause
         world.clock.sleep(100)
-        work(feed)
-    assert feed.writer is not None
-    assert not feed.writer.stopped(), feed.writer.stopped()[0].stopped
-    assert not feed.writer.holding()
-    feed.flush()
+        work(delivery)
+    assert delivery.writer is not None
+    assert not delivery.writer.stopped(), delivery.writer.stopped()[0].stopped
+    assert not delivery.writer.holding()
+    delivery.flush()
 
 
 def a_world(files: MemoryFiles, cutter: Cutter, format_name: str) -> World:
@@ -212,26 +212,26 @@ def test_other_bytes_for_an_open_intent_are_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.keeper.hook = lambda name: cutter(name) if name == "after intent" else None
     cutter.at = 0
-    feed = world.open()
-    incarnation = world.begin(feed, "r1")
-    feed.publish("r1", incarnation, [stage_all(feed, "r1", 0, 3, [data_payload("orders", 0, 3)])])
+    delivery = world.open()
+    incarnation = world.begin(delivery, "r1")
+    delivery.publish("r1", incarnation, [stage_all(delivery, "r1", 0, 3, [data_payload("orders", 0, 3)])])
     world.clock.sleep(100)
     with pytest.raises(Cut):
-        work(feed)
+        work(delivery)
     cutter.at = None
-    feed = world.open()
-    incarnation = world.begin(feed, "r2")
+    delivery = world.open()
+    incarnation = world.begin(delivery, "r2")
     without_one = [data_payload("orders", 0, 1), data_payload("orders", 3, 3)]
-    feed.publish("r2", incarnation, [stage_all(feed, "r2", 0, 3, without_one)])
-    work(feed)
-    assert feed.writer is not None
-    (stopped,) = feed.writer.stopped()
+    delivery.publish("r2", incarnation, [stage_all(delivery, "r2", 0, 3, without_one)])
+    work(delivery)
+    assert delivery.writer is not None
+    (stopped,) = delivery.writer.stopped()
     assert isinstance(stopped.stopped, Terminal)
     assert "CDC00000000000000000001.json was promised" in str(stopped.stopped)
     assert files_of(tmp_path) == {}
-    assert feed.status()["dispatchers"][id_of("orders")]["state"] == "stopped"
+    assert delivery.status()["dispatchers"][id_of("orders")]["state"] == "stopped"
     with pytest.raises(Terminal, match="promised"):
-        feed.flush()
+        delivery.flush()
 
 
 class FailingStore(LocalStore):
@@ -252,24 +252,24 @@ class FailingStore(LocalStore):
 def test_a_failed_write_is_tried_again_with_the_same_bytes(tmp_path: Path, kind: str) -> None:
     store = FailingStore(tmp_path, kind, 2)
     world = World(tmp_path, store=store)
-    feed = world.open()
-    incarnation = world.begin(feed, "r")
-    feed.publish("r", incarnation, [stage_all(feed, "r", 0, 3, [data_payload("orders", 0, 3)])])
-    size = feed.spool.bytes
+    delivery = world.open()
+    incarnation = world.begin(delivery, "r")
+    delivery.publish("r", incarnation, [stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)])])
+    size = delivery.spool.bytes
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     facts = world.keeper.facts[id_of("orders")]
     assert facts.progress is None
     assert facts.intent is not None
-    assert feed.spool.bytes == size > 0
+    assert delivery.spool.bytes == size > 0
     assert not (tmp_path / "shop/orders/5" / "2024-10-04/meta/CDC.index").exists()
-    assert "disk is full" in feed.status()["dispatchers"][id_of("orders")]["last_error"]
+    assert "disk is full" in delivery.status()["dispatchers"][id_of("orders")]["last_error"]
     for _ in range(3):
         world.clock.sleep(1)
-        work(feed)
+        work(delivery)
     assert world.keeper.facts[id_of("orders")].progress == data_payload("orders", 0, 3).last_seq
-    assert feed.spool.bytes == 0
-    assert feed.status()["dispatchers"][id_of("orders")]["last_error"] is None
+    assert delivery.spool.bytes == 0
+    assert delivery.status()["dispatchers"][id_of("orders")]["last_error"] is None
     assert len({data for path, data in store.puts if path.endswith(".json") and "/CDC" in path}) == 1
     assert read_tables(tmp_path) == {"orders": data_payload("orders", 0, 3).body.splitlines(True)}
     assert [name for name, _ in world.keeper.calls].count("intent") == 1
@@ -277,16 +277,16 @@ def test_a_failed_write_is_tried_again_with_the_same_bytes(tmp_path: Path, kind:
 
 def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
     world = World(tmp_path)
-    feed = world.open()
-    incarnation = world.begin(feed, "r")
+    delivery = world.open()
+    incarnation = world.begin(delivery, "r")
     payload = data_payload("orders", 0, 3)
     path = tmp_path / "shop/orders/5" / payload.date / "CDC00000000000000000001.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"not ours")
-    feed.publish("r", incarnation, [stage_all(feed, "r", 0, 3, [payload])])
+    delivery.publish("r", incarnation, [stage_all(delivery, "r", 0, 3, [payload])])
     world.clock.sleep(60)
-    work(feed)
+    work(delivery)
     assert path.read_bytes() == b"not ours"
     assert world.keeper.facts[payload.dispatcher].intent is None
-    assert feed.writer is not None
-    assert "there already" in str(feed.writer.stopped()[0].stopped)
+    assert delivery.writer is not None
+    assert "there already" in str(delivery.writer.stopped()[0].stopped)

@@ -20,7 +20,7 @@ from penstock.delivery.payload import Payload
 from penstock.errors import BadInput, StaleRun, Unavailable
 from penstock.wire import Client, Server, connect, socket_path
 from tests.delivery.memory_keeper import MemoryKeeper
-from tests.delivery.rig import FEED, Row, expected_tables, id_of, payloads_of, stream
+from tests.delivery.rig import CHANGEFEED, Row, expected_tables, id_of, payloads_of, stream
 
 KILLS = 5
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ class Delivery:
         settings = {
             "state_dir": str(state_dir),
             "log_uuid": "u1",
-            "changefeeds": {FEED: {"url": f"file://{sink}", "format": "canal-json", "flush": flush}},
+            "changefeeds": {CHANGEFEED: {"url": f"file://{sink}", "format": "canal-json", "flush": flush}},
             **changes,
         }
         self.process = subprocess.Popen(
@@ -76,7 +76,7 @@ def a_world(tmp_path: Path) -> Iterator[tuple[MemoryKeeper, ExitStack]]:
 
 
 def begin(keeper: MemoryKeeper, delivery: Delivery, run: str) -> str:
-    answer = delivery.client.call("begin_run", changefeed=FEED, run=run)
+    answer = delivery.client.call("begin_run", changefeed=CHANGEFEED, run=run)
     keeper.begin_run(run)
     assert answer["published_end"] is None
     return str(answer["incarnation"])
@@ -87,7 +87,7 @@ def stage(client: Client, run: str, start: int, end: int, payloads: list[Payload
         client.call(
             "stage",
             p.body,
-            changefeed=FEED,
+            changefeed=CHANGEFEED,
             run=run,
             start=f"1:{start}",
             end=f"1:{end}",
@@ -104,16 +104,16 @@ def stage(client: Client, run: str, start: int, end: int, payloads: list[Payload
 def deliver(keeper: MemoryKeeper, delivery: Delivery, rows: list[Row], run: str, rows_max: int) -> None:
     """A run from the keeper's facts to the end of the rows."""
     incarnation = begin(keeper, delivery, run)
-    facts = keeper.dispatchers(FEED)
+    facts = keeper.dispatchers(CHANGEFEED)
     start = keeper.mark_delete.entry_id + 1 if keeper.mark_delete is not None else 0
     entries = rows[-1].seq.entry_id + 1
     while start < entries:
         end = min(entries, start + 7) - 1
         inside = [r for r in rows if start <= r.seq.entry_id <= end]
         named = stage(delivery.client, run, start, end, payloads_of(inside, facts, rows_max=rows_max))
-        delivery.client.call("publish", changefeed=FEED, run=run, incarnation=incarnation, ranges=[named])
+        delivery.client.call("publish", changefeed=CHANGEFEED, run=run, incarnation=incarnation, ranges=[named])
         start = end + 1
-    delivery.client.call("flush", changefeed=FEED, timeout_seconds=30)
+    delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=30)
 
 
 def read_json_tables(sink: Path) -> dict[str, list[bytes]]:
@@ -156,7 +156,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         assert keeper.mark_delete.entry_id == rows[-1].seq.entry_id  # the last entry may be without rows
         owner = json.loads((sink / "_penstock/owner.json").read_text())
         assert owner["epoch"] == kills + 1
-        status = delivery.client.call("status")["changefeeds"][FEED]
+        status = delivery.client.call("status")["changefeeds"][CHANGEFEED]
         assert status["dispatchers"][id_of("orders")]["last_error"] is None
 
 
@@ -169,9 +169,9 @@ def test_stops_when_standard_input_closes_and_drains(tmp_path: Path) -> None:
         incarnation = begin(keeper, delivery, "r")
         assert incarnation == delivery.said["incarnation"]
         named = stage(delivery.client, "r", 0, 8, payloads_of(rows, {}, rows_max=5))
-        ranges = {"changefeed": FEED, "run": "r", "incarnation": incarnation, "ranges": [named]}
+        ranges = {"changefeed": CHANGEFEED, "run": "r", "incarnation": incarnation, "ranges": [named]}
         assert delivery.client.call("publish", **ranges) == {"accepted": 1}
-        assert delivery.client.call("pressure", changefeed=FEED)["spool_bytes"] > 0
+        assert delivery.client.call("pressure", changefeed=CHANGEFEED)["spool_bytes"] > 0
         assert keeper.mark_delete is None
         with pytest.raises(StaleRun):
             delivery.client.call("publish", **{**ranges, "incarnation": "x"})
@@ -192,7 +192,7 @@ def test_a_used_prefix_is_refused(tmp_path: Path) -> None:
         delivery = Delivery(tmp_path, tmp_path / "sink")
         stack.callback(delivery.kill)
         with pytest.raises(BadInput, match="no feed of Penstock owns"):
-            delivery.client.call("begin_run", changefeed=FEED, run="r")
+            delivery.client.call("begin_run", changefeed=CHANGEFEED, run="r")
 
 
 def test_bad_settings_are_told(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from penstock.changefeed import facts
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
-from penstock.delivery.keeper_client import DispatcherFacts, Intent
+from penstock.delivery.keeper_client import DispatcherStart, Intent
 from penstock.errors import PenstockError
 from penstock.log import Log, LogReader
 from penstock.log.position import Position, Seq
@@ -20,7 +20,7 @@ from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient
 from penstock.supervisor.status import RunStatus
 from penstock.wire import connect
-from tests.delivery.rig import FEED, Row, expected_tables, metadata, payloads_of, read_tables, stream
+from tests.delivery.rig import CHANGEFEED, Row, expected_tables, metadata, payloads_of, read_tables, stream
 from tests.delivery.test_process import Delivery, stage
 
 ENTRIES = 80
@@ -63,21 +63,21 @@ def shifted(rows: list[Row], first: Position) -> list[Row]:
     ]
 
 
-def resume_facts(answer: dict[str, dict[str, object]]) -> dict[str, DispatcherFacts]:
+def resume_facts(answer: dict[str, dict[str, object]]) -> dict[str, DispatcherStart]:
     """What a task knows: progress, and where an open file ends."""
     found = {}
     for identity, value in answer.items():
         last = value["intent_last_seq"]
         intent = Intent("", Seq(0, 0, 0, 0), Seq.parse(str(last)), 0, 0) if last else None
         progress = Seq.parse(str(value["progress"])) if value["progress"] else None
-        found[identity] = DispatcherFacts(int(str(value["epoch"])), "", "", progress, None, intent)
+        found[identity] = DispatcherStart(int(str(value["epoch"])), "", "", progress, None, intent)
     return found
 
 
 def run(state_dir: Path, delivery: Delivery, rows: list[Row], rows_max: int) -> None:
     """As the driver does it: begin at the keeper, ranges from its start on, publish, flush."""
     with connect(control_path(state_dir)) as control:
-        begun = control.call("begin_run", changefeed=FEED)
+        begun = control.call("begin_run", changefeed=CHANGEFEED)
     resume = resume_facts(begun["resume"])
     start = Position.parse(begun["start"]).entry_id
     last = rows[-1].seq.entry_id
@@ -88,10 +88,10 @@ def run(state_dir: Path, delivery: Delivery, rows: list[Row], rows_max: int) -> 
         ledger = rows[0].seq.ledger_id
         assert ledger == 1, "stage() of the process tests speaks of ledger 1"
         delivery.client.call(
-            "publish", changefeed=FEED, run=begun["run"], incarnation=begun["incarnation"], ranges=[named]
+            "publish", changefeed=CHANGEFEED, run=begun["run"], incarnation=begun["incarnation"], ranges=[named]
         )
         start = end + 1
-    delivery.client.call("flush", changefeed=FEED, timeout_seconds=30)
+    delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=30)
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ def test_the_real_keeper_and_kill_9(tmp_path: Path) -> None:
         rows.append(Row(Seq(1, positions[-1].entry_id, 9, 0), rows[-1].commit_ts + 1, rows[-1].schema))
         reader = LogReader.open(tmp_path / "log")
         stack.callback(reader.close)
-        keeper = Keeper.open(tmp_path, FEED, reader)
+        keeper = Keeper.open(tmp_path, CHANGEFEED, reader)
         stack.callback(keeper.close)
-        control = ControlServer(control_path(tmp_path), [FEED], _no_status)
+        control = ControlServer(control_path(tmp_path), [CHANGEFEED], _no_status)
         stack.callback(control.close)
         maintainer = DeadlyMaintainer(keeper, DeliveryClient(tmp_path).begin_run)
         control.attach(maintainer)

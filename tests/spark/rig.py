@@ -22,14 +22,14 @@ from penstock.log import LogReader
 from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.view import SchemaView
-from penstock.spark.log_follower import LogFeed
+from penstock.spark.log_follower import LogFollower
 from penstock.spark.process import job_of
 from penstock.spark.query import ChangefeedQuery
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient
 from penstock.supervisor.status import RunStatus
 
-FEED = "raw"
+CHANGEFEED = "raw"
 
 
 def _no_status() -> RunStatus:
@@ -49,8 +49,8 @@ class Rig:
         }
         self.capture(changes)
         self.reader = LogReader.open(self.state_dir / "log")
-        self.keeper = Keeper.open(self.state_dir, FEED, self.reader)
-        self.control = ControlServer(control_path(self.state_dir), [FEED], _no_status)
+        self.keeper = Keeper.open(self.state_dir, CHANGEFEED, self.reader)
+        self.control = ControlServer(control_path(self.state_dir), [CHANGEFEED], _no_status)
         self.control.attach(Maintainer(self.keeper, DeliveryClient(self.state_dir).begin_run))
         self._delivery_settings = delivery
         self.delivery: DeliveryServer | None = None
@@ -78,7 +78,7 @@ class Rig:
             assert child.wait(60) == 0, said
 
     def start_delivery(self) -> None:
-        value = {"state_dir": self.state_dir, "changefeeds": {FEED: self.changefeed}, **self._delivery_settings}
+        value = {"state_dir": self.state_dir, "changefeeds": {CHANGEFEED: self.changefeed}, **self._delivery_settings}
         self.delivery = open_server(DeliverySettings.model_validate(value))
 
     def stop_delivery(self) -> None:
@@ -87,7 +87,7 @@ class Rig:
             self.delivery = None
 
     def start(self, session: Any, **changefeed: Any) -> None:
-        job = job_of(self.state_dir, FEED, {**self.changefeed, **changefeed})
+        job = job_of(self.state_dir, CHANGEFEED, {**self.changefeed, **changefeed})
         self.query = ChangefeedQuery(
             session,
             job,
@@ -151,7 +151,7 @@ class Rig:
 
 def schemas_of(directory: Path) -> SchemaView:
     """Every schema in the log, each from its own position on."""
-    feed, view = LogFeed.open(directory), SchemaView()
+    feed, view = LogFollower.open(directory), SchemaView()
     while frames := feed.more():
         for frame in frames:
             for table in frame.schemas:
@@ -159,4 +159,4 @@ def schemas_of(directory: Path) -> SchemaView:
     return view
 
 
-__all__ = ["FEED", "Rig", "schemas_of"]
+__all__ = ["CHANGEFEED", "Rig", "schemas_of"]

@@ -6,19 +6,25 @@ import pickle
 
 from penstock.entries.format import BadEntry
 from penstock.errors import Corruption, NotSupported, StaleRun
-from penstock.spark import failure as fault
-from penstock.spark.failure import Fault
+from penstock.spark.failure import (
+    PipelineFailure,
+    error_to_text,
+    exit_code,
+    failure_from_text,
+    find_failure,
+    unexpected_error,
+)
 
 JAVA = """An error occurred while calling o97.awaitTermination: org.apache.spark.SparkException: Job aborted
   File "/x/worker.py", line 12, in read
-penstock.spark.failure.Fault: {}
+penstock.spark.failure.PipelineFailure: {}
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
 """
 
 
 def test_an_error_survives_a_java_stack_trace() -> None:
-    text = JAVA.format(Fault(NotSupported("type GEOMETRY of shop.a", hint='leave "it" out'), "source"))
-    found = fault.find(text)
+    text = JAVA.format(PipelineFailure(NotSupported("type GEOMETRY of shop.a", hint='leave "it" out'), "source"))
+    found = find_failure(text)
     assert found is not None
     assert type(found.error) is NotSupported
     assert (found.error.message, found.error.hint, found.where) == (
@@ -26,24 +32,24 @@ def test_an_error_survives_a_java_stack_trace() -> None:
         'leave "it" out',
         "source",
     )
-    assert fault.exit_code(found.error, found.where) == 3
+    assert exit_code(found.error, found.where) == 3
 
 
 def test_a_rooms_own_error_becomes_the_kind_that_all_know() -> None:
-    found = fault.from_text(fault.to_text(BadEntry("not an entry"), "source"))
+    found = failure_from_text(error_to_text(BadEntry("not an entry"), "source"))
     assert type(found.error) is Corruption
 
 
 def test_transient_errors_ask_for_another_try() -> None:
-    assert fault.exit_code(StaleRun("old"), "sink") == 75
+    assert exit_code(StaleRun("old"), "sink") == 75
 
 
 def test_an_unexpected_error_is_one_line() -> None:
-    text = JAVA.format("x").replace("penstock.spark.failure.Fault: x", "ZeroDivisionError: division by zero")
-    assert fault.find(text) is None
-    assert fault.unexpected(text).message == "ZeroDivisionError: division by zero"
+    text = JAVA.format("x").replace("penstock.spark.failure.PipelineFailure: x", "ZeroDivisionError: division by zero")
+    assert find_failure(text) is None
+    assert unexpected_error(text).message == "ZeroDivisionError: division by zero"
 
 
 def test_a_fault_can_be_pickled() -> None:
-    again = pickle.loads(pickle.dumps(Fault(Corruption("bad", hint="h"), "sink")))
+    again = pickle.loads(pickle.dumps(PipelineFailure(Corruption("bad", hint="h"), "sink")))
     assert (again.error.message, again.where) == ("bad", "sink")

@@ -1,4 +1,4 @@
-"""The planner's feed: the same frames and schemas from any start, on a whole log and on one that was trimmed."""
+"""The planner's follower: the same frames and schemas from any start, on a whole log and on one that was trimmed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from penstock.capture.loop import Capture
 from penstock.log import Log, LogReader, LogSettings, Position
 from penstock.schema.view import SchemaView
 from penstock.sources.demo.source import DemoSource
-from penstock.spark.log_follower import LogFeed
-from penstock.spark.plan import Frame
+from penstock.spark.log_follower import LogFollower
+from penstock.spark.plan import FrameSummary
 from penstock.state import StateReader
 from tests.capture.test_loop import demo
 
 TRIMMING = LogSettings(ledger_entries_max=3, retention_seconds=0.0, maintenance_interval_seconds=0)
 
 
-def frames_of(feed: LogFeed) -> list[Frame]:
-    found: list[Frame] = []
-    while frames := feed.more():
+def frames_of(follower: LogFollower) -> list[FrameSummary]:
+    found: list[FrameSummary] = []
+    while frames := follower.more():
         found += frames
     return found
 
@@ -29,7 +29,7 @@ def test_a_feed_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> None:
         log.pin("test", Position(1, 0))
         Capture(log, DemoSource(demo()), entry_bytes=4096).run(until_now=True)
     reader = LogReader.open(directory)
-    whole = frames_of(LogFeed(reader))
+    whole = frames_of(LogFollower(reader))
     positions = [frame.position for frame in whole]
     assert positions[-1] == reader.end()
     assert positions[-1].ledger_id > 10
@@ -38,9 +38,9 @@ def test_a_feed_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> None:
     names = {(table.schema, table.table) for frame in whole for table in frame.schemas}
 
     def check(start: int) -> None:
-        feed = LogFeed(reader, positions[start])
-        seen = SchemaView(feed.in_force())
-        rest = frames_of(feed)
+        follower = LogFollower(reader, positions[start])
+        seen = SchemaView(follower.in_force())
+        rest = frames_of(follower)
         assert rest == whole[start:]
         for frame in rest:
             for table in frame.schemas:

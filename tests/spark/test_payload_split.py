@@ -1,4 +1,4 @@
-"""Cutting rows into payloads: nothing at or below progress, nothing twice, nothing across an intent or midnight."""
+"""Splitting rows into payloads: nothing at or below progress, nothing twice, nothing across an intent or midnight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.delivery.storage.layout import date_of
 from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
-from penstock.spark.payload_split import Resume, payloads
+from penstock.spark.payload_split import Resume, split_into_payloads
 
 TABLE = TableSchema("shop", "orders", 7, (Column("id", "bigint(20)", primary_key=True),))
 DAY = 86_400_000 << 18
@@ -47,7 +47,7 @@ def test_rows_after_progress_exactly_once_and_nothing_straddles(
             "intent_last_seq": str(intent) if intent else None,
         }
     )
-    pieces = list(payloads(batch_of(seqs, commit_ts), resume, rows_max))
+    pieces = list(split_into_payloads(batch_of(seqs, commit_ts), resume, rows_max))
     staged = [Seq.from_bytes(s.tobytes()) for piece in pieces for s in piece.seq]
     assert staged == [s for s in seqs if progress is None or s > progress]
     for piece in pieces:
@@ -61,5 +61,5 @@ def test_rows_after_progress_exactly_once_and_nothing_straddles(
 
 def test_a_seq_with_trailing_zero_bytes_compares_as_bytes() -> None:
     seqs = [Seq(1, 0, 0, 0), Seq(1, 0, 0, 1), Seq(1, 256, 0, 0)]
-    pieces = list(payloads(batch_of(seqs, [DAY] * 3), Resume(1, Seq(1, 0, 0, 0).to_bytes()), 10))
+    pieces = list(split_into_payloads(batch_of(seqs, [DAY] * 3), Resume(1, Seq(1, 0, 0, 0).to_bytes()), 10))
     assert [len(p) for p in pieces] == [2]

@@ -1,4 +1,4 @@
-"""Planning without Spark: where a batch ends, and how it is cut into ranges."""
+"""Planning without Spark: where a batch ends, and how it is split into ranges."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
-from penstock.spark.plan import Frame, Planner, PlanSettings, following
+from penstock.spark.plan import FrameSummary, Planner, PlanSettings, following
 
 
-def feed(frames: Sequence[Frame], step: int = 3) -> Callable[[], Sequence[Frame]]:
+def in_steps(frames: Sequence[FrameSummary], step: int = 3) -> Callable[[], Sequence[FrameSummary]]:
     """Gives the frames in small steps, as the log does."""
     rest = list(frames)
 
-    def more() -> Sequence[Frame]:
+    def more() -> Sequence[FrameSummary]:
         taken = rest[:step]
         del rest[:step]
         return taken
@@ -25,12 +25,12 @@ def feed(frames: Sequence[Frame], step: int = 3) -> Callable[[], Sequence[Frame]
     return more
 
 
-def planner(frames: Sequence[Frame], step: int = 3, **settings: int) -> Planner:
-    return Planner(feed(frames, step), PlanSettings(**{"batch_bytes_max": 100, "range_bytes_min": 10, **settings}))
+def planner(frames: Sequence[FrameSummary], step: int = 3, **settings: int) -> Planner:
+    return Planner(in_steps(frames, step), PlanSettings(**{"batch_bytes_max": 100, "range_bytes_min": 10, **settings}))
 
 
-def at(*entries: int, size: int = 10, whole: bool = True) -> list[Frame]:
-    return [Frame(Position(1, entry), size, whole) for entry in entries]
+def at(*entries: int, size: int = 10, whole: bool = True) -> list[FrameSummary]:
+    return [FrameSummary(Position(1, entry), size, whole) for entry in entries]
 
 
 def test_nothing_new_ends_where_it_starts() -> None:
@@ -43,8 +43,8 @@ def test_a_batch_without_entries_has_no_ranges() -> None:
 
 def test_an_open_transaction_is_left_for_later() -> None:
     frames = [*at(0, 1), *at(2, 3, whole=False)]
-    more = feed(frames)
-    extra: list[Frame] = []
+    more = in_steps(frames)
+    extra: list[FrameSummary] = []
     subject = Planner(lambda: more() or [extra.pop(0)] if extra else more(), PlanSettings(100, 10))
     assert subject.end_of_batch(Position(1, 0)) == Position(1, 2)
     assert subject.end_of_batch(Position(1, 2)) == Position(1, 2)
@@ -81,9 +81,9 @@ def table(name: str, version: int) -> TableSchema:
 
 def test_a_range_knows_the_schemas_in_force_and_those_made_inside() -> None:
     frames = [
-        Frame(Position(1, 0), 1, True, (table("a", 1), table("b", 2))),
+        FrameSummary(Position(1, 0), 1, True, (table("a", 1), table("b", 2))),
         *at(1, 2),
-        Frame(Position(1, 3), 1, True, (table("a", 3),)),
+        FrameSummary(Position(1, 3), 1, True, (table("a", 3),)),
         *at(4, 5),
     ]
     subject = planner(frames)
@@ -106,7 +106,7 @@ def test_a_range_knows_the_schemas_in_force_and_those_made_inside() -> None:
 def test_batches_and_ranges_tile_the_log(sizes: list[tuple[int, bool, bool]], step: int, parallelism: int) -> None:
     frames, ledger, entry = [], 1, 0
     for size, whole, rolls in sizes:
-        frames.append(Frame(Position(ledger, entry), size, whole))
+        frames.append(FrameSummary(Position(ledger, entry), size, whole))
         ledger, entry = (ledger + 1, 0) if rolls else (ledger, entry + 1)
     subject = planner(frames, step, parallelism=parallelism)
     covered: list[Position] = []

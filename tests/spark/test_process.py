@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.rig import FEED, Rig
+from tests.spark.rig import CHANGEFEED, Rig
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 def settings_of(rig: Rig) -> dict[str, Any]:
     spark = {"master": "local[2,3]"}
-    return {"state_dir": str(rig.state_dir), "changefeeds": {FEED: rig.changefeed}, "spark": spark}
+    return {"state_dir": str(rig.state_dir), "changefeeds": {CHANGEFEED: rig.changefeed}, "spark": spark}
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def test_settings_that_make_no_sense_are_told_before_a_jvm_starts(tmp_path: Path) -> None:
-    settings = {"state_dir": str(tmp_path), "changefeeds": {FEED: {"format": "xml"}}}
+    settings = {"state_dir": str(tmp_path), "changefeeds": {CHANGEFEED: {"format": "xml"}}}
     with driver(settings) as child:
         [event] = list(events(child))
         assert child.wait(30) == 2

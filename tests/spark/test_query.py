@@ -11,12 +11,11 @@ import pytest
 
 from penstock.errors import Corruption
 from penstock.log import Log
-from penstock.spark import failure as fault
-from penstock.spark.failure import Fault
+from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.session import start_session
 from penstock.spark.source import source_of
 from tests.spark.failing import FailingSource
-from tests.spark.rig import FEED, Rig
+from tests.spark.rig import CHANGEFEED, Rig
 
 pytestmark = pytest.mark.spark
 CHANGES = 3000
@@ -100,10 +99,10 @@ def test_bytes_that_cannot_be_decoded_are_told_with_their_kind(session: Any, mak
     log.close()
     rig.start(session)
     rig.wait_until("the end", lambda: rig.failure is not None or rig.query is None, check=False)
-    assert isinstance(rig.failure, Fault)
+    assert isinstance(rig.failure, PipelineFailure)
     assert type(rig.failure.error) is Corruption
     assert "PSE1" in rig.failure.error.message
-    assert fault.exit_code(rig.failure.error, rig.failure.where) == 3
+    assert exit_code(rig.failure.error, rig.failure.where) == 3
 
 
 def test_while_delivery_is_suppressed_no_batch_comes(session: Any, make_rig: MakeRig) -> None:
@@ -118,7 +117,7 @@ def test_while_delivery_is_suppressed_no_batch_comes(session: Any, make_rig: Mak
     batches = rig.query.counters.batches
     rig.stop.wait(1.0)
     assert rig.query.counters.batches == batches, "the spool is over its limit"
-    rig.delivery.feed({"changefeed": FEED}).flush(20.0)
+    rig.delivery.delivery_of({"changefeed": CHANGEFEED}).flush(20.0)
     rig.wait_until("the next batch", lambda: rig.query is not None and rig.query.counters.batches > batches)
 
 

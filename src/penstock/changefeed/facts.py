@@ -1,7 +1,6 @@
-"""What the keeper knows for certain about each dispatcher, and how it stands in the progress log.
+"""What the keeper knows for certain about each dispatcher, and how that is stored in the progress log.
 
-A value is one JSON object; a field that is not there has its default, so that an older file can be read by a newer
-version. Seqs stand as text.
+A value is one JSON object. A missing field has its default, so that a newer version reads older files. Seqs are text.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class DispatcherFacts:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> DispatcherFacts:
-        """Raises `Corruption` where it is not what `to_json` made."""
+        """Raises `Corruption` where `value` is not what `to_json` makes."""
         try:
             progress, intent = value.get("progress"), value.get("intent")
             return cls(
@@ -79,7 +78,7 @@ CHECKPOINT_KEY = "checkpoint"
 
 
 def parse_seq(text: object, what: str) -> Seq:
-    """A seq of a request. Raises `BadInput` that names the argument."""
+    """Parses a seq of a request. Raises `BadInput` that names the argument `what`."""
     try:
         return Seq.parse(str(text))
     except (ValueError, TypeError) as error:

@@ -1,18 +1,19 @@
 """The keeper: one per changefeed, in `penstock run`. It owns the two durable facts of a changefeed.
 
 *Progress* of a dispatcher: its rows at or below this seq are at the sink. *Cursor*: nothing at or before it is needed by
-anyone. Everything else about a changefeed may be lost at any moment. What it promises:
+anyone. Everything else about a changefeed may be lost at any moment. The keeper promises:
 
-1. Whatever was answered is durable: a new dispatcher with its epoch, an intent, progress, the checkpoint.
-2. An intent is binding: while one is open, a different one of that dispatcher is refused; `done` closes it.
-3. Progress, epochs and the checkpoint never go back, over restarts too.
+1. What an answer confirms is durable: a new dispatcher with its epoch, an intent, progress, the checkpoint.
+2. An intent is binding: while it is open, a different intent of that dispatcher is refused; `done` closes it.
+3. Progress, epochs and the checkpoint never go back, not even over restarts.
 4. The cursor may lag progress, never lead it. Order of `done`: (1) one frame with progress, the closed intent and the
-   checkpoint that they allow; (2) once that is durable, the acks of the ranges that are complete by it; (3) the answer.
-5. A range is acked once every dispatcher with rows in it has progress past its last one; ranges in any order.
+   checkpoint that both allow; (2) once that frame is durable, the acks of the ranges that it completes; (3) the answer.
+5. A range is acked once every dispatcher with rows in it has progress at or past its last row there. Ranges may be acked
+   in any order.
 
-Callers are threads of `control.sock`; each frame is made under the lock, in the order in which memory changed, and is
-waited for outside it, so that the record log makes many of them durable with one sync. If a frame fails, memory is
-ahead of the disk: the keeper refuses everything from then on and the run ends.
+Callers are threads of `control.sock`. Each frame is made under the lock, so frames have the order in which memory
+changed, and is waited for outside the lock, so that the record log makes many frames durable with one sync. If a frame
+fails, memory is ahead of the disk: the keeper refuses everything from then on, and the run ends.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Durable(Protocol):
 
 
 class Keeper:
-    """Facts of one changefeed. Thread-safe. Opened by the owner of the state directory's lock."""
+    """The keeper of one changefeed. Thread-safe. Only the holder of the state directory's lock may open it."""
 
     def __init__(
         self,
@@ -66,21 +67,23 @@ class Keeper:
         self._ranges = PublishedRanges()
         self._run: str | None = None
         self._published_end = cursor.mark_delete_position
-        self._newest: _Durable | None = None  # frames are durable in order: this one covers all before it
+        self._newest: _Durable | None = (
+            None  # the newest frame; frames become durable in order, so it covers all before it
+        )
         self._broken: PenstockError | None = None
 
     @classmethod
     def open(
         cls, state_dir: Path, name: str, reader: LogReader, *, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK
     ) -> Keeper:
-        """Opens or makes the changefeed's cursor (at the log's first entry) and progress log."""
+        """Opens the changefeed's progress log and cursor, or creates them; a new cursor is at the log's first entry."""
         record = RecordLog.open(state_dir / "progress", name, files=files)
         state = BucketState.open(record)
         cursor = Cursor.open(reader, state_dir / "cursors", name, start="earliest", files=files)
         return cls(name, reader=reader, cursor=cursor, state=state, record=record, clock=clock)
 
     def close(self) -> None:
-        """Waits for what is on its way. Later calls raise `Closed`."""
+        """Waits until every frame is durable. Later calls raise `Closed`."""
         with self._lock:
             newest = self._newest
             self._broken = self._broken or Closed(f"the keeper of {self.name} is closed")
@@ -93,7 +96,7 @@ class Keeper:
     # ---- facts
 
     def facts(self) -> dict[str, DispatcherFacts]:
-        """Every dispatcher's facts, all of them durable."""
+        """The facts of every dispatcher; returns once all of them are durable."""
         with self._lock:
             self._check()
             facts, newest = dict(self._facts), self._newest
@@ -117,7 +120,7 @@ class Keeper:
 
     @property
     def checkpoint_ts(self) -> int:
-        """commit_ts of the last transaction before which, itself included, every row is durably at the sink.
+        """Every row of transactions up to this commit_ts is durably at the sink.
 
         It never goes back. It moves with mark-delete, at the ends of published ranges.
         """
@@ -125,7 +128,7 @@ class Keeper:
 
     @property
     def broken(self) -> PenstockError | None:
-        """Why nothing more is taken, where that is so."""
+        """The error after which everything is refused; None while the keeper works."""
         return self._broken
 
     @property
@@ -146,7 +149,7 @@ class Keeper:
     # ---- dispatchers and epochs (asked by the maintainer)
 
     def create(self, dispatchers: Mapping[str, tuple[str, str]]) -> None:
-        """Makes those of {dispatcher: (schema, table)} that are not there yet, at epoch 1; returns once durable."""
+        """Creates the dispatchers of {dispatcher: (schema, table)} that do not exist yet, at epoch 1; returns once durable."""
         with self._lock:
             self._check()
             change = self._state.begin()
@@ -159,7 +162,7 @@ class Keeper:
         self._wait(pending)
 
     def raise_epoch(self, dispatcher: str, epoch: int) -> None:
-        """The dispatcher's older owners are fenced from here on; returns once durable. The open intent stays."""
+        """Fences the dispatcher's older owners; returns once durable. An open intent stays open."""
         with self._lock:
             facts = self._known(dispatcher)
             if epoch <= facts.epoch:
@@ -172,7 +175,7 @@ class Keeper:
     # ---- a run
 
     def begin_run(self, run: str) -> Position:
-        """Forgets the ranges of older runs. The new run starts at the answer."""
+        """Forgets the ranges of older runs. Returns the position where the new run starts."""
         with self._lock:
             self._check()
             self._run = run
@@ -184,9 +187,9 @@ class Keeper:
         return start
 
     def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, Seq]) -> None:
-        """The range `start` to `end` (both included) is with delivery; `last` is each dispatcher's last seq in it.
+        """Delivery has the range `start` to `end`, both included; `last` is each dispatcher's last seq in it.
 
-        `commit_ts` is that of the last transaction that is whole at `end`. Published again, it changes nothing.
+        `commit_ts` is that of the last transaction that is complete at `end`. Publishing a range again changes nothing.
         """
         with self._lock:
             self._check()
@@ -210,7 +213,7 @@ class Keeper:
         self._settle(pending, complete, checkpoint)
 
     def intent(self, dispatcher: str, epoch: int, intent: Intent) -> None:
-        """The dispatcher is about to write this file; returns once that is durable and binding."""
+        """The dispatcher is about to write this file. Returns once the intent is durable; it is binding from then on."""
         with self._lock:
             facts = self._owned(dispatcher, epoch)
             if facts.intent is not None:
@@ -231,9 +234,9 @@ class Keeper:
         self._wait(pending)
 
     def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
-        """Rows at or below `seq` are at the sink, in `path` where that closes an intent. The checkpoint, once durable.
+        """Rows at or below `seq` are at the sink; `path` is the file, where that closes an intent.
 
-        Said again, it changes nothing and gets the same kind of answer.
+        Returns the checkpoint once all of it is durable. A repetition changes nothing and is answered the same way.
         """
         with self._lock:
             facts = self._owned(dispatcher, epoch)
@@ -298,7 +301,7 @@ class Keeper:
         return progress is not None and seq <= progress
 
     def _closed(self, dispatcher: str, facts: DispatcherFacts, seq: Seq, path: str | None) -> DispatcherFacts:
-        """The facts with the intent closed that `path` names. Raises where `done` does not fit the open intent."""
+        """The facts after closing the intent that `path` names. Raises if `done` does not fit the open intent."""
         intent = facts.intent
         if intent is None:
             if path is not None:
@@ -320,7 +323,7 @@ class Keeper:
         )
 
     def _contiguous(self, start: Position, end: Position) -> Position:
-        """Where the range really starts; a gap would let the checkpoint pass entries that nobody published."""
+        """The range's first position in the log. Refuses a gap: the checkpoint would pass entries that nobody published."""
         before = self._published_end
         if start == Position(before.ledger_id, before.entry_id + 1) and start.ledger_id == end.ledger_id:
             return start
@@ -360,7 +363,7 @@ class Keeper:
             raise
 
     def _settle(self, pending: _Durable | None, complete: list[PublishedRange], checkpoint: int) -> None:
-        """Steps 1 to 3 of `done`: the frame, then the acks, then the checkpoint may be told."""
+        """Steps 1 to 3 of `done`: the frame, then the acks, then the answer may name the checkpoint."""
         self._wait(pending)
         try:
             acks = [self._cursor.ack(first, last) for first, last in merged(complete)]
@@ -380,5 +383,5 @@ class Keeper:
 
 
 def _at_or_after(reader: LogReader, position: Position, target: Position) -> bool:
-    """Compares places, not addresses: `(L, last)` is the same place as `(L + 1, -1)`."""
+    """Compares places in the log, not positions: `(L, last)` is the same place as `(L + 1, -1)`."""
     return position >= target or reader.next(position) >= reader.next(target)

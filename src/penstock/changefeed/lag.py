@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from penstock.changefeed.keeper import Keeper
+from penstock.commit_ts import milliseconds
 from penstock.entries.format import BadEntry, parse_entry
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position
 
-COMMIT_TS_SHIFT = 18  # commit_ts is milliseconds << 18 + counter
-
 
 class Lag:
-    """Reads at most one entry a question, and none while mark-delete stands still. For one thread."""
+    """Each call reads at most one entry, and none while mark-delete does not move. For one thread."""
 
     def __init__(self, keeper: Keeper, reader: LogReader) -> None:
         self._keeper = keeper
         self._reader = reader
-        self._oldest: tuple[Position, int] | None = None  # mark-delete, and when what follows was committed
+        self._oldest: tuple[Position, int] | None = None  # mark-delete, and the commit time in ms of the entry after it
 
     def seconds(self, now_ms: int) -> float:
         mark = self._keeper.mark_delete
@@ -33,11 +32,11 @@ class Lag:
 
 
 def committed_ms(entry: Entry) -> int:
-    """When the entry's first transaction was committed; when it was appended, where it carries none."""
+    """When the entry's first transaction was committed, or when the entry was appended if it holds no transaction."""
     if not len(entry.data):
         return entry.wall_ms
     try:
         transactions = parse_entry(entry.data).transactions
     except BadEntry:
-        return entry.wall_ms  # only a figure to show; whoever needs the rows refuses the entry by name
-    return int(transactions["commit_ts"][0]) >> COMMIT_TS_SHIFT if len(transactions) else entry.wall_ms
+        return entry.wall_ms  # only a figure for status; the readers that need its rows refuse the entry by name
+    return milliseconds(int(transactions["commit_ts"][0])) if len(transactions) else entry.wall_ms

@@ -1,8 +1,8 @@
-"""The maintainer: owner of a changefeed's dispatchers. It makes them, gives them their epochs, and is the DDL barrier.
+"""The maintainer: owner of a changefeed's dispatchers. It creates them, gives them epochs, and is the barrier of a DDL.
 
-A dispatcher is made when the first range with rows of its table is published, at epoch 1, durable before the answer; a
-dispatcher that is not in the resume table has epoch 1. Tables are not split yet, so that a table has one dispatcher and
-the barrier of a DDL is that dispatcher's own drain.
+A dispatcher is created when the first range with rows of its table is published, at epoch 1, and is durable before the
+publish is answered; so a dispatcher that is missing in the resume table has epoch 1. Tables are not split yet: a table
+has one dispatcher, and the barrier of a DDL is the drain of that dispatcher.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.changefeed.keeper import Keeper
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.dispatcher_id import dispatcher_id
-from penstock.delivery.keeper_client import Intent
+from penstock.delivery.keeper_client import Intent, LastRow
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
 
@@ -23,16 +23,8 @@ BeginRun = Callable[[str, str], dict[str, Any]]
 """(changefeed, run) → delivery's answer to `begin_run`."""
 
 
-class LastRow(NamedTuple):
-    """Where a dispatcher's rows end in a published range."""
-
-    seq: Seq
-    schema: str
-    table: str
-
-
 class Maintainer:
-    """Of one changefeed. Thread-safe."""
+    """The maintainer of one changefeed. Thread-safe."""
 
     def __init__(self, keeper: Keeper, begin_run_at_delivery: BeginRun, clock: Clock = SYSTEM_CLOCK) -> None:
         self.keeper = keeper
@@ -42,8 +34,8 @@ class Maintainer:
         self.begun_at: float | None = None  # when the current run began
 
     def begin_run(self) -> dict[str, Any]:
-        """A new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their ranges;
-        (3) the resume table, which nobody changes from then on but the new run."""
+        """Begins a new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their ranges;
+        (3) the resume table is read, which only the new run changes from then on."""
         with self._starting:
             run = uuid.uuid4().hex
             begun_at = self._clock.monotonic()
@@ -61,7 +53,7 @@ class Maintainer:
             return {"run": run, "incarnation": answer["incarnation"], "start": str(start), "resume": resume}
 
     def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, LastRow]) -> None:
-        """Makes the dispatchers that are new, then hands the range to the keeper."""
+        """Creates the dispatchers that are new, then hands the range to the keeper."""
         for dispatcher, row in last.items():
             if dispatcher != str(dispatcher_id(self.keeper.name, row.schema, row.table)):
                 raise BadInput(f"{self.keeper.name}: {dispatcher} is not the dispatcher of {row.schema}.{row.table}")

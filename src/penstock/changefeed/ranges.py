@@ -1,8 +1,8 @@
-"""The published ranges of the current run, and which of them still have rows on their way. In memory only.
+"""The published ranges of the current run, and which of them still wait for rows to reach the sink. In memory only.
 
-A range waits for each dispatcher whose last row in it is beyond the dispatcher's progress. It is complete once nobody
-is waited for; ranges complete in any order. The index is per dispatcher, in seq order, so that moving a dispatcher's
-progress costs O(1) amortised whatever the number of ranges: each (range, dispatcher) pair is entered once and left once.
+A range waits for each dispatcher whose last row in the range is beyond the dispatcher's progress. It is complete once it
+waits for no dispatcher; ranges complete in any order. The index is per dispatcher and in seq order: each (range,
+dispatcher) pair is added once and removed once, so moving progress costs O(1) amortised whatever the number of ranges.
 `head_commit_ts` follows the longest prefix of complete ranges.
 """
 
@@ -36,7 +36,7 @@ class PublishedRanges:
         return len(self._prefix)
 
     def add(self, start: Position, end: Position, commit_ts: int, pending: Mapping[str, Seq]) -> PublishedRange | None:
-        """Enters a range that goes on where the last one ended. The range, where nobody is waited for at all."""
+        """Adds a range that begins where the last one ended. Returns it if it waits for no dispatcher at all."""
         entered = PublishedRange(start, end, commit_ts, len(pending))
         for dispatcher, seq in pending.items():
             self._by_dispatcher.setdefault(dispatcher, deque()).append((seq, entered))
@@ -48,8 +48,8 @@ class PublishedRanges:
         return entered
 
     def progress(self, dispatcher: str, seq: Seq) -> tuple[list[PublishedRange], int]:
-        """Rows of the dispatcher at or below `seq` are at the sink: the ranges that are complete now, and the commit_ts
-        of the last range that the dispatcher has behind it by this (0 where there is none)."""
+        """Rows of the dispatcher at or below `seq` are at the sink. Returns the ranges that this completes, and the
+        commit_ts of the last range that no longer waits for the dispatcher (0 where there is none)."""
         queue = self._by_dispatcher.get(dispatcher)
         complete: list[PublishedRange] = []
         commit_ts = 0
@@ -76,7 +76,7 @@ class PublishedRanges:
 
 
 def merged(ranges: list[PublishedRange]) -> list[tuple[Position, Position]]:
-    """The ranges as few (first, last) pairs: neighbours of one ledger become one ack."""
+    """The ranges as (first, last) pairs for acks; neighbours in one ledger become one pair."""
     pairs: list[tuple[Position, Position]] = []
     for entry in sorted(ranges, key=lambda r: r.start):
         if pairs:

@@ -1,8 +1,8 @@
-"""Delivery of one changefeed: runs, staging and publishing above the spool, writers below it.
+"""Delivery of one changefeed: runs, staging and publishing before the spool, writers after it.
 
 The order of a publish: (1) everything is checked, nothing is changed; (2) the keeper has the range and its new
-dispatchers durably; (3) the payloads are in the spool. A repetition after any of these has no further effect.
-No lock is held while the keeper is asked: `begin_run` must never wait for a publish that waits for the keeper.
+dispatchers durably; (3) the payloads are in the spool. A repetition after any of these steps has no further effect.
+`_lock` is never held during a call to the keeper: `begin_run` must not wait for a publish that waits for the keeper.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.delivery.dispatcher import Dispatcher
-from penstock.delivery.keeper_client import Keeper, Last
+from penstock.delivery.keeper_client import KeeperApi, LastRow
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.spool import DrainMarker, PayloadItem, Spool, SpoolLimits
@@ -28,7 +28,7 @@ from penstock.observe.metrics import METRICS, Metrics
 
 
 @dataclass(slots=True)
-class FeedStats:
+class PublishStats:
     """Counted since the process started."""
 
     ranges_published: int = 0
@@ -36,15 +36,16 @@ class FeedStats:
     payloads_behind_progress: int = 0
 
 
-class Feed:
-    """Thread-safe. `open_target` claims the prefix; it is called when the first run begins."""
+class ChangefeedDelivery:
+    """Everything that delivery does for one changefeed. Thread-safe. The first run calls `open_target`, which claims the
+    sink's prefix."""
 
     def __init__(
         self,
         name: str,
         *,
         incarnation: str,
-        keeper: Keeper,
+        keeper: KeeperApi,
         open_target: Callable[[], tuple[Target, CheckpointFile]],
         flush: FlushSettings,
         limits: SpoolLimits,
@@ -53,7 +54,7 @@ class Feed:
         metrics: Metrics = METRICS,
     ) -> None:
         self.name = name
-        self.stats = FeedStats()
+        self.stats = PublishStats()
         self.spool = Spool(limits)
         self.writer: Writer | None = None
         metrics.spool_memory_bytes.labels(name).set_function(lambda: self.spool.bytes)
@@ -65,13 +66,13 @@ class Feed:
         self._clock = clock
         self._writers = writers
         self._metrics = metrics
-        self._lock = threading.Lock()  # run, staging, loaded
+        self._lock = threading.Lock()  # protects the run: `_staging` and `_loaded`
         self._publishing = threading.Lock()  # one publish at a time
         self._beginning = threading.Lock()  # one begin_run at a time
         self._staging: Staging | None = None
-        self._loaded = False  # the keeper's facts of this run are in the writer
-        self._wakes_due = 0  # wakes that the spool keeps back
-        self._wake_lock = threading.Lock()  # innermost: the spool may wake from inside a publish
+        self._loaded = False  # the writer has the dispatchers that the keeper knew when the run began
+        self._wakes_due = 0  # enqueued wakes that have not run; the spool keeps them back
+        self._wake_lock = threading.Lock()  # taken last: the spool may run a wake during a publish
         self._checkpoint: CheckpointFile | None = None
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_ts = 0
@@ -82,7 +83,7 @@ class Feed:
     # ---- runs
 
     def begin_run(self, run: str) -> dict[str, Any]:
-        """Older runs are refused from here on; returns once their writes are over and the rest is discarded."""
+        """Refuses older runs from here on. Returns once their writes have ended and the rest of them is discarded."""
         with self._beginning:
             over = StaleRun(f"{self.name}: run {run} began", hint="go back to the resume table")
             with self._lock:
@@ -126,7 +127,7 @@ class Feed:
         self.spool.stage(size)
 
     def publish(self, run: str, incarnation: str, named: list[PublishRange]) -> int:
-        """The number of ranges that are accepted, repetitions included."""
+        """Returns the number of accepted ranges, repetitions included."""
         if incarnation != self._incarnation:
             raise StaleRun(f"{self.name}: incarnation {incarnation} of delivery is gone", hint="begin a new run")
         with self._publishing:
@@ -141,12 +142,12 @@ class Feed:
         return len(named)
 
     def _publish_one(self, writer: Writer, staging: Staging, named: PublishRange, payloads: list[Payload]) -> None:
-        last = {p.dispatcher: Last(p.last_seq, p.schema, p.table) for p in payloads}
+        last = {p.dispatcher: LastRow(p.last_seq, p.schema, p.table) for p in payloads}
         self._keeper.published(
             self.name, staging.run, start=named.start, end=named.end, commit_ts=named.commit_ts, last=last
         )
         with self._lock:
-            self._current(staging.run)  # a run that began meanwhile has discarded these payloads
+            self._current(staging.run)  # raises if another run began meanwhile: it has discarded these payloads
             taken, leftovers = staging.take(named)
             self.spool.unstage(taken)
             behind = self._enqueue(writer, payloads)
@@ -157,7 +158,7 @@ class Feed:
         writer.notify()
 
     def _enqueue(self, writer: Writer, payloads: list[Payload]) -> int:
-        """One wake a dispatcher. Payloads at or below progress are at the sink already and are left out."""
+        """One wake per dispatcher. Leaves out payloads at or below progress, which are at the sink already; their number."""
         now = self._clock.monotonic()
         queues: dict[str, list[PayloadItem]] = {}
         behind = 0
@@ -181,7 +182,7 @@ class Feed:
             self._wakes_due += change
 
     def _check_order(self, writer: Writer, payloads: list[Payload]) -> None:
-        """Refuses what would break order or an open file, before anything is changed."""
+        """Refuses payloads that would break the order or an open intent, before anything is changed."""
         reached: dict[str, Seq] = {}
         for payload in payloads:
             known = writer.dispatchers.get(payload.dispatcher)
@@ -206,7 +207,7 @@ class Feed:
                 )
 
     def _load(self, run: str) -> Writer:
-        """The dispatchers as the keeper knows them, once a run: nobody else changes them while it lasts."""
+        """Loads the keeper's dispatchers into the writer, once a run: only this run changes them while it lasts."""
         with self._lock:
             self._current(run)
             if self._loaded and self.writer is not None:
@@ -216,7 +217,7 @@ class Feed:
             self._current(run)
             assert self.writer is not None
             for identity, each in facts.items():
-                self.writer.add(Dispatcher.from_facts(identity, each))
+                self.writer.add(Dispatcher.from_start(identity, each))
             self._loaded = True
             return self.writer
 
@@ -230,7 +231,7 @@ class Feed:
     # ---- pressure, flush, status
 
     def pressure(self) -> dict[str, Any]:
-        """`suppressed` while a wake is kept back: upstream sends nothing more until it has run."""
+        """`suppressed` while a wake is kept back: upstream sends nothing more until that wake has run."""
         return {"suppressed": self.spool.suppressed or self._wakes_due > 0, "spool_bytes": self.spool.bytes}
 
     def flush(self, timeout_seconds: float | None = None) -> None:
@@ -238,7 +239,7 @@ class Feed:
         writer = self.writer
         if writer is None:
             return
-        with self._lock:  # no publish comes between looking and marking
+        with self._lock:  # so no publish enqueues between finding the dispatchers and marking them
             waiting = {d.id for d in writer.holding()} | set(self.spool.queued_dispatchers())
             marks = _Marks(len(waiting))
             for identity in waiting:
@@ -295,7 +296,7 @@ class Feed:
         self._checkpoint_ts = max(self._checkpoint_ts, checkpoint_ts)
 
     def _tick(self) -> None:
-        """Ranges without rows for this changefeed move the checkpoint too, so the keeper is asked as well."""
+        """Asks the keeper too: ranges without rows for this changefeed move the checkpoint without any write."""
         while not self._closing.wait(METADATA_SECONDS_MIN):
             self._write_checkpoint(at_once=False)
 

@@ -1,7 +1,7 @@
-"""What the writers hold of one dispatcher during a run: the batch that grows to a file, and the file on its way.
+"""One dispatcher during a run: the batch that grows into a file, and the file that is being written.
 
-A dispatcher is worked on by one writer thread at a time, which alone touches everything here except `phase`, `again`
-and `enqueued` (their owners' locks protect them).
+At most one writer thread works on a dispatcher at a time. Only that thread touches the fields here, except for `phase`
+and `again`, which the writer's lock protects, and `enqueued`, which the lock of `ChangefeedDelivery` protects.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from penstock.delivery.keeper_client import DispatcherFacts, Intent
+from penstock.delivery.keeper_client import DispatcherStart, Intent
 from penstock.delivery.spool import DrainMarker, PayloadItem, SpoolItem
 from penstock.delivery.storage.commit import Commit
 from penstock.delivery.storage.layout import directory_of, file_number
@@ -31,8 +31,8 @@ class FlushReason(Enum):
 
 
 class Phase(Enum):
-    """IDLE: waits for items or its batch's age. BUSY: a writer has it. RETRYING: waits after a transient error.
-    STOPPED: a terminal error; nothing of it is written in this run."""
+    """IDLE: waits for items or for its batch to be old enough. BUSY: a writer thread works on it. RETRYING: waits after a
+    transient error. STOPPED: after a terminal error; nothing more of it is written in this run."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -47,10 +47,10 @@ class Batch:
     version: int
     date: str
     items: list[PayloadItem] = field(default_factory=list)
-    markers: list[DrainMarker] = field(default_factory=list)  # markers that came while an older intent was open
+    markers: list[DrainMarker] = field(default_factory=list)  # drain markers that came while an older intent was open
     bytes: int = 0
     rows: int = 0
-    timed: bool = False  # its age has a timer
+    timed: bool = False  # a timer for its age is set
     begun_at: float | None = None  # when its file was begun, monotonic seconds
 
     def append(self, item: PayloadItem) -> None:
@@ -80,7 +80,7 @@ class Batch:
 
 @dataclass(slots=True)
 class DispatcherStats:
-    """Counted since the run began; `last_error` is the newest one that has not healed."""
+    """Counted since the run began. `last_error` is the newest error after which nothing was written yet."""
 
     rows: int = 0
     bytes: int = 0
@@ -105,26 +105,26 @@ class Dispatcher:
     enqueued: Seq | None = None  # the last seq that was published; starts at progress
     barrier: Seq | None = None  # last seq of the open intent when the run began: payloads must end there
     phase: Phase = Phase.IDLE
-    again: bool = False  # something came while it was busy
+    again: bool = False  # items came while it was BUSY
     stopped: PenstockError | None = None  # why nothing more of it is written in this run
     head: SpoolItem | None = None
     batch: Batch | None = None
     commit: Commit | None = None
-    schema_version: int | None = None  # its schema file is known to be at the sink
+    schema_version: int | None = None  # the schema file of this version is known to be at the sink
     stats: DispatcherStats = field(default_factory=DispatcherStats)
 
     @classmethod
-    def from_facts(cls, dispatcher: str, facts: DispatcherFacts) -> Dispatcher:
+    def from_start(cls, dispatcher: str, start: DispatcherStart) -> Dispatcher:
         return cls(
             dispatcher,
-            facts.epoch,
-            facts.schema,
-            facts.table,
-            progress=facts.progress,
-            last_path=facts.last_path,
-            intent=facts.intent,
-            enqueued=facts.progress,
-            barrier=facts.intent.last_seq if facts.intent is not None else None,
+            start.epoch,
+            start.schema,
+            start.table,
+            progress=start.progress,
+            last_path=start.last_path,
+            intent=start.intent,
+            enqueued=start.progress,
+            barrier=start.intent.last_seq if start.intent is not None else None,
         )
 
     def next_number(self, directory: str) -> int:
@@ -134,7 +134,7 @@ class Dispatcher:
         return 1
 
     def flush_reason(self, now: float, size: int, every: float) -> FlushReason | None:
-        """Why the batch must become a file before `head` is looked at; None: it may grow."""
+        """Why the batch must become a file before `head` is taken; None while the batch may grow."""
         batch, head = self.batch, self.head
         if self.intent is not None:
             return self._intent_reason(self.intent)
@@ -153,7 +153,7 @@ class Dispatcher:
         return None
 
     def _intent_reason(self, intent: Intent) -> FlushReason | None:
-        """While an older file is open, only its own rows can be written: exactly up to its last seq."""
+        """While the file of an older intent is open, only its own rows may be written: exactly up to its last seq."""
         if self.batch is not None and self.batch.last_seq == intent.last_seq:
             return FlushReason.INTENT
         if isinstance(self.head, PayloadItem):
@@ -166,7 +166,7 @@ class Dispatcher:
         return None
 
     def held(self) -> list[SpoolItem]:
-        """Takes everything away that was dequeued and not finished, in order."""
+        """Takes out every item that was dequeued and is not finished, in order."""
         items: list[SpoolItem] = []
         if self.batch is not None:
             items += [*self.batch.items, *self.batch.markers]

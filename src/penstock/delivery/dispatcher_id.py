@@ -1,11 +1,11 @@
-"""The identity of a dispatcher: a function of names alone, so that no task has to ask for it."""
+"""The identity of a dispatcher: a function of names alone, so that every task computes it without asking anybody."""
 
 from __future__ import annotations
 
 import hashlib
 
 DISPATCHER_ID_BYTES = 16
-FIRST_EPOCH = 1  # of a dispatcher that no one has recorded yet; the keeper gives the same
+FIRST_EPOCH = 1  # of a dispatcher that the keeper does not know yet; the keeper creates it with the same epoch
 
 
 def dispatcher_id(changefeed: str, schema: str, table: str, split: int = 0) -> str:

@@ -1,7 +1,7 @@
 """What delivery asks of the keeper, and the client that asks it over `control.sock`.
 
-Every call that returns is durable at the keeper. `Unavailable` means that the outcome is unknown: all calls may be
-repeated with the same arguments, and the keeper answers a repetition as it did the first time.
+When a call returns, its effect is durable at the keeper. `Unavailable` means that the outcome is unknown: every call may
+be repeated with the same arguments, and the keeper answers a repetition as it answered the first call.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class DispatcherFacts:
-    """The keeper's durable knowledge of one dispatcher."""
+class DispatcherStart:
+    """Where one dispatcher continues when a run begins: the part of the keeper's durable facts that delivery needs."""
 
     epoch: int
     schema: str
@@ -66,7 +66,7 @@ class DispatcherFacts:
     intent: Intent | None
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> DispatcherFacts:
+    def from_json(cls, value: dict[str, Any]) -> DispatcherStart:
         progress, intent = value.get("progress"), value.get("intent")
         return cls(
             epoch=int(value["epoch"]),
@@ -79,7 +79,7 @@ class DispatcherFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastRow:
     """The last row of a dispatcher in a published range."""
 
     seq: Seq
@@ -87,26 +87,26 @@ class Last:
     table: str
 
 
-class Keeper(Protocol):
-    """The keeper of every changefeed, as delivery sees it."""
+class KeeperApi(Protocol):
+    """The keepers of all changefeeds as delivery sees them. `KeeperClient` is the implementation; tests have another."""
 
     def published(
-        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, Last]
+        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, LastRow]
     ) -> None:
-        """A range was accepted; returns once new dispatchers and their epochs are durable."""
+        """Delivery accepts this range. Returns once the new dispatchers in it and their epochs are durable."""
         ...
 
     def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None: ...
 
     def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
-        """Progress is durable; the keeper acks the cursor after it. Returns the checkpoint_ts."""
+        """Rows up to `seq` are at the sink. Returns the checkpoint_ts once progress is durable and the cursor acked after it."""
         ...
 
     def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
         """Returns once every dispatcher of the table has everything before `seq` at the sink."""
         ...
 
-    def dispatchers(self, changefeed: str) -> dict[str, DispatcherFacts]: ...
+    def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]: ...
 
     def checkpoint(self, changefeed: str) -> int:
         """The commit_ts of the last whole transaction at or before mark-delete."""
@@ -114,7 +114,7 @@ class Keeper(Protocol):
 
 
 class KeeperClient:
-    """The keeper over its socket. Threads do not wait for each other: a call takes an idle connection or a new one."""
+    """The keepers behind `control.sock`. Threads never share a connection: a call takes an idle one or opens a new one."""
 
     def __init__(self, path: Path, *, timeout_seconds: float = 60.0) -> None:
         self._path = path
@@ -122,7 +122,7 @@ class KeeperClient:
         self._idle: queue.LifoQueue[Client] = queue.LifoQueue(_IDLE_CONNECTIONS_MAX)
 
     def published(
-        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, Last]
+        self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, LastRow]
     ) -> None:
         self._call(
             "published",
@@ -144,9 +144,9 @@ class KeeperClient:
     def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
         self._call("drained", changefeed=changefeed, dispatcher=dispatcher, seq=str(seq))
 
-    def dispatchers(self, changefeed: str) -> dict[str, DispatcherFacts]:
+    def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]:
         facts = self._call("dispatchers", changefeed=changefeed)["facts"]
-        return {dispatcher: DispatcherFacts.from_json(value) for dispatcher, value in facts.items()}
+        return {dispatcher: DispatcherStart.from_json(value) for dispatcher, value in facts.items()}
 
     def checkpoint(self, changefeed: str) -> int:
         return int(self._call("checkpoint", changefeed=changefeed)["checkpoint_ts"] or 0)
@@ -166,7 +166,7 @@ class KeeperClient:
         try:
             answer = client.call(op, **arguments)
         except Unavailable:
-            client.close()  # the other idle ones are likely broken too; each finds out by itself
+            client.close()  # other idle connections are likely broken too; the next call on each finds out
             raise
         except BaseException:
             self._give_back(client)

@@ -1,8 +1,8 @@
 """What tasks stage with delivery: an encoded payload of one dispatcher, or a DDL at its place in the dispatcher's order.
 
 A data payload holds whole rows of one table version and one date directory, in seq order. A DDL's `first_seq` and
-`last_seq` are both the seq of the DDL. Nothing here is trusted: a message that contradicts itself is refused before it
-is kept.
+`last_seq` are both the seq of the DDL. Messages are not trusted: one that contradicts itself is refused before anything
+of it is kept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from penstock.errors import BadInput
 from penstock.files import Buffer
 from penstock.log.position import Position, Seq
 
-Kind = Literal["data", "ddl"]
+PayloadKind = Literal["data", "ddl"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """One staged message. `table_schema` is TableSchema JSON: the body of a DDL, an optional companion of data."""
+    """One staged message. The TableSchema JSON is the `body` of a DDL, and may accompany data as `table_schema`."""
 
-    kind: Kind
+    kind: PayloadKind
     dispatcher: str
     epoch: int
     schema: str
@@ -40,7 +40,7 @@ class Payload:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds in memory, for the spool's account."""
+        """Bytes held in memory, as the spool counts them."""
         return len(self.body)
 
     def __str__(self) -> str:

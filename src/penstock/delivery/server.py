@@ -1,4 +1,4 @@
-"""The delivery process from inside: every changefeed's delivery behind `delivery.sock` (ARCHITECTURE.md has the table)."""
+"""Serves the delivery of every changefeed on `delivery.sock` (ARCHITECTURE.md has the table of operations)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.delivery.changefeed_delivery import Feed
-from penstock.delivery.keeper_client import Keeper
+from penstock.delivery.changefeed_delivery import ChangefeedDelivery
+from penstock.delivery.keeper_client import KeeperApi
 from penstock.delivery.payload import parse_stage
 from penstock.delivery.settings import DeliverySettings, SinkSettings, local_directory
 from penstock.delivery.spool import SpoolLimits
@@ -28,13 +28,13 @@ SOCKET_NAME = "delivery"
 
 
 class DeliveryServer:
-    """Serves from construction on until `close`. Each one is a new incarnation: publishes to another are refused."""
+    """Serves from construction until `close`. Each server is a new incarnation; publishes to an older one are refused."""
 
     def __init__(
         self,
         settings: DeliverySettings,
         *,
-        keeper: Keeper,
+        keeper: KeeperApi,
         formats: Mapping[str, Assembler],
         schema_file: SchemaFile,
         log_uuid: Callable[[], str],
@@ -50,7 +50,7 @@ class DeliveryServer:
         self._files = files
         self._clock = clock
         self._claims: list[Claim] = []
-        self._feeds = {name: self._feed(name, sink) for name, sink in settings.changefeeds.items()}
+        self._deliveries = {name: self._delivery(name, sink) for name, sink in settings.changefeeds.items()}
         directory = settings.state_dir / "run"
         directory.mkdir(parents=True, exist_ok=True)
         self.path: Path = socket_path(directory, SOCKET_NAME)
@@ -60,25 +60,27 @@ class DeliveryServer:
                 "begin_run": self._begin_run,
                 "stage": self._stage,
                 "publish": self._publish,
-                "pressure": lambda arguments, _: self.feed(arguments).pressure(),
+                "pressure": lambda arguments, _: self.delivery_of(arguments).pressure(),
                 "flush": self._flush,
                 "status": self._status,
             },
         )
 
-    def feed(self, arguments: dict[str, Any]) -> Feed:
+    def delivery_of(self, arguments: dict[str, Any]) -> ChangefeedDelivery:
         name = arguments.get("changefeed")
-        if name not in self._feeds:
-            raise BadInput(f"delivery knows no changefeed {name!r}", hint=f"known: {', '.join(sorted(self._feeds))}")
-        return self._feeds[str(name)]
+        if name not in self._deliveries:
+            raise BadInput(
+                f"delivery knows no changefeed {name!r}", hint=f"known: {', '.join(sorted(self._deliveries))}"
+            )
+        return self._deliveries[str(name)]
 
     def close(self, drain_seconds: float = 0.0) -> bool:
-        """Takes nothing more, drains every changefeed for at most `drain_seconds`, ends. False where something was left."""
+        """Accepts nothing more, drains every changefeed for at most `drain_seconds`, ends. False if something was left."""
         self._server.close()
         drained: list[bool] = []
         threads = [
-            threading.Thread(target=lambda feed=feed: drained.append(feed.close(drain_seconds)), daemon=True)
-            for feed in self._feeds.values()
+            threading.Thread(target=lambda each=each: drained.append(each.close(drain_seconds)), daemon=True)
+            for each in self._deliveries.values()
         ]
         for thread in threads:
             thread.start()
@@ -88,8 +90,8 @@ class DeliveryServer:
             each.close()
         return len(drained) == len(threads) and all(drained)
 
-    def _feed(self, name: str, sink: SinkSettings) -> Feed:
-        return Feed(
+    def _delivery(self, name: str, sink: SinkSettings) -> ChangefeedDelivery:
+        return ChangefeedDelivery(
             name,
             incarnation=self.incarnation,
             keeper=self._keeper,
@@ -120,27 +122,27 @@ class DeliveryServer:
     # ---- delivery.sock
 
     def _begin_run(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
-        feed = self.feed(arguments)
+        delivery = self.delivery_of(arguments)
         if not arguments.get("run"):
             raise BadInput("begin_run: the argument 'run' is missing")
-        return feed.begin_run(str(arguments["run"]))
+        return delivery.begin_run(str(arguments["run"]))
 
     def _stage(self, arguments: dict[str, Any], body: memoryview) -> dict[str, Any]:
         key, payload = parse_stage(arguments, body)
-        self.feed(arguments).stage(key, payload)
+        self.delivery_of(arguments).stage(key, payload)
         return {}
 
     def _publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
-        feed = self.feed(arguments)
+        delivery = self.delivery_of(arguments)
         named = [PublishRange.from_json(value) for value in arguments.get("ranges") or []]
-        accepted = feed.publish(str(arguments.get("run")), str(arguments.get("incarnation")), named)
+        accepted = delivery.publish(str(arguments.get("run")), str(arguments.get("incarnation")), named)
         return {"accepted": accepted}
 
     def _flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         timeout = arguments.get("timeout_seconds")
-        self.feed(arguments).flush(float(timeout) if timeout is not None else None)
+        self.delivery_of(arguments).flush(float(timeout) if timeout is not None else None)
         return {}
 
     def _status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
-        feeds = {name: feed.status() for name, feed in self._feeds.items()}
-        return {"incarnation": self.incarnation, "changefeeds": feeds}
+        changefeeds = {name: delivery.status() for name, delivery in self._deliveries.items()}
+        return {"incarnation": self.incarnation, "changefeeds": changefeeds}

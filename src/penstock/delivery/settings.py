@@ -42,7 +42,7 @@ class SinkSettings(BaseModel):
 
 
 class ChangefeedSettings(SinkSettings):
-    """A sink as `penstock run` passes it on: with keys beside it that are the driver's alone."""
+    """A sink as `penstock run` passes it on, with further keys that only the driver reads."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

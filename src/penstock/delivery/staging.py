@@ -1,9 +1,9 @@
-"""Payloads that tasks handed over and that no publish has named yet, of one changefeed's current run.
+"""Payloads of one changefeed's current run that tasks handed over and that no publish has named yet.
 
 A payload is kept under (run, start, end, attempt) and its ordinal. `publish` names the attempt of a range that counts;
-what other attempts of that range left is dropped, also when it comes late. Ranges are entries `start` to `end`, both
-included; each one begins right after the one before, the first of a run anywhere. A range that was published before is
-recognised and accepted again without effect, because a driver may die between our answer and its own commit.
+payloads of other attempts of that range are dropped, also those that arrive later. A range covers the entries `start` to
+`end`, both included, and begins right after the previous range; the first range of a run may begin anywhere. Publishing
+a range again is accepted without effect, because a driver may die between our answer and its own commit.
 
 Not thread-safe: its owner holds a lock around every call.
 """
@@ -18,7 +18,7 @@ from penstock.delivery.payload import Payload, StageKey
 from penstock.errors import BadInput, StaleRun
 from penstock.log.position import Position
 
-_REMEMBERED_RANGES_MAX = 4096  # for exact repeats; a driver repeats at most its last batch
+_REMEMBERED_RANGES_MAX = 4096  # to recognise repetitions; a driver repeats at most its last batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Staging:
         return payload.size - (before.size if before is not None else 0)
 
     def check(self, named: list[PublishRange]) -> list[PublishRange]:
-        """Those of the ranges that are new, in order. Raises `BadInput` before anything is taken."""
+        """The ranges that are not repetitions, in order. Raises `BadInput` before anything is taken."""
         end = self.published_end
         fresh = []
         for each in sorted(named, key=lambda r: (r.start, r.end)):
@@ -126,7 +126,7 @@ class Staging:
         return size
 
     def _drop_behind(self, end: Position) -> int:
-        """Ranges that were cut otherwise by an attempt that lost, and can never be published now."""
+        """Drops ranges with other bounds, of an earlier plan, that lie before `end` and can never be published now."""
         size = 0
         for key in [key for key in self._ranges if key[1] <= end]:
             for payloads in self._ranges.pop(key).by_attempt.values():
@@ -136,7 +136,7 @@ class Staging:
 
     @staticmethod
     def _check_follows(start: Position, end: Position | None, named: PublishRange) -> None:
-        """Right after the end: the next entry, or the beginning of a later ledger (the keeper knows exactly which)."""
+        """`start` must be the entry after `end`, or the first of a later ledger; the keeper checks which ledger."""
         if end is None or start == Position(end.ledger_id, end.entry_id + 1):
             return
         if start.ledger_id > end.ledger_id and start.entry_id <= 0:

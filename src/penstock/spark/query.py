@@ -1,8 +1,9 @@
-"""One changefeed's streaming query: runs, publishes, and begins again.
+"""One changefeed's streaming query: it runs, publishes, and begins again after errors that may heal.
 
-A run: ask the keeper to begin one (control.sock), start a query from its answer with a scratch checkpoint of its own,
-publish each batch's ranges to delivery in order. Whatever ends the query, the next run starts from the keeper's facts,
-so nothing here is durable. What heals by itself is retried with a growing pause; what does not is told, once.
+A run asks the keeper to begin (control.sock), starts a query at the position in the keeper's answer, with a scratch
+checkpoint of its own, and publishes each batch's ranges to delivery in order. Whatever ends the query, the next run
+starts from the keeper's facts, so nothing here is durable. Transient errors are retried after a growing pause; a
+terminal error ends the query and is reported once.
 
     begin_run ─► running ─► stopped
         ▲           │ transient error, dead worker, stale run
@@ -22,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.process import Event
-from penstock.spark import failure as fault
-from penstock.spark.failure import Fault
+from penstock.spark.failure import PipelineFailure, failure_from_text, find_failure, unexpected_error
 from penstock.spark.job import OPTION, Job
-from penstock.spark.range_manifest import Manifest
+from penstock.spark.range_manifest import RangeManifest
 from penstock.spark.source import source_of
 from penstock.wire import Client
 
@@ -37,7 +37,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 PAUSE_SECONDS_FIRST = 0.2
 PAUSE_SECONDS_MAX = 5.0
-UNEXPECTED_IN_A_ROW_MAX = 4  # runs that failed without publishing anything, before it is called terminal
+UNEXPECTED_IN_A_ROW_MAX = 4  # after so many failed runs without a published batch, an error counts as terminal
 _POLL_SECONDS = 0.25
 _PROGRESS_SECONDS = 1.0
 _PUBLISH_SECONDS_MAX = 300.0
@@ -45,12 +45,12 @@ _BEGIN_SECONDS_MAX = 180.0  # delivery first waits for the writes in flight
 
 
 class EngineLost(Exception):
-    """The JVM is gone; only a new process brings it back."""
+    """The JVM has ended; only a new driver process can start another."""
 
 
 @dataclass
 class Counters:
-    """Since the driver started. `stage_seconds` adds up all tasks: with two cores it grows twice as fast as the clock."""
+    """Counted since the driver started. `stage_seconds` is the sum over all tasks: on two cores it grows up to twice as fast as the clock."""
 
     rows: int = 0
     bytes: int = 0
@@ -70,7 +70,10 @@ class Counters:
 
 
 class ChangefeedQuery:
-    """Runs until told to stop, or until a terminal error, which `run` raises as a `Fault`. `job`: all but the run's own."""
+    """Runs until `stop` is set or a terminal error comes, which `run` raises as a `PipelineFailure`.
+
+    `job` holds everything but what belongs to a single run: its id, its start and its resume table.
+    """
 
     def __init__(
         self, session: SparkSession, job: Job, *, control: Path, scratch: Path, emit: Emit, stop: threading.Event
@@ -83,7 +86,7 @@ class ChangefeedQuery:
         self._emit = emit
         self._stop = stop
         self._publishing = threading.Lock()
-        self._fault: Fault | None = None
+        self._failed: PipelineFailure | None = None
         self._progress_due = 0.0
         self.counters = Counters()
 
@@ -98,7 +101,7 @@ class ChangefeedQuery:
             batches = self.counters.batches
             try:
                 self._one_run()
-            except Fault as error:
+            except PipelineFailure as error:
                 self._check_engine()
                 if not (error.error.transient or error.begin_again):
                     raise
@@ -108,12 +111,12 @@ class ChangefeedQuery:
                     raise
             except EngineLost:
                 raise
-            except Exception as error:  # a bug, a dead worker, an end of Spark's: it may heal
+            except Exception as error:  # a bug, a dead worker, or Spark ended the query: a new run may help
                 self._check_engine()
-                failure = fault.unexpected(str(error))
+                failure = unexpected_error(str(error))
                 unexpected = 0 if self.counters.batches > batches else unexpected + 1
                 if unexpected >= UNEXPECTED_IN_A_ROW_MAX:
-                    raise Fault(failure, "source") from error
+                    raise PipelineFailure(failure, "source") from error
             if self._stop.is_set():
                 return
             self._emit(
@@ -128,14 +131,14 @@ class ChangefeedQuery:
             self._stop.wait(pause)
 
     def _one_run(self) -> None:
-        """Returns when told to stop; raises whatever ends the query before that."""
+        """Returns once `stop` is set; raises whatever ends the query before that."""
         try:
             begun = self._control.call("begin_run", changefeed=self._job.changefeed)
         except PenstockError as error:
-            raise Fault(error, "sink") from error
+            raise PipelineFailure(error, "sink") from error
         job = replace(self._job, run=str(begun["run"]), start=begun["start"], resume=begun["resume"])
         run = _Run(job, begun["incarnation"])
-        self._fault = None
+        self._failed = None
         self.counters.runs += 1
         checkpoint = self._scratch / f"{job.run}-{time.time_ns()}"
         try:
@@ -145,19 +148,19 @@ class ChangefeedQuery:
                     if query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # floats are fine
                         raise RuntimeError("the query ended by itself")
             finally:
-                with self._publishing:  # a batch that is being published is published
+                with self._publishing:  # lets a publish in progress finish first
                     run.over = True
                 with contextlib.suppress(Exception):
                     query.stop()
         except Exception as error:
-            if self._fault is not None:
-                raise self._fault from None
-            if (found := fault.find(str(error))) is not None:
+            if self._failed is not None:
+                raise self._failed from None
+            if (found := find_failure(str(error))) is not None:
                 raise found from None
             raise
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
-        self._tell_progress(time.monotonic())
+        self._emit_progress(time.monotonic())
 
     def _start(self, run: _Run, checkpoint: Path) -> StreamingQuery:
         source = source_of(run.job.changefeed)
@@ -171,9 +174,9 @@ class ChangefeedQuery:
         )
 
     def _publish(self, run: _Run, frame: DataFrame) -> None:
-        """Runs once per batch, in this process: names the attempts that count. Idempotent at delivery."""
+        """Names the attempts that count to delivery, where a repetition has no effect. Spark calls it once a batch, in this process."""
         begun = time.perf_counter()
-        manifests = sorted((Manifest.from_row(row) for row in frame.collect()), key=lambda m: m.start)
+        manifests = sorted((RangeManifest.from_row(row) for row in frame.collect()), key=lambda m: m.start)
         collected = time.perf_counter()
         with self._publishing:
             if run.over or not manifests:
@@ -181,10 +184,10 @@ class ChangefeedQuery:
             try:
                 for manifest in manifests:
                     if manifest.error:
-                        raise fault.from_text(manifest.error)
+                        raise failure_from_text(manifest.error)
                 self._call_publish(run, manifests)
-            except Fault as error:
-                self._fault = error
+            except PipelineFailure as error:
+                self._failed = error
                 raise
         done = time.perf_counter()
         counters = self.counters
@@ -196,9 +199,9 @@ class ChangefeedQuery:
             counters.read_bytes += manifest.read_bytes
             counters.add_seconds(manifest.seconds)
         counters.add_seconds({"batch": collected - begun, "publish": done - collected})
-        self._tell_progress(time.monotonic())
+        self._emit_progress(time.monotonic())
 
-    def _call_publish(self, run: _Run, manifests: list[Manifest]) -> None:
+    def _call_publish(self, run: _Run, manifests: list[RangeManifest]) -> None:
         ranges = []
         for manifest in manifests:
             run.commit_ts = max(run.commit_ts, manifest.commit_ts)
@@ -220,16 +223,17 @@ class ChangefeedQuery:
                 ranges=ranges,
             )
         except PenstockError as error:
-            # Delivery refused the batch as a whole: another run may cut it otherwise, but not for ever.
-            raise Fault(error, "sink", begin_again=isinstance(error, BadInput)) from error
+            # Delivery refused the batch as a whole. A new run may split it into other ranges and payloads; how often
+            # that is tried is limited by UNEXPECTED_IN_A_ROW_MAX.
+            raise PipelineFailure(error, "sink", begin_again=isinstance(error, BadInput)) from error
 
-    def _tell_progress(self, now: float) -> None:
+    def _emit_progress(self, now: float) -> None:
         if now >= self._progress_due or self._stop.is_set():
             self._progress_due = now + _PROGRESS_SECONDS
             self._emit({"event": Event.PROGRESS, "changefeed": self._job.changefeed, **self.counters.to_json()})
 
     def _check_engine(self) -> None:
-        """Raises `EngineLost` where the JVM does not answer any more."""
+        """Raises `EngineLost` if the JVM does not answer any more."""
         try:
             self._session.sparkContext._jsc.sc().isStopped()
         except Exception as error:

@@ -1,4 +1,7 @@
-"""The row that a task yields: what it staged, under which attempt, and where its time went. Light to import."""
+"""The row that a task yields for its range: what it staged, under which attempt, and where its time went.
+
+Spark's planning processes import this module, so it imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ _frozen = False
 
 
 @dataclass(slots=True)
-class Manifest:
-    """What the driver learns of a range. `commit_ts`: of the last transaction that ends in the range; 0: none does."""
+class RangeManifest:
+    """What the driver learns of a range. `commit_ts` is that of the last transaction that ends in it; 0 where none does."""
 
     start: Position
     end: Position
@@ -41,7 +44,7 @@ class Manifest:
         return (str(self.start), str(self.end), *counts, json.dumps(self.seconds), self.error)
 
     @classmethod
-    def from_row(cls, row: Iterable[Any]) -> Manifest:
+    def from_row(cls, row: Iterable[Any]) -> RangeManifest:
         from penstock.log.position import Position
 
         start, end, attempt, payloads, rows, size, read, commit_ts, seconds, error = row
@@ -58,7 +61,7 @@ class Manifest:
 
 
 def freeze_once() -> None:
-    """Spark's worker collects garbage after every task; what is loaded by now need not be looked at each time."""
+    """Spark's worker collects garbage after every task: exempts the objects that exist now from those collections."""
     global _frozen
     if not _frozen:
         gc.collect()

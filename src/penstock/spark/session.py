@@ -1,8 +1,7 @@
 """The Spark session: every setting in one place, and why it is there.
 
-Several settings below are internal to Spark and worth a lot (facts measured with pyspark 4.3: the fixed cost of a
-micro-batch falls from 200 ms to about 60 ms); `bench/` watches that they still help. A user's own `spark.*` keys win
-over ours, except for the few that the pipeline would be wrong without.
+Several settings below are internal to Spark and worth a lot: measured with pyspark 4.3, the fixed cost of a micro-batch
+falls from 200 ms to about 60 ms. `bench/` shows whether they still help. The user's own `spark:` settings win over these.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.wire import socket_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SOCKET_NAME_CHARS = 40  # a dot and a UUID, and some more
+_SOCKET_NAME_CHARS = 40  # Spark's names are a dot and a UUID (37 characters), with a little to spare
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query
 
 _OURS: dict[str, str] = {
@@ -79,12 +78,12 @@ def scratch_directory(state_dir: Path) -> Path:
 
 
 def socket_directory(scratch: Path) -> Path:
-    """Where Spark's own Unix sockets go: a path that fits into their address, however long the state directory's is."""
+    """Where Spark's own Unix sockets go: a path short enough for a socket's address, however long the state directory's is."""
     return socket_path(scratch / "tmp", "0" * _SOCKET_NAME_CHARS).parent
 
 
 def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All settings of the session: ours, then the user's on top (`spark.` may be left out of their keys)."""
+    """All settings of the session: ours, overridden by the user's (whose keys may leave out the leading `spark.`)."""
     scratch = scratch_directory(state_dir)
     settings = dict(_OURS)
     settings["spark.master"] = MASTER
@@ -120,7 +119,7 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise BadInput("pyspark is not installed", hint="pip install 'penstock[spark]'") from error
-    # A SPARK_HOME of another Spark would be taken for ours and fail in obscure ways.
+    # With a SPARK_HOME that points at another Spark, pyspark would start that one and fail in obscure ways.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
 
     from penstock.spark.source import PenstockSource

@@ -1,9 +1,9 @@
 """`format("penstock")`: the data source that Spark plans, schedules and retries.
 
 The planning methods run in one Python process beside the driver; `read` runs in the workers. An offset is
-`{"position": "L:E", "generation": n}`: the position that is read next (plan.py), and the replay generation.
+`{"position": "L:E", "generation": n}`: the position to read next (plan.py), and the replay generation.
 The source yields one manifest row per range (task.py); the rows themselves never pass through the JVM.
-Imports are late here for the reason given in job.py.
+Imports are late here, for the reason given in job.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from penstock.errors import NotSupported, PenstockError
-from penstock.spark.failure import Fault
+from penstock.spark.failure import PipelineFailure
 from penstock.spark.job import Job
 from penstock.spark.range_manifest import COLUMNS, freeze_once
 from penstock.wire import Client
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from penstock.schema.view import SchemaView
     from penstock.spark.plan import PlannedRange, Planner
 
-_GENERATION = 0  # replays of single dispatchers come with recovery
+_GENERATION = 0  # grows once single dispatchers can be replayed, which is not built yet
 
 
 @dataclass
-class Range(InputPartition):
-    """A planned range as it travels to a task; the schemas as packed JSON, most of it the same in every batch."""
+class RangePartition(InputPartition):
+    """A planned range on its way to a task. `schemas` is compressed JSON, the same bytes in most batches."""
 
     start: str
     end: str
     schemas: bytes
 
     @classmethod
-    def of(cls, planned: PlannedRange) -> Range:
+    def of(cls, planned: PlannedRange) -> RangePartition:
         from penstock.schema.view import SchemaView
 
         view = SchemaView(planned.schemas)
@@ -71,15 +71,15 @@ class PenstockSource(DataSource):
         error = NotSupported(
             'spark.read.format("penstock") is not in this version yet', hint="read the sink's own files for now"
         )
-        raise Fault(error, "config")
+        raise PipelineFailure(error, "config")
 
 
 def source_of(changefeed: str, base: type[PenstockSource] = PenstockSource) -> type[PenstockSource]:
-    """The source under a name that only this changefeed uses; registered anew for each of its runs.
+    """The data source under a name that only this changefeed uses; registered again for each of its runs.
 
-    Spark holds one map of environment variables for each registered source and writes to it whenever it plans a batch.
-    Two queries that share a source write to it at once and can break it for good: every task of both then fails with
-    `java.io.OptionalDataException`.
+    Spark keeps one map of environment variables for each registered source and writes to it whenever it plans a batch.
+    Two queries that share a source write to that map at the same time and can break it for good: every task of both
+    queries then fails with `java.io.OptionalDataException`.
     """
     own = f"penstock-{changefeed}"
     return type("ChangefeedSource", (base,), {"name": classmethod(lambda cls: own)})
@@ -92,7 +92,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         try:
             self._job = Job.from_options(options)
         except PenstockError as error:
-            raise Fault(error, "config") from error
+            raise PipelineFailure(error, "config") from error
         self._planner: Planner | None = None
         self._delivery: Client | None = None
 
@@ -111,24 +111,24 @@ class PenstockStreamReader(DataSourceStreamReader):
             if self._delivery.call("pressure", changefeed=self._job.changefeed)["suppressed"]:
                 return start
         except PenstockError as error:
-            raise Fault(error, "sink") from error
+            raise PipelineFailure(error, "sink") from error
         try:
             return _offset(self._plan().end_of_batch(_position(start)))
         except PenstockError as error:
-            raise Fault(error, "source") from error
+            raise PipelineFailure(error, "source") from error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         try:
             ranges = self._plan().ranges(_position(start), _position(end))
         except PenstockError as error:
-            raise Fault(error, "source") from error
-        return [Range.of(planned) for planned in ranges]
+            raise PipelineFailure(error, "source") from error
+        return [RangePartition.of(planned) for planned in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         from penstock.log.position import Position
         from penstock.spark.task import run_range
 
-        assert isinstance(partition, Range)
+        assert isinstance(partition, RangePartition)
         context = TaskContext.get()
         attempt = int(context.taskAttemptId()) if context is not None else 0
         start, end = Position.parse(partition.start), Position.parse(partition.end)
@@ -136,11 +136,11 @@ class PenstockStreamReader(DataSourceStreamReader):
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            from penstock.spark.log_follower import LogFeed
+            from penstock.spark.log_follower import LogFollower
             from penstock.spark.plan import Planner
 
-            feed = LogFeed.open(self._job.log_directory, self._job.start_position)
-            self._planner = Planner(feed.more, self._job.plan_settings, feed.in_force())
+            follower = LogFollower.open(self._job.log_directory, self._job.start_position)
+            self._planner = Planner(follower.more, self._job.plan_settings, follower.in_force())
         return self._planner
 
 

@@ -1,11 +1,11 @@
 """A task: one range of the log, from raw entries to payloads staged with delivery.
 
-The bytes go straight to delivery; Spark gets one `Manifest` row. A task that dies, or runs twice, leaves staged payloads
-under an attempt that nobody publishes. An error of ours comes back inside the manifest, so that Spark does not try again
-what cannot heal, or what needs a new run; anything else is raised, and Spark retries it.
+The bytes go straight to delivery; Spark gets one `RangeManifest` row. A task that dies, or runs twice, leaves staged
+payloads under an attempt that nobody publishes. A `PenstockError` is returned inside the manifest, because Spark must not
+retry a task whose error cannot heal or needs a new run. Any other exception is raised, and Spark retries the task.
 
-Log readers, connections and learnt sizes live in this module, because a Python worker serves many tasks; each can be
-rebuilt at any moment.
+Log readers, connections and learnt row sizes are kept in this module, because one Python worker serves many tasks. Each of
+them can be rebuilt at any moment.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from penstock.log import Entry, LogReader
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.view import SchemaView
-from penstock.spark.failure import Fault, Where, to_text
+from penstock.spark.failure import PipelineFailure, Where, error_to_text
 from penstock.spark.job import Job
-from penstock.spark.payload_split import PAYLOAD_BYTES, payloads
-from penstock.spark.range_manifest import Manifest, freeze_once
+from penstock.spark.payload_split import PAYLOAD_BYTES, split_into_payloads
+from penstock.spark.range_manifest import RangeManifest, freeze_once
 from penstock.wire import Client
 
 _ROW_BYTES_FIRST_GUESS = 256.0
@@ -36,13 +36,15 @@ _STAGE_SECONDS_MAX = 120.0
 
 _readers: dict[str, LogReader] = {}
 _clients: dict[str, Client] = {}
-_row_bytes: dict[tuple[str, str, str], float] = {}  # (format, schema, table): learnt from the payloads before
+_row_bytes: dict[
+    tuple[str, str, str], float
+] = {}  # by (format, schema, table): encoded bytes per row of the last payload
 
 
-def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, attempt: int) -> Manifest:
-    """Stages the rows of a range that come after progress. Never raises a `PenstockError`: it is in the manifest."""
+def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, attempt: int) -> RangeManifest:
+    """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the manifest."""
     freeze_once()
-    manifest = Manifest(start, end, attempt)
+    manifest = RangeManifest(start, end, attempt)
     where: Where = "source"
     try:
         with manifest.timed("task"):
@@ -51,10 +53,10 @@ def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, att
                 where = "sink"
                 stager.take(change)
                 where = "source"
-    except Fault as fault:
-        manifest.error = to_text(fault.error, fault.where)
+    except PipelineFailure as failure:
+        manifest.error = error_to_text(failure.error, failure.where)
     except PenstockError as error:
-        manifest.error = to_text(error, where)
+        manifest.error = error_to_text(error, where)
         forget_connections()
     return manifest
 
@@ -66,28 +68,30 @@ def forget_connections() -> None:
 
 
 def _changes(
-    job: Job, start: Position, end: Position, schemas: SchemaView, manifest: Manifest
+    job: Job, start: Position, end: Position, schemas: SchemaView, manifest: RangeManifest
 ) -> Iterator[ChangeBatch | SchemaChange]:
     changes = decode_entries(_entries(job, start, end, manifest), schemas, job.wants)
     while True:
         read = manifest.seconds.get("read", 0.0)
         with manifest.timed("decode"):
             change = next(changes, None)
-        manifest.seconds["decode"] -= manifest.seconds.get("read", 0.0) - read  # decoding pulls the entries in
+        manifest.seconds["decode"] -= manifest.seconds.get("read", 0.0) - read  # decoding reads the entries as it goes
         if change is None:
             return
-        if job.wants(change.table.schema, change.table.table):  # a database's own DDL comes whatever is wanted
+        if job.wants(
+            change.table.schema, change.table.table
+        ):  # the decoder passes on the DDL of whole databases unfiltered
             yield change
 
 
-def _entries(job: Job, start: Position, end: Position, manifest: Manifest) -> Iterator[Entry]:
+def _entries(job: Job, start: Position, end: Position, manifest: RangeManifest) -> Iterator[Entry]:
     entries = open_reader(job.log_directory).read(start, end)
     while True:
         with manifest.timed("read"):
             entry = next(entries, None)
         if entry is None:
             return
-        if len(entry.data):  # else it is state only
+        if len(entry.data):  # an entry without data only carries state changes
             manifest.read_bytes += len(entry.data)
             manifest.commit_ts = max(manifest.commit_ts, _last_commit_ts(entry))
             yield entry
@@ -109,7 +113,7 @@ def open_reader(directory: Path) -> LogReader:
 class _Stager:
     """Encodes changes and hands them to delivery, in order, under one attempt of one range."""
 
-    def __init__(self, job: Job, manifest: Manifest) -> None:
+    def __init__(self, job: Job, manifest: RangeManifest) -> None:
         self._job = job
         self._manifest = manifest
         self._format = FORMATS[job.format]
@@ -129,7 +133,7 @@ class _Stager:
         key = (self._job.format, change.table.schema, change.table.table)
         rows_max = int(PAYLOAD_BYTES / _row_bytes.get(key, _ROW_BYTES_FIRST_GUESS))
         schema = change.table.to_json()
-        for piece in payloads(change, resume, rows_max):
+        for piece in split_into_payloads(change, resume, rows_max):
             with self._manifest.timed("encode"):
                 body = memoryview(self._format.encode(piece)).cast("B")
             _row_bytes[key] = max(1.0, body.nbytes / len(piece))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.changefeed.facts import parse_seq
-from penstock.changefeed.maintainer import LastRow, Maintainer
-from penstock.delivery.keeper_client import Intent
+from penstock.changefeed.maintainer import Maintainer
+from penstock.delivery.keeper_client import Intent, LastRow
 from penstock.errors import BadInput, Unavailable
 from penstock.log.position import Position
 from penstock.supervisor.status import RunStatus

@@ -1,4 +1,4 @@
-"""The comparison tells lost, doubled, wrong and unknown rows apart, whatever the cuts of files and batches are."""
+"""The comparison tells lost, doubled, wrong and unknown rows apart, however files and batches are split."""
 
 from __future__ import annotations
 

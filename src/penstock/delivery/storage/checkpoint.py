@@ -1,7 +1,7 @@
-"""`metadata` at the prefix's root, `{"checkpoint-ts":N}`: consumers skip table versions above N.
+"""The file `metadata` at the prefix's root, `{"checkpoint-ts":N}`: consumers skip table versions above N.
 
-Written at most every two seconds and never backwards, a restart included. `_penstock/progress.json` beside it says the
-same to Penstock itself, with the wall clock of the write.
+It is written at most every two seconds, and N never goes back, not even after a restart. `_penstock/progress.json` says
+the same to Penstock itself, with the wall-clock time of the write.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ METADATA_SECONDS_MIN = 2.0
 
 
 class CheckpointFile:
-    """Used by one thread. `write` is called as often as one likes."""
+    """For one thread at a time. Calling `write` often is cheap: it writes only when that is due."""
 
     def __init__(self, store: Store, clock: Clock, changefeed: str) -> None:
         self._store = store
         self._clock = clock
         self._changefeed = changefeed
-        self._written: int | None = None  # None: what stands there is not known yet
+        self._written: int | None = None  # None: the file at the sink was not read yet
         self._written_at: float | None = None
 
     @property
@@ -31,7 +31,7 @@ class CheckpointFile:
         return self._written or 0
 
     def write(self, checkpoint_ts: int, *, at_once: bool = False) -> bool:
-        """True where the file was written. `at_once` ignores the interval (at the end of a drain)."""
+        """True if the file was written. `at_once` ignores the interval, at the end of a drain."""
         if self._written is None:
             self._written = self._read()
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""One file's way into storage, in this order. A crash may come between any two steps; a test cuts at each gap.
+"""One file's way into storage, step by step. A crash may come between any two steps; a test crashes at each gap.
 
 1. intent   durable at the keeper: path, first and last seq, length, checksum. Binding from here on.
 2. data     the file, whole and durable, under the path of the intent.
@@ -7,9 +7,10 @@
 5. cursor   acked by the keeper, after (4) and inside the same request: the cursor may lag progress, never lead it.
 6. release  callbacks run and the spool's bytes are free.
 
-After a restart only a dispatcher with an open intent looks at storage: its index names the file: go on at 4; else at 2,
-with exactly the same bytes. Rows may come in other payload cuts then; a format's file is a function of its rows alone,
-and length and checksum prove it. A commit is a state machine: after a transient error `advance` goes on at the same step.
+After a restart only a dispatcher with an open intent looks at storage. If the index names the intent's file, it continues
+at step 4; else at step 2, with exactly the same bytes. The rows may then come split into other payloads, but a file is a
+function of its rows alone; length and checksum prove that the bytes are the same. A commit is a state machine: after a
+transient error `advance` continues at the same step.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from penstock.log.position import Seq
 
 
 class Step(IntEnum):
-    """The step that comes next. CURSOR is the keeper's part of PROGRESS."""
+    """The step that comes next. The keeper does CURSOR as a part of PROGRESS."""
 
     INTENT = 1
     DATA = 2
@@ -58,7 +59,7 @@ def intent_for(path: str, first_seq: Seq, last_seq: Seq, data: Buffer, rows: int
 
 
 class Commit:
-    """One file on its way. `checkpoint_ts` is the keeper's answer, once there."""
+    """One file on its way into storage. `checkpoint_ts` is 0 until the keeper has answered step 4."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Commit:
         store: Store,
         release: Callable[[], None],
     ) -> Commit:
-        """A new file. Raises `Terminal` where something stands at its path already: that is not ours to overwrite."""
+        """A new file. Raises `Terminal` if something exists at its path already: it is not ours to overwrite."""
         if store.exists(intent.path):
             raise Terminal(
                 f"{intent.path} is there already, but no intent of ours speaks of it; nothing was overwritten",

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from penstock.commit_ts import milliseconds
 from penstock.errors import BadInput, Corruption, NotSupported
 
 METADATA_PATH = "metadata"
@@ -24,7 +25,6 @@ OWNER_PATH = f"{CONTROL_DIRECTORY}/owner.json"
 PROGRESS_PATH = f"{CONTROL_DIRECTORY}/progress.json"
 LOCK_PATH = f"{CONTROL_DIRECTORY}/lock"
 
-COMMIT_TS_LOGICAL_BITS = 18
 _NAME_BYTES_MAX = 255  # of one path component, on every file system and object store that we know
 _RESERVED = {METADATA_PATH, CONTROL_DIRECTORY}
 _DATA_FILE = re.compile(r"CDC(\d+)\.[a-z]+")
@@ -32,15 +32,15 @@ _DATA_FILE = re.compile(r"CDC(\d+)\.[a-z]+")
 
 def date_of(commit_ts: int) -> str:
     """The UTC day of a commit_ts: `2026-11-16`."""
-    milliseconds = commit_ts >> COMMIT_TS_LOGICAL_BITS
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(milliseconds(commit_ts) / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def encode_name(name: str, *, hide_safe: bool = False) -> str:
     """A schema or table name as one path component; names in ordinary characters stay as they are.
 
-    Percent-encodes separators, control characters and `%` itself, so that two names never meet and none leaves the
-    prefix. With `hide_safe` a leading `_` or `.` is encoded too: Spark takes such directories for hidden ones.
+    Percent-encodes separators, control characters and `%` itself, so that two names never become the same component and
+    none leads out of the prefix. With `hide_safe` a leading `_` is encoded too, because Spark takes such directories
+    for hidden ones, and so is `=`.
     """
     if not name:
         raise BadInput("an empty name cannot be a directory at the sink")
@@ -82,7 +82,7 @@ class Layout:
     hide_safe: bool
 
     def table_directory(self, schema: str, table: str) -> str:
-        """Of a table; of a database where `table` is empty."""
+        """The directory of a table, or of a database where `table` is empty."""
         first = encode_name(schema, hide_safe=self.hide_safe)
         return f"{first}/{encode_name(table, hide_safe=self.hide_safe)}" if table else first
 

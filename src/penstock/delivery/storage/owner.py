@@ -1,8 +1,8 @@
 """Who may write below a prefix: one changefeed of one log. `_penstock/owner.json` says so.
 
 A prefix that belongs to another changefeed or another log is refused, and so is one that holds files without an owner.
-Each process that takes the prefix raises the epoch in the object first. On `file://` a lock keeps a second process of
-the same owner away (a copied state directory, an old process that still drains); it goes with the process.
+Each process that takes the prefix first raises the epoch in that file. On `file://` a lock keeps out a second process of
+the same owner (of a copied state directory, or an old process that still drains); the lock ends with its process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINT = "use a new prefix; taking over a used one (--adopt) is not supported yet
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The content of the owner object."""
+    """The content of `_penstock/owner.json`."""
 
     changefeed: str
     log_uuid: str
@@ -52,7 +52,7 @@ def read_owner(store: Store, where: str) -> Owner | None:
 
 
 def check_owner(store: Store, where: str, *, changefeed: str, log_uuid: str, format_name: str) -> Owner | None:
-    """The present owner where it is this changefeed, None for an unused prefix. Raises `BadInput` for any other."""
+    """The recorded owner if it is this changefeed, None for an unused prefix. Raises `BadInput` for any other owner."""
     owner = read_owner(store, where)
     if owner is None:
         foreign = [name for name in store.list("") if name not in (CONTROL_DIRECTORY, ".", "..")]

@@ -1,8 +1,9 @@
-"""The store under a sink's prefix. One kind so far: a directory of this machine, through `files.py`.
+"""The store under a sink's prefix. One kind exists so far: a directory of this machine, through `penstock.files`.
 
-Everything written is durable and visible at once and as a whole when the call returns: temporary name in the same
-directory (`.…`, which readers ignore), write, sync, rename, directory sync. A failed write leaves nothing under its real
-name; it is made again from the start under a fresh handle, because a handle whose sync failed must not be trusted.
+When `put` returns, the object is durable and visible as a whole: it is written under a temporary name in the same
+directory (`.…`, which readers ignore), synced, renamed, and the directory is synced. A failed write leaves nothing under
+the real name; it is repeated from the start with a new file handle, because a handle whose sync failed must not be
+trusted.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Protocol
 from penstock.errors import BadInput, PenstockError, StorageFailed, Unavailable
 from penstock.files import Buffer, Files, read_file, replace_file
 
-# What an operator must repair; everything else that a disk answers may heal by itself (a full disk does).
+# Errors that an operator must repair; any other error of a disk may heal by itself, as a full disk does.
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 class Store(Protocol):
-    """Paths are relative to the prefix, with `/`. Raises `Unavailable` for what may heal, `Terminal` for what does not."""
+    """Paths are relative to the prefix, with `/`. Raises `Unavailable` for errors that may heal, `Terminal` for others."""
 
     def put(self, path: str, data: Buffer) -> None:
         """Makes `path` hold exactly these bytes, atomically and durably."""
@@ -42,7 +43,7 @@ class LocalStore:
     def __init__(self, root: Path, files: Files) -> None:
         self.root = root
         self._files = files
-        self._made: set[Path] = set()  # directories known to be there: one per table, version and date in use
+        self._made: set[Path] = set()  # directories known to exist: one per table, version and date in use
 
     def put(self, path: str, data: Buffer) -> None:
         target = self._resolve(path)
@@ -73,7 +74,7 @@ class LocalStore:
         return self._files.list(self._resolve(directory) if directory else self.root)
 
     def _resolve(self, path: str) -> Path:
-        """Containment: no path leaves the prefix, whatever a name in it was."""
+        """The file for `path`. Refuses every path that would lead out of the prefix, whatever names are in it."""
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or any(part in ("..", ".", "") for part in path.split("/")):
             raise BadInput(f"{path!r} is not a path under {self.root}")

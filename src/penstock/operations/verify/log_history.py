@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.log import LogReader, Position
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaView
-from penstock.spark.log_follower import LogFeed
+from penstock.spark.log_follower import LogFollower
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class LogHistory:
 def read_history(reader: LogReader) -> LogHistory:
     """Follows the log's frames, without their data, to its durable end."""
     # From the first entry that is left, not from a later checkpoint: rows before that one were made under older schemas.
-    feed = LogFeed(reader, None if reader.complete else reader.first)
-    in_force = feed.in_force()
+    follower = LogFollower(reader, None if reader.complete else reader.first)
+    in_force = follower.in_force()
     schemas = SchemaView(in_force)
     end = Position(reader.first.ledger_id, -1)
-    while frames := feed.more():
+    while frames := follower.more():
         for frame in frames:
             for table in frame.schemas:
                 schemas.add(frame.position, table)
