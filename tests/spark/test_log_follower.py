@@ -23,7 +23,7 @@ def frames_of(follower: LogFollower) -> list[FrameSummary]:
     return found
 
 
-def test_a_feed_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> None:
+def test_a_follower_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> None:
     directory = tmp_path / "log"
     with Log.open(directory, TRIMMING) as log:
         log.pin("test", Position(1, 0))

@@ -1,15 +1,15 @@
 """The keeper: one per changefeed, in `penstock run`. It owns the two durable facts of a changefeed.
 
-*Progress* of a dispatcher: its rows at or below this seq are at the sink. *Cursor*: nothing at or before it is needed by
-anyone. Everything else about a changefeed may be lost at any moment. The keeper promises:
+*Progress* of a dispatcher: its rows at or below this seq are at the sink. *Cursor*: nothing at or before it is needed
+by anyone. Everything else about a changefeed may be lost at any moment. The keeper promises:
 
 1. What an answer confirms is durable: a new dispatcher with its epoch, an intent, progress, the checkpoint.
 2. An intent is binding: while it is open, a different intent of that dispatcher is refused; `done` closes it.
 3. Progress, epochs and the checkpoint never go back, not even over restarts.
 4. The cursor may lag progress, never lead it. Order of `done`: (1) one frame with progress, the closed intent and the
    checkpoint that both allow; (2) once that frame is durable, the acks of the ranges that it completes; (3) the answer.
-5. A range is acked once every dispatcher with rows in it has progress at or past its last row there. Ranges may be acked
-   in any order.
+5. A range is acked once every dispatcher with rows in it has progress at or past its last row there. Ranges may be
+   acked in any order.
 
 Callers are threads of `control.sock`. Each frame is made under the lock, so frames have the order in which memory
 changed, and is waited for outside the lock, so that the record log makes many frames durable with one sync. If a frame
@@ -149,7 +149,8 @@ class Keeper:
     # ---- dispatchers and epochs (asked by the maintainer)
 
     def create(self, dispatchers: Mapping[str, tuple[str, str]]) -> None:
-        """Creates the dispatchers of {dispatcher: (schema, table)} that do not exist yet, at epoch 1; returns once durable."""
+        """Creates the dispatchers of {dispatcher: (schema, table)} that do not exist yet, at epoch 1; returns once
+        durable."""
         with self._lock:
             self._check()
             change = self._state.begin()
@@ -213,7 +214,8 @@ class Keeper:
         self._settle(pending, complete, checkpoint)
 
     def intent(self, dispatcher: str, epoch: int, intent: Intent) -> None:
-        """The dispatcher is about to write this file. Returns once the intent is durable; it is binding from then on."""
+        """The dispatcher is about to write this file. Returns once the intent is durable; it is binding from then
+        on."""
         with self._lock:
             facts = self._owned(dispatcher, epoch)
             if facts.intent is not None:
@@ -323,7 +325,8 @@ class Keeper:
         )
 
     def _contiguous(self, start: Position, end: Position) -> Position:
-        """The range's first position in the log. Refuses a gap: the checkpoint would pass entries that nobody published."""
+        """The range's first position in the log. Refuses a gap: the checkpoint would pass entries that nobody
+        published."""
         before = self._published_end
         if start == Position(before.ledger_id, before.entry_id + 1) and start.ledger_id == end.ledger_id:
             return start

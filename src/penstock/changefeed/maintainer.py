@@ -34,8 +34,8 @@ class Maintainer:
         self.begun_at: float | None = None  # when the current run began
 
     def begin_run(self) -> dict[str, Any]:
-        """Begins a new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their ranges;
-        (3) the resume table is read, which only the new run changes from then on."""
+        """Begins a new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their
+        ranges; (3) the resume table is read, which only the new run changes from then on."""
         with self._starting:
             run = uuid.uuid4().hex
             begun_at = self._clock.monotonic()

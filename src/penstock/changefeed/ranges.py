@@ -1,7 +1,7 @@
 """The published ranges of the current run, and which of them still wait for rows to reach the sink. In memory only.
 
-A range waits for each dispatcher whose last row in the range is beyond the dispatcher's progress. It is complete once it
-waits for no dispatcher; ranges complete in any order. The index is per dispatcher and in seq order: each (range,
+A range waits for each dispatcher whose last row in the range is beyond the dispatcher's progress. It is complete once
+it waits for no dispatcher; ranges complete in any order. The index is per dispatcher and in seq order: each (range,
 dispatcher) pair is added once and removed once, so moving progress costs O(1) amortised whatever the number of ranges.
 `head_commit_ts` follows the longest prefix of complete ranges.
 """
@@ -17,7 +17,8 @@ from penstock.log.position import Position, Seq
 
 @dataclass(slots=True, eq=False)
 class PublishedRange:
-    """Entries `start` to `end`, both included; `commit_ts` is that of the last transaction that ends in or before it."""
+    """Entries `start` to `end`, both included; `commit_ts` is that of the last transaction that ends in or before
+    it."""
 
     start: Position
     end: Position

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.cli.output import JsonOption, errors_told, print_json
+from penstock.cli.options import JsonOption
+from penstock.cli.output import print_json, translate_errors
 
 app = typer.Typer(help="Look into binlog files.", no_args_is_help=True)
 
@@ -27,7 +28,7 @@ def decode(
     """Print every event of binlog files, with decoded rows, as JSON lines."""
     from penstock.binlog.dump import dump_events
 
-    with errors_told(as_json=json):
+    with translate_errors(as_json=json):
         try:
             for path in files:
                 for event in dump_events(path.read_bytes()):

@@ -1,4 +1,4 @@
-"""`penstock check`: the file, setting by setting, without starting anything."""
+"""`penstock check`: shows the configuration, setting by setting, without starting anything."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import typer
 
-from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
-from penstock.cli.output import EXIT_CONFIG, JsonOption, console, print_json
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from penstock.cli.output import EXIT_CONFIG, console, print_json
 from penstock.operations.config import describe as checks
 from penstock.operations.config.loading import BadConfig, load
 

@@ -12,7 +12,9 @@ import typer
 from rich.table import Table
 
 from penstock import __version__
-from penstock.cli.output import JsonOption, complaints, console, errors_told, human_bytes, human_seconds, print_json
+from penstock.cli.formatting import human_bytes, human_seconds
+from penstock.cli.options import JsonOption
+from penstock.cli.output import complaints, console, print_json, translate_errors
 from penstock.cli.run_screen import RunScreen
 from penstock.cli.verify import show_report
 
@@ -29,7 +31,7 @@ def demo(
     from penstock.operations.demo import Demo
     from penstock.operations.verify.verify import verify as verify_sinks
 
-    with errors_told(as_json=json):
+    with translate_errors(as_json=json):
         with RunScreen(as_json=json) as screen:
             demonstration = Demo.prepare(directory, seconds=seconds, rate=rate, say=screen.say)
             screen.say(

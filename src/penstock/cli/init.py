@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
-from penstock.cli.output import JsonOption, console, errors_told, print_json
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from penstock.cli.output import console, print_json, translate_errors
 from penstock.errors import BadInput
 from penstock.operations.config import template
 
@@ -23,7 +23,7 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Write a penstock.yaml to start from."""
-    with errors_told(as_json=json):
+    with translate_errors(as_json=json):
         text = template.render(source, sink)
         if config.exists() and not force:
             raise BadInput(f"{config} is there already; nothing was changed", hint="use --force to replace it")

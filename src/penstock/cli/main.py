@@ -1,4 +1,4 @@
-"""The command's front: everyday verbs first, the insides in a panel of their own."""
+"""The command line as a whole: everyday commands first, the commands that look inside in a panel of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands speak: to a person through rich, to a program as JSON. Errors always go to standard error.
+"""How commands write their results and errors: as text for people, or as JSON for programs; and their exit codes.
 
 Exit codes: 0 ok, 1 degraded or not equal, 2 configuration or usage, 3 source, 4 sink, 75 try again later.
 """
@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -25,8 +25,6 @@ EXIT_RETRY = 75
 console = Console(highlight=False)
 complaints = Console(stderr=True, highlight=False)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
-
 
 def print_json(value: Any) -> None:
     """One JSON document on one line."""
@@ -34,8 +32,19 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def print_result(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """The document for programs, or the text for people."""
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text)
+
+
 def fail(error: PenstockError, *, as_json: bool, exit_code: int | None = None) -> NoReturn:
-    """Tells the error and ends the command with its exit code; never a stack trace."""
+    """Prints the error, never a stack trace, and ends the command with the error's exit code.
+
+    As text it goes to standard error; as JSON to standard output, where a program reads the result.
+    """
     code = exit_code if exit_code is not None else _exit_code(error)
     if as_json:
         print_json({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
@@ -47,12 +56,24 @@ def fail(error: PenstockError, *, as_json: bool, exit_code: int | None = None) -
 
 
 @contextmanager
-def errors_told(*, as_json: bool) -> Iterator[None]:
+def translate_errors(*, as_json: bool) -> Iterator[None]:
     """Turns Penstock's own errors inside the block into a message and an exit code."""
     try:
         yield
     except PenstockError as error:
         fail(error, as_json=as_json)
+
+
+@contextmanager
+def end_quietly(*, as_json: bool) -> Iterator[None]:
+    """`translate_errors`; besides, Ctrl-C and a reader that closed the pipe (`| head`) end the command without an error."""
+    with translate_errors(as_json=as_json):
+        try:
+            yield
+        except BrokenPipeError:
+            sys.stderr.close()
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
 
 
 def _exit_code(error: PenstockError) -> int:
@@ -66,25 +87,3 @@ def _exit_code(error: PenstockError) -> int:
 
 def _plain(text: str) -> str:
     return text.replace("[", "\\[")
-
-
-def human_bytes(size: float) -> str:
-    """`96.0 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def human_seconds(seconds: float) -> str:
-    """`0.4 s`, `4 m 10 s`, `2 h 3 m`, `6 d 21 h`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} m {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} m"
-    return f"{hours // 24} d {hours % 24} h"

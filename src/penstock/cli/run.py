@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
-from penstock.cli.output import JsonOption, complaints, console, errors_told, human_bytes, human_seconds, print_json
+from penstock.cli.formatting import human_bytes, human_seconds
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from penstock.cli.output import complaints, console, print_json, translate_errors
 from penstock.cli.run_screen import RunScreen
 from penstock.operations.config.loading import load
 from penstock.operations.config.run_settings import run_settings
@@ -30,7 +31,7 @@ def run(
     """
     from penstock.supervisor.supervisor import run as run_flow
 
-    with errors_told(as_json=json):
+    with translate_errors(as_json=json):
         loaded = load(config)
         settings = run_settings(loaded, once=once)
         if not json:
@@ -38,11 +39,11 @@ def run(
             console.print(f"Penstock {__version__} · {loaded.source.type} → {names} · Ctrl-C drains and stops")
         with RunScreen(as_json=json) as screen:
             summary = run_flow(settings, on_progress=screen.update)
-    tell(summary, as_json=json)
+    show_summary(summary, as_json=json)
     raise typer.Exit(summary.exit_code)
 
 
-def tell(summary: RunSummary, *, as_json: bool) -> None:
+def show_summary(summary: RunSummary, *, as_json: bool) -> None:
     """How the run ended."""
     if as_json:
         print_json({"event": "summary", **asdict(summary)})

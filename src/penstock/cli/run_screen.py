@@ -7,12 +7,13 @@ from types import TracebackType
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.output import console, human_bytes, human_seconds, print_json
+from penstock.cli.formatting import human_bytes, human_seconds
+from penstock.cli.output import console, print_json
 from penstock.supervisor.status import RunStatus
 
 
 class RunScreen:
-    """Shows snapshots of a run: one line that changes on a terminal, plain lines in a file, JSON lines on request."""
+    """Displays the status of a run: one changing line on a terminal, plain lines in a file, JSON lines on request."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json
@@ -41,7 +42,7 @@ class RunScreen:
             console.print(text, soft_wrap=True)
 
     def update(self, status: RunStatus) -> None:
-        """Shows one snapshot; restarts are told once each."""
+        """Shows the status now, and each restart of a child once."""
         if self._json:
             print_json({"event": "progress", **status.model_dump(mode="json")})
             return

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
-from penstock.cli.output import JsonOption, console, errors_told, human_bytes, human_seconds, print_json
+from penstock.cli.formatting import human_bytes, human_seconds
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from penstock.cli.output import console, print_json, translate_errors
 from penstock.operations.config.loading import load
 from penstock.operations.status import StatusReport, read_status
 from penstock.supervisor.status import ChangefeedStatus, RunStatus
@@ -23,7 +24,7 @@ def status(
     json: JsonOption = False,
 ) -> None:
     """Show how the flow is doing. Exit code 0 healthy, 1 degraded, 2 stopped."""
-    with errors_told(as_json=json):
+    with translate_errors(as_json=json):
         loaded = load(config)
         while True:
             report = read_status(loaded)

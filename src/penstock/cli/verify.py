@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_CONFIG, ConfigOption
-from penstock.cli.output import EXIT_DIFFERENT, JsonOption, console, errors_told, print_json
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from penstock.cli.output import EXIT_DIFFERENT, console, print_json, translate_errors
 from penstock.operations.config.loading import load
 
 if TYPE_CHECKING:
-    from penstock.operations.verify.verify import VerifyReport
+    from penstock.operations.verify.report import VerifyReport
 
 
 def verify(
@@ -25,7 +25,7 @@ def verify(
     """Compare every row at the sinks with the log, and the final tables with the source. Exit code 1: not equal."""
     from penstock.operations.verify.verify import verify as verify_sinks
 
-    with errors_told(as_json=json):
+    with translate_errors(as_json=json):
         report = verify_sinks(load(config), sink=sink, with_source=source)
     if json:
         print_json(report.to_json())
@@ -35,8 +35,9 @@ def verify(
 
 
 def show_report(report: VerifyReport) -> None:
-    """One line a sink, then what is wrong."""
+    """One line a sink, then its notes and what is wrong."""
     for sink in report.sinks:
+        found = sink.differences
         mark = "[green]✓[/]" if sink.equal else "[bold red]✗[/]"
         with_source = (
             f"{sink.source_equal} of {sink.tables_count} tables equal to the source"
@@ -44,8 +45,8 @@ def show_report(report: VerifyReport) -> None:
             else f"{sink.tables_count} tables, not compared with the source"
         )
         console.print(
-            f"{mark} {sink.name}: {with_source} · {sink.changes:,} changes · {sink.lost:,} lost · {sink.doubled:,} doubled · "
-            f"{sink.wrong:,} wrong" + (f" · {sink.pending:,} on their way" if sink.pending else ""),
+            f"{mark} {sink.name}: {with_source} · {found.changes:,} changes · {found.lost:,} lost · {found.doubled:,} doubled · "
+            f"{found.wrong:,} wrong" + (f" · {found.pending:,} on their way" if found.pending else ""),
             soft_wrap=True,
         )
         for note in sink.notes:

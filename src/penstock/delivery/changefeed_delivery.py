@@ -37,8 +37,8 @@ class PublishStats:
 
 
 class ChangefeedDelivery:
-    """Everything that delivery does for one changefeed. Thread-safe. The first run calls `open_target`, which claims the
-    sink's prefix."""
+    """Everything that delivery does for one changefeed. Thread-safe. The first run calls `open_target`, which claims
+    the sink's prefix."""
 
     def __init__(
         self,
@@ -158,7 +158,8 @@ class ChangefeedDelivery:
         writer.notify()
 
     def _enqueue(self, writer: Writer, payloads: list[Payload]) -> int:
-        """One wake per dispatcher. Leaves out payloads at or below progress, which are at the sink already; their number."""
+        """One wake per dispatcher. Leaves out payloads at or below progress, which are at the sink already; their
+        number."""
         now = self._clock.monotonic()
         queues: dict[str, list[PayloadItem]] = {}
         behind = 0
@@ -274,7 +275,8 @@ class ChangefeedDelivery:
         }
 
     def close(self, drain_seconds: float) -> bool:
-        """Drains for at most `drain_seconds`, then ends. False where something was left; it comes again in the next run."""
+        """Drains for at most `drain_seconds`, then ends. False where something was left; it comes again in the next
+        run."""
         drained = True
         try:
             if drain_seconds > 0:

@@ -1,7 +1,7 @@
 """What delivery asks of the keeper, and the client that asks it over `control.sock`.
 
-When a call returns, its effect is durable at the keeper. `Unavailable` means that the outcome is unknown: every call may
-be repeated with the same arguments, and the keeper answers a repetition as it answered the first call.
+When a call returns, its effect is durable at the keeper. `Unavailable` means that the outcome is unknown: every call
+may be repeated with the same arguments, and the keeper answers a repetition as it answered the first call.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class LastRow:
 
 
 class KeeperApi(Protocol):
-    """The keepers of all changefeeds as delivery sees them. `KeeperClient` is the implementation; tests have another."""
+    """The keepers of all changefeeds as delivery sees them. `KeeperClient` is the implementation; tests have
+    another."""
 
     def published(
         self, changefeed: str, run: str, *, start: Position, end: Position, commit_ts: int, last: dict[str, LastRow]
@@ -99,7 +100,8 @@ class KeeperApi(Protocol):
     def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None: ...
 
     def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
-        """Rows up to `seq` are at the sink. Returns the checkpoint_ts once progress is durable and the cursor acked after it."""
+        """Rows up to `seq` are at the sink. Returns the checkpoint_ts once progress is durable and the cursor acked
+        after it."""
         ...
 
     def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
@@ -114,7 +116,8 @@ class KeeperApi(Protocol):
 
 
 class KeeperClient:
-    """The keepers behind `control.sock`. Threads never share a connection: a call takes an idle one or opens a new one."""
+    """The keepers behind `control.sock`. Threads never share a connection: a call takes an idle one or opens a new
+    one."""
 
     def __init__(self, path: Path, *, timeout_seconds: float = 60.0) -> None:
         self._path = path

@@ -1,4 +1,5 @@
-"""What tasks stage with delivery: an encoded payload of one dispatcher, or a DDL at its place in the dispatcher's order.
+"""What tasks stage with delivery: an encoded payload of one dispatcher, or a DDL at its place in the dispatcher's
+order.
 
 A data payload holds whole rows of one table version and one date directory, in seq order. A DDL's `first_seq` and
 `last_seq` are both the seq of the DDL. Messages are not trusted: one that contradicts itself is refused before anything

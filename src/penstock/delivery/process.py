@@ -1,8 +1,8 @@
 """`python -m penstock.delivery`: the delivery process. How it gets its settings, speaks and ends: `penstock.process`.
 
-Settings: `DeliverySettings`. Events: `ready`, `error`, `stopped`. On a stop, delivery drains: what was published goes to the
-sinks, for at most `drain_seconds`. When the parent dies, it ends without draining: the keeper died with the parent, and the
-log has everything. Exit codes: 2 settings, 4 anything else.
+Settings: `DeliverySettings`. Events: `ready`, `error`, `stopped`. On a stop, delivery drains: what was published goes
+to the sinks, for at most `drain_seconds`. When the parent dies, it ends without draining: the keeper died with the
+parent, and the log has everything. Exit codes: 2 settings, 4 anything else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def log_uuid_reader(settings: DeliverySettings) -> Callable[[], str]:
 
 
 class LateFormat:
-    """A file format that is imported with its first file: its kernels take longer to load than all the rest together."""
+    """A file format that is imported with its first file: its kernels take longer to load than all the rest
+    together."""
 
     def __init__(self, name: str) -> None:
         self._name = name

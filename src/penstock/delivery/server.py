@@ -28,7 +28,8 @@ SOCKET_NAME = "delivery"
 
 
 class DeliveryServer:
-    """Serves from construction until `close`. Each server is a new incarnation; publishes to an older one are refused."""
+    """Serves from construction until `close`. Each server is a new incarnation; publishes to an older one are
+    refused."""
 
     def __init__(
         self,
@@ -75,7 +76,8 @@ class DeliveryServer:
         return self._deliveries[str(name)]
 
     def close(self, drain_seconds: float = 0.0) -> bool:
-        """Accepts nothing more, drains every changefeed for at most `drain_seconds`, ends. False if something was left."""
+        """Accepts nothing more, drains every changefeed for at most `drain_seconds`, ends. False if something was
+        left."""
         self._server.close()
         drained: list[bool] = []
         threads = [

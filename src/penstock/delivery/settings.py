@@ -1,4 +1,5 @@
-"""The settings of a sink, as a user writes them under `sinks:`, and what the delivery process gets on standard input."""
+"""The settings of a sink, as a user writes them under `sinks:`, and what the delivery process gets on standard
+input."""
 
 from __future__ import annotations
 

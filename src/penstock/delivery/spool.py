@@ -1,13 +1,14 @@
-"""The spool of one changefeed: payloads that were published and are not at the sink yet. It is in memory only and may be
-lost at any moment.
+"""The spool of one changefeed: payloads that were published and are not at the sink yet. It is in memory only and may
+be lost at any moment.
 
 - Items of one dispatcher come out in the order in which they went in. Dispatchers are spread over shards by a hash of
   their id, so that producers and writers of different dispatchers seldom meet at a lock.
 - `pick` hands out dispatchers with queued items, round-robin; nothing ever scans all dispatchers.
 - Bytes count from staging until `release`, that is until the remote write is done and recorded.
-- `enqueue` never blocks. Each published range has one *wake* per dispatcher, which says that upstream may send more. Below
-  the high watermark it runs at once; above it, it is kept back until the bytes have fallen to the low watermark. The
-  spool exceeds the high watermark by at most what is in flight upstream. Drain markers count no bytes and always pass.
+- `enqueue` never blocks. Each published range has one *wake* per dispatcher, which says that upstream may send more.
+  Below the high watermark it runs at once; above it, it is kept back until the bytes have fallen to the low watermark.
+  The spool exceeds the high watermark by at most what is in flight upstream. Drain markers count no bytes and always
+  pass.
 - `discard` drops items; the callback of each runs exactly once, with an error.
 
 Spilling to disk is not built yet (docs/formats/spool-segment.md).

@@ -1,9 +1,9 @@
 """Payloads of one changefeed's current run that tasks handed over and that no publish has named yet.
 
 A payload is kept under (run, start, end, attempt) and its ordinal. `publish` names the attempt of a range that counts;
-payloads of other attempts of that range are dropped, also those that arrive later. A range covers the entries `start` to
-`end`, both included, and begins right after the previous range; the first range of a run may begin anywhere. Publishing
-a range again is accepted without effect, because a driver may die between our answer and its own commit.
+payloads of other attempts of that range are dropped, also those that arrive later. A range covers the entries `start`
+to `end`, both included, and begins right after the previous range; the first range of a run may begin anywhere.
+Publishing a range again is accepted without effect, because a driver may die between our answer and its own commit.
 
 Not thread-safe: its owner holds a lock around every call.
 """
@@ -67,7 +67,8 @@ class Staging:
         self._remembered: deque[tuple[Position, Position]] = deque(maxlen=_REMEMBERED_RANGES_MAX)
 
     def stage(self, key: StageKey, payload: Payload) -> int:
-        """Keeps the payload. Returns by how many bytes the staged total changed (0 for a leftover of a published range)."""
+        """Keeps the payload. Returns by how many bytes the staged total changed (0 for a leftover of a published
+        range)."""
         if key.run != self.run:
             raise StaleRun(f"run {key.run} is over, {self.run} is current", hint="begin a new run")
         if self.published_end is not None and key.end <= self.published_end:

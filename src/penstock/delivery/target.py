@@ -61,7 +61,8 @@ class Target:
         self._schema_file = schema_file
 
     def commit(self, dispatcher: Dispatcher, batch: Batch, *, release: Callable[[], None]) -> Commit:
-        """The batch as a file that is ready to be written; it continues the dispatcher's open intent if there is one."""
+        """The batch as a file that is ready to be written; it continues the dispatcher's open intent if there is
+        one."""
         data = self._assembler.assemble(batch.bodies)
         directory = self._directory(dispatcher, batch)
         keeper = _BoundKeeper(self._keeper, self.changefeed, dispatcher)
@@ -79,7 +80,8 @@ class Target:
         return Commit.begin(intent, data, layout=self._layout, keeper=keeper, store=self._store, release=release)
 
     def ensure_schema(self, dispatcher: Dispatcher, batch: Batch) -> None:
-        """Puts the schema file of the batch's version to the sink, unless it is there: it comes before the first data file."""
+        """Puts the schema file of the batch's version to the sink, unless it is there: it comes before the first data
+        file."""
         if dispatcher.schema_version == batch.version:
             return
         text = next((item.payload.table_schema for item in batch.items if item.payload.table_schema), None)
@@ -94,7 +96,8 @@ class Target:
         dispatcher.schema_version = batch.version
 
     def apply_ddl(self, dispatcher: Dispatcher, payload: Payload) -> int:
-        """Barrier, schema file, progress; returns the checkpoint_ts. Everything before the DDL is at the sink already."""
+        """Barrier, schema file, progress; returns the checkpoint_ts. Everything before the DDL is at the sink
+        already."""
         table = self._parse_schema(bytes(payload.body), payload)
         self._keeper.drained(self.changefeed, dispatcher.id, payload.last_seq)
         self._put_schema(table)

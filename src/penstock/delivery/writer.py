@@ -1,15 +1,15 @@
 """The writers of one changefeed: a bounded pool of threads that turns spool items into files at the sink.
 
 - At most one thread works on a dispatcher, and its files are written strictly one after another.
-- A batch becomes a file at `flush.size` bytes, `flush.every` seconds after its oldest payload came (each batch has a timer
-  of its own; nothing sweeps over all tables), when version or date directory change, at a drain marker or a DDL, and at
-  the last row of a file that an earlier owner began.
+- A batch becomes a file at `flush.size` bytes, `flush.every` seconds after its oldest payload came (each batch has a
+  timer of its own; nothing sweeps over all tables), when version or date directory change, at a drain marker or a DDL,
+  and at the last row of a file that an earlier owner began.
 - A DDL is applied in this order: everything before it is at the sink; the keeper agrees (`drained`); the schema file is
   written; `done` moves progress to the DDL's seq.
-- After a transient error the dispatcher keeps its file and its bytes and the thread is free for others; after a pause the
-  dispatcher continues at the same step. A terminal error stops the dispatcher: the items it holds are dropped (progress
-  did not move, so the log still has them), `status` says why, and nothing more of it is written in this run. The other
-  dispatchers continue.
+- After a transient error the dispatcher keeps its file and its bytes and the thread is free for others; after a pause
+  the dispatcher continues at the same step. A terminal error stops the dispatcher: the items it holds are dropped
+  (progress did not move, so the log still has them), `status` says why, and nothing more of it is written in this run.
+  The other dispatchers continue.
 - `reset` separates runs: it waits for the writes in flight and discards everything else.
 """
 
@@ -98,7 +98,8 @@ class Writer:
             self._condition.notify_all()
 
     def reset(self, error: PenstockError) -> None:
-        """Returns once no write is in flight and everything that was not written is discarded. Forgets all dispatchers."""
+        """Returns once no write is in flight and everything that was not written is discarded. Forgets all
+        dispatchers."""
         with self._condition:
             self._paused = True
             while self._busy:

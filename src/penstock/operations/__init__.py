@@ -1,1 +1,10 @@
-"""What the front doors share: the configuration, and the operations behind the commands."""
+"""What the commands do, without a terminal: every command of `cli/` calls an operation here.
+
+| file | what it does |
+|---|---|
+| `config/` | penstock.yaml: the model, loading, and what is made from it |
+| `delivered.py`, `status.py` | how far a changefeed has durably come; how the flow is doing |
+| `verify/` | `penstock verify`: every change at the sinks, once and right |
+| `demo.py` | `penstock demo` |
+| `log/`, `state/` | `penstock log` and `penstock state` |
+"""

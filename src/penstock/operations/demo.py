@@ -1,6 +1,7 @@
-"""The demonstration: a small shop's changes through every room, with one process killed on the way, then verified.
+"""The demonstration: a small shop's changes go through every package, one process is killed on the way, all is
+verified.
 
-It owns one directory and refuses to touch a directory that it did not make.
+It works in one directory, and refuses one that holds files it did not make.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from penstock.errors import BadInput
-from penstock.operations.config.loading import Config, load
+from penstock.operations.config.loading import load
+from penstock.operations.config.model import Config
 from penstock.operations.config.run_settings import run_settings
 from penstock.operations.verify.sink_files import data_directories
 from penstock.supervisor.status import RunStatus, RunSummary
@@ -26,12 +28,12 @@ from penstock.supervisor.supervisor import run
 
 _MARKER = ".penstock-demo"
 _SINK = "lake"
-_KILL_AFTER_SHARE = 0.4  # of the rows: late enough to have files, early enough to see it go on
+_KILL_AFTER_SHARE = 0.4  # of the rows: late enough that files exist, early enough that more follow after the restart
 
 
 @dataclass(slots=True)
 class Demo:
-    """One run of the demonstration. `say` gets the lines that stay on the screen."""
+    """One run of the demonstration. `say` prints a line that stays on the screen."""
 
     directory: Path
     config: Config
@@ -86,7 +88,7 @@ class Demo:
         return run(run_settings(self.config, once=True), on_progress=progress)
 
     def sample(self, table: str = "orders", rows: int = 3) -> pa.Table | None:
-        """The last few changes of a table, its key, the columns after it and the newest one."""
+        """The last few changes of a table: its first columns and the one that was added last."""
         files = [path for d in data_directories(self.lake) if d.table == table for path in d.files]
         if not files:
             return None
@@ -96,7 +98,7 @@ class Demo:
         return data.select(shown).slice(max(0, data.num_rows - rows))
 
     def _watch(self, status: RunStatus) -> None:
-        """Tells what happens, each thing once."""
+        """Says once what happened since the last status, and kills the delivery process when it is time."""
         elapsed = time.monotonic() - self._started
         children = {child.name: child for child in status.children}
         driver = children.get("driver")

@@ -1,11 +1,11 @@
-"""How the flow is doing: asked of the running process, or read from the disk where none runs."""
+"""How the flow is doing: asked of the running process, or read from the disk if none runs."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel
 
 from penstock.errors import Unavailable
-from penstock.operations.config.loading import Config
+from penstock.operations.config.model import Config
 from penstock.supervisor.status import RunStatus
 from penstock.wire import connect, socket_path
 
@@ -21,7 +21,7 @@ class StoppedFeed(BaseModel):
 
 
 class StatusReport(BaseModel):
-    """`run` is None where no process runs; then `stopped` holds the durable facts."""
+    """`run` is None if no process runs; `stopped` then holds what each changefeed has delivered."""
 
     exit_code: int
     run: RunStatus | None = None
@@ -30,7 +30,7 @@ class StatusReport(BaseModel):
 
 
 def read_status(config: Config) -> StatusReport:
-    """Never starts anything and never takes ownership."""
+    """The status of the flow. Starts nothing and takes ownership of nothing."""
     path = socket_path(config.state_dir / "run", "control")
     try:
         if not path.exists():
@@ -47,7 +47,7 @@ def read_status(config: Config) -> StatusReport:
 
 
 def _mark_delete(config: Config, name: str) -> str | None:
-    """None where nothing was captured yet, or a run is just starting."""
+    """None if nothing was captured yet, or a run is just starting."""
     from penstock.log import LogReader
     from penstock.operations.delivered import delivered_through
 

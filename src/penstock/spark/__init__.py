@@ -1,4 +1,5 @@
-"""The pipeline on Spark: the driver process plans ranges of the log, and tasks turn them into payloads staged with delivery.
+"""The pipeline on Spark: the driver process plans ranges of the log, and tasks turn them into payloads staged with
+delivery.
 
 The only package that imports pyspark.
 

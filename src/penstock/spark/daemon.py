@@ -1,10 +1,10 @@
 """The process that Spark's Python workers are forked from: `pyspark.daemon` with the slow imports done once.
 
-Importing numba, pandas (pyarrow looks for it), pyspark itself and our own packages takes seconds of a core, in every worker
-and again whenever Spark replaces an idle one. pyspark.daemon imports nothing early because a library may start threads,
-which do not survive a fork. Of the libraries here only jemalloc starts one, and jemalloc resets itself in the child.
-The loaded objects are frozen, because Spark's worker collects garbage after every task and would visit all of them
-each time.
+Importing numba, pandas (pyarrow looks for it), pyspark itself and our own packages takes seconds of a core, in every
+worker and again whenever Spark replaces an idle one. pyspark.daemon imports nothing early because a library may start
+threads, which do not survive a fork. Of the libraries here only jemalloc starts one, and jemalloc resets itself in the
+child. The loaded objects are frozen, because Spark's worker collects garbage after every task and would visit all of
+them each time.
 """
 
 from __future__ import annotations

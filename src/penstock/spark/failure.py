@@ -55,7 +55,8 @@ def find_failure(text: str) -> PipelineFailure | None:
 
 
 def unexpected_error(text: str) -> Terminal:
-    """Any other exception of Spark in one line: the last exception line of a Python traceback in it, or its first line."""
+    """Any other exception of Spark in one line: the last exception line of a Python traceback in it, or its first
+    line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _looks_like_exception(line)]
     return Terminal((python[-1:] or lines or ["Spark ended without a reason"])[0][:_MESSAGE_CHARS_MAX])

@@ -84,7 +84,8 @@ class Job:
         return {dispatcher: Resume.from_json(value) for dispatcher, value in self.resume.items()}
 
     def resume_of(self, dispatcher: str) -> Resume:
-        """Where the dispatcher continues; one that the keeper does not know starts at the first epoch, without progress."""
+        """Where the dispatcher continues; one that the keeper does not know starts at the first epoch, without
+        progress."""
         found = self.resume_table.get(dispatcher)
         if found is not None:
             return found

@@ -29,7 +29,8 @@ _SEQ_TEXT = f"S{SEQ_BYTES}"  # every seq has this length, so the zero padding th
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a dispatcher continues in this run. `progress` and `intent_last` are seqs as bytes; empty where there is none."""
+    """Where a dispatcher continues in this run. `progress` and `intent_last` are seqs as bytes; empty where there is
+    none."""
 
     epoch: int
     progress: bytes = b""

@@ -1,9 +1,9 @@
 """Planning: which entries the next batch covers, and how they are split into ranges.
 
 An offset names the position to read next. It is always the entry after the last one of the previous batch, whether or
-not such an entry exists (the log may continue in a later ledger). A batch ends at or before the end of the last complete
-transaction, and covers at most `batch_bytes_max` unless a single entry is larger. Ranges are contiguous and together
-cover the batch; each carries the table schemas in force at its first entry and those that are made inside it.
+not such an entry exists (the log may continue in a later ledger). A batch ends at or before the end of the last
+complete transaction, and covers at most `batch_bytes_max` unless a single entry is larger. Ranges are contiguous and
+together cover the batch; each carries the table schemas in force at its first entry and those that are made inside it.
 
 Nothing here is durable: a lost planner is rebuilt from the log and an offset.
 """

@@ -4,9 +4,9 @@ Settings:
 
     {"state_dir": "...", "changefeeds": {name: {"format", "only", "exclude", ...}}, "spark": {"spark.…": "…"}}
 
-Events: `ready` once the session is up, `progress` at most once a second for each changefeed, `restart` when a changefeed's
-run begins again, `error`. Exit codes: 0 asked to stop, 2 configuration, 3 source, 4 sink, 75 try again (the JVM died).
-The JVM and the Python workers end with this process.
+Events: `ready` once the session is up, `progress` at most once a second for each changefeed, `restart` when a
+changefeed's run begins again, `error`. Exit codes: 0 asked to stop, 2 configuration, 3 source, 4 sink, 75 try again
+(the JVM died). The JVM and the Python workers end with this process.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class EngineLost(Exception):
 
 @dataclass
 class Counters:
-    """Counted since the driver started. `stage_seconds` is the sum over all tasks: on two cores it grows up to twice as fast as the clock."""
+    """Counted since the driver started. `stage_seconds` is the sum over all tasks: on two cores it grows up to twice as
+    fast as the clock."""
 
     rows: int = 0
     bytes: int = 0
@@ -174,7 +175,8 @@ class ChangefeedQuery:
         )
 
     def _publish(self, run: _Run, frame: DataFrame) -> None:
-        """Names the attempts that count to delivery, where a repetition has no effect. Spark calls it once a batch, in this process."""
+        """Names the attempts that count to delivery, where a repetition has no effect. Spark calls it once a batch, in
+        this process."""
         begun = time.perf_counter()
         manifests = sorted((RangeManifest.from_row(row) for row in frame.collect()), key=lambda m: m.start)
         collected = time.perf_counter()

@@ -26,7 +26,8 @@ _frozen = False
 
 @dataclass(slots=True)
 class RangeManifest:
-    """What the driver learns of a range. `commit_ts` is that of the last transaction that ends in it; 0 where none does."""
+    """What the driver learns of a range. `commit_ts` is that of the last transaction that ends in it; 0 where none
+    does."""
 
     start: Position
     end: Position

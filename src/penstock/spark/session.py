@@ -1,7 +1,8 @@
 """The Spark session: every setting in one place, and why it is there.
 
 Several settings below are internal to Spark and worth a lot: measured with pyspark 4.3, the fixed cost of a micro-batch
-falls from 200 ms to about 60 ms. `bench/` shows whether they still help. The user's own `spark:` settings win over these.
+falls from 200 ms to about 60 ms. `bench/` shows whether they still help. The user's own `spark:` settings win over
+these.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def scratch_directory(state_dir: Path) -> Path:
 
 
 def socket_directory(scratch: Path) -> Path:
-    """Where Spark's own Unix sockets go: a path short enough for a socket's address, however long the state directory's is."""
+    """Where Spark's own Unix sockets go: a path short enough for a socket's address, however long the state directory's
+    is."""
     return socket_path(scratch / "tmp", "0" * _SOCKET_NAME_CHARS).parent
 
 

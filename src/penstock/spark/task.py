@@ -1,11 +1,11 @@
 """A task: one range of the log, from raw entries to payloads staged with delivery.
 
 The bytes go straight to delivery; Spark gets one `RangeManifest` row. A task that dies, or runs twice, leaves staged
-payloads under an attempt that nobody publishes. A `PenstockError` is returned inside the manifest, because Spark must not
-retry a task whose error cannot heal or needs a new run. Any other exception is raised, and Spark retries the task.
+payloads under an attempt that nobody publishes. A `PenstockError` is returned inside the manifest, because Spark must
+not retry a task whose error cannot heal or needs a new run. Any other exception is raised, and Spark retries the task.
 
-Log readers, connections and learnt row sizes are kept in this module, because one Python worker serves many tasks. Each of
-them can be rebuilt at any moment.
+Log readers, connections and learnt row sizes are kept in this module, because one Python worker serves many tasks. Each
+of them can be rebuilt at any moment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _row_bytes: dict[
 
 
 def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, attempt: int) -> RangeManifest:
-    """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the manifest."""
+    """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the
+    manifest."""
     freeze_once()
     manifest = RangeManifest(start, end, attempt)
     where: Where = "source"

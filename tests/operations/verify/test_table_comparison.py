@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.position import Seq
-from penstock.operations.verify.table_comparison import Differences, TableComparison
+from penstock.operations.verify.report import Differences
+from penstock.operations.verify.table_comparison import TableComparison
 
 
 def rows(ids: list[int], values: list[int] | None = None) -> pa.Table:

@@ -1,4 +1,4 @@
-"""How far an offload is: one line that changes on a terminal, JSON lines on request, nothing in a file."""
+"""Displays how far an offload is: one changing line on a terminal, JSON lines on request, nothing in a file."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.output import console, human_bytes, print_json
+from penstock.cli.formatting import human_bytes
+from penstock.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from penstock.log import OffloadProgress
 
 
 class OffloadScreen:
-    """Shows what `update` is told, while it is entered."""
+    """Context manager that displays offload progress."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json

@@ -1,9 +1,9 @@
 """The store under a sink's prefix. One kind exists so far: a directory of this machine, through `penstock.files`.
 
 When `put` returns, the object is durable and visible as a whole: it is written under a temporary name in the same
-directory (`.…`, which readers ignore), synced, renamed, and the directory is synced. A failed write leaves nothing under
-the real name; it is repeated from the start with a new file handle, because a handle whose sync failed must not be
-trusted.
+directory (`.…`, which readers ignore), synced, renamed, and the directory is synced. A failed write leaves nothing
+under the real name; it is repeated from the start with a new file handle, because a handle whose sync failed must not
+be trusted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR,
 
 
 class Store(Protocol):
-    """Paths are relative to the prefix, with `/`. Raises `Unavailable` for errors that may heal, `Terminal` for others."""
+    """Paths are relative to the prefix, with `/`. Raises `Unavailable` for errors that may heal, `Terminal` for
+    others."""
 
     def put(self, path: str, data: Buffer) -> None:
         """Makes `path` hold exactly these bytes, atomically and durably."""

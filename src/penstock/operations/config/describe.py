@@ -1,4 +1,4 @@
-"""What a valid configuration means, line by line: for `penstock check`. Secrets are never shown."""
+"""Every setting in force, for `penstock check`. Secrets are never shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from penstock.operations.config.loading import Config
+from penstock.operations.config.model import Config
 
 _SECRET_KEYS = ("password", "secret", "token")
 

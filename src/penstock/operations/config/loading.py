@@ -1,7 +1,7 @@
-"""penstock.yaml: loading, environment variables, and problems told by line.
+"""Loads penstock.yaml: environment variables are filled in, and problems are reported with their lines.
 
-`load` gives a typed `Config` or raises `BadConfig` with *every* problem found, each with its line and key, so that a user
-mends the file once. Nothing is started and nothing is written here; no JVM, no database.
+`load` returns a typed `Config` or raises `BadConfig` with *every* problem found, each with its line and key, so that a
+user corrects the file once. Nothing is started and nothing is written here.
 """
 
 from __future__ import annotations
@@ -14,49 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import TypeAdapter, ValidationError
 
-from penstock.capture.log_config import LogConfig
-from penstock.delivery.settings import SinkSettings
 from penstock.errors import BadInput
-from penstock.sources.settings import SourceSettings
+from penstock.operations.config.model import Config
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
 _NOT_YET = {
     "rules": "row rules (mask, route, transform) are not in this version yet",
     "limits": "limits are not in this version yet",
     "mask_key": "masks are not in this version yet",
     "http": "the HTTP endpoint is not in this version yet",
 }
-
-
-class Config(BaseModel):
-    """One flow from a source to its sinks. Unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    version: int = 1
-    state_dir: Path = Path("./penstock-data")
-    source: SourceSettings
-    sinks: dict[str, SinkSettings] = Field(min_length=1)
-    log: LogConfig = LogConfig()
-    spark: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("version")
-    @classmethod
-    def _known_version(cls, value: int) -> int:
-        if value != 1:
-            raise ValueError(f"version {value} is not known here; this Penstock reads version 1")
-        return value
-
-    @field_validator("sinks")
-    @classmethod
-    def _sink_names(cls, value: dict[str, SinkSettings]) -> dict[str, SinkSettings]:
-        for name in value:
-            if not _NAME.match(name):
-                raise ValueError(f"sink name {name!r}: use lower-case letters, digits, - and _, at most 63")
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +96,7 @@ def _anchored(config: Config, directory: Path) -> Config:
 
 
 def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:
-    # A discriminated union puts its tag into the location; the file has no such key, so it is left out.
+    # Pydantic puts the tag of a discriminated union into the location; the file has no such key, so it is left out.
     known = tuple(part for i, part in enumerate(location) if (*location[:i], part) in lines or i == len(location) - 1)
     line = next((lines[known[:n]] for n in range(len(known), 0, -1) if known[:n] in lines), 0)
     message = message.removeprefix("Value error, ")
@@ -137,7 +106,7 @@ def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[in
 
 
 def _lines(node: yaml.Node | None, prefix: tuple[int | str, ...] = ()) -> dict[tuple[int | str, ...], int]:
-    """Where each key of the document stands."""
+    """The line of each key of the document."""
     found: dict[tuple[int | str, ...], int] = {}
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
@@ -158,7 +127,8 @@ def _substitute(
     lines: dict[tuple[int | str, ...], int],
     problems: list[Problem],
 ) -> Any:
-    """Replaces `${NAME}` in every string; a variable that is not set is a problem, never an empty password."""
+    """Replaces `${NAME}` in every string. A variable that is not set is a problem: it must not become an empty
+    password."""
     if isinstance(value, dict):
         return {k: _substitute(v, environment, (*path, k), lines, problems) for k, v in value.items()}
     if isinstance(value, list):

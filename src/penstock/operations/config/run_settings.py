@@ -1,16 +1,16 @@
-"""From a configuration to a running flow."""
+"""From a configuration to the settings of a run."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.operations.config.loading import Config
+from penstock.operations.config.model import Config
 from penstock.sources.settings import process_settings
 from penstock.supervisor.settings import RunSettings
 
 
 def run_settings(config: Config, *, once: bool) -> RunSettings:
-    """What `changefeed.supervisor.run` is told for this configuration."""
+    """The settings of `penstock.supervisor.supervisor.run` for this configuration."""
     return RunSettings(
         state_dir=config.state_dir,
         source=process_settings(config.source),
@@ -22,7 +22,7 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
 
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
-    """One sink's settings as delivery and the driver read them: the sink's own, and which tables are wanted."""
+    """One sink's settings as delivery and the driver read them: the sink's own, and the source's filter of tables."""
     tables = config.source.tables
     return {
         **config.sinks[name].model_dump(mode="json", exclude_none=True),

@@ -1,7 +1,4 @@
-"""`penstock log verify`: every byte that counts of a log, its cursors and a flow's progress; what is wrong, and where.
-
-Only looks: takes no lock, and works while another process owns the log.
-"""
+"""`penstock log verify`: checks every byte that counts of a log, its cursors and a flow's progress."""
 
 from __future__ import annotations
 
@@ -28,12 +25,15 @@ from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.read.reader import END_NAME, default_metadata_path
 from penstock.log.records.reading import read_records
 from penstock.metadata import SqliteMetadata
-from penstock.operations.log.tools import cursor_directory, locate_log, open_reader, opened, read_list
+from penstock.operations.log.cursors import cursor_directory
+from penstock.operations.log.frames import open_file
+from penstock.operations.log.ledgers import read_ledger_list
+from penstock.operations.log.locate import locate_log, open_reader
 
 
 @dataclass(slots=True)
 class LogCheck:
-    """What `verify` looked at, and every fault."""
+    """How much was checked, and everything that is wrong."""
 
     directory: Path
     ledgers: int = 0
@@ -50,8 +50,8 @@ class LogCheck:
 
 
 def verify_log(path: Path) -> LogCheck:
-    """Checks every byte that counts: ledgers and their offloaded copies, the end file, cursors' record logs and a flow's
-    progress. Changes nothing."""
+    """Checks ledgers and their offloaded copies, the end file, cursors' record logs and a flow's progress. Changes
+    nothing."""
     directory = locate_log(path)
     check = LogCheck(directory)
     check.faults += examine_end_file(REAL_FILES, directory / END_NAME)
@@ -60,7 +60,8 @@ def verify_log(path: Path) -> LogCheck:
         if (directory / END_NAME).exists():
             end_file = EndFile.open(REAL_FILES, directory / END_NAME)
             resources.callback(end_file.close)
-        # Files first, then the list: a file that came since is not taken for one that the list does not know.
+        # The files are listed before the ledger list is read, so that a ledger created meanwhile is not reported as a
+        # file that the list does not know.
         numbers = [number for number in map(ledger_id_of, REAL_FILES.list(directory)) if number is not None]
         listed = _checked_list(check)
         if listed is None:
@@ -80,7 +81,7 @@ def verify_log(path: Path) -> LogCheck:
 def _checked_list(check: LogCheck) -> LedgerList | None:
     path = default_metadata_path(check.directory)
     try:
-        return read_list(check.directory)
+        return read_ledger_list(check.directory)
     except NotSupported:
         raise
     except (Unavailable, Corruption) as error:
@@ -94,8 +95,8 @@ def _verify_ledger(check: LogCheck, listed: LedgerList, info: LedgerInfo, end_fi
     try:
         found = examine_ledger(REAL_FILES, check.directory, listed.uuid, info, end_file)
     except FileNotFoundError:
-        if any(one.id == info.id and one.is_local for one in read_list(check.directory).ledgers):
-            # (else it was trimmed or moved meanwhile)
+        if any(one.id == info.id and one.is_local for one in read_ledger_list(check.directory).ledgers):
+            # If the list no longer names it, the file was trimmed or offloaded meanwhile, which is no fault.
             path = ledger_path(check.directory, info.id)
             check.faults.append(Damage(path, 0, "the ledger list names this file, but it is missing"))
         return
@@ -115,13 +116,13 @@ def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, sto
     with contextlib.ExitStack() as resources:
         local = None
         if info.is_local:
-            with contextlib.suppress(FileNotFoundError, Corruption):  # told already
+            with contextlib.suppress(FileNotFoundError, Corruption):  # reported by _verify_ledger
                 local = store.open_local(info)
                 resources.callback(local.close)
         found = examine_offloaded(objects, listed.uuid, info, local)
     if found.damage and not any(one.id == info.id and one.offload == info.offload for one in
-                                read_list(check.directory).ledgers):  # fmt: skip
-        return  # trimmed, or copied anew, meanwhile
+                                read_ledger_list(check.directory).ledgers):  # fmt: skip
+        return  # trimmed, or copied again, meanwhile
     check.offloaded += 1
     check.bytes += found.bytes
     check.faults += found.damage
@@ -131,8 +132,10 @@ def _verify_offloaded(check: LogCheck, listed: LedgerList, info: LedgerInfo, sto
 
 
 def _verify_unlisted(check: LogCheck, number: int) -> None:
+    """A ledger file that the list does not name may exist only without entries: a crash left it before its first
+    one."""
     path = ledger_path(check.directory, number)
-    with contextlib.suppress(FileNotFoundError), opened(path) as file:
+    with contextlib.suppress(FileNotFoundError), open_file(path) as file:
         if holds_frames(file, number):
             check.faults.append(
                 Damage(path, FILE_HEADER_BYTES, "it holds entries, but the ledger list does not know it")
@@ -170,7 +173,7 @@ def _verify_record_log(check: LogCheck, directory: Path, name: str) -> bool:
 
 
 def _verify_cursor(check: LogCheck, listed: LedgerList, directory: Path, name: str) -> None:
-    """Its records mean something, and nothing that the log does not have."""
+    """The cursor's records can be replayed, and name only positions that the log has."""
     try:
         with open_reader(check.directory) as reader:
             state = replay(read_records(REAL_FILES, directory, name), listed.uuid, reader.ledgers())

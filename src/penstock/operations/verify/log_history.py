@@ -1,4 +1,4 @@
-"""What the log as a whole says: the schemas of every table by position, and where the last whole transaction ends."""
+"""What the whole log says: the schemas of every table by position, and where the last whole transaction ends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from penstock.spark.log_follower import LogFollower
 
 @dataclass(frozen=True, slots=True)
 class LogHistory:
-    """`complete_end` is the last entry after which no transaction is open; entry -1 where there is none.
+    """`complete_end` is the last entry after which no transaction is open; entry -1 if there is none.
 
-    `in_force`: the tables as they were before the first entry that is still there; none where nothing was trimmed.
+    `in_force` are the tables before the first entry that is still there; empty if nothing was trimmed.
     """
 
     schemas: SchemaView
@@ -24,7 +24,7 @@ class LogHistory:
 
 def read_history(reader: LogReader) -> LogHistory:
     """Follows the log's frames, without their data, to its durable end."""
-    # From the first entry that is left, not from a later checkpoint: rows before that one were made under older schemas.
+    # From the first entry that is left, not from a later checkpoint: entries before that checkpoint have older schemas.
     follower = LogFollower(reader, None if reader.complete else reader.first)
     in_force = follower.in_force()
     schemas = SchemaView(in_force)

@@ -1,7 +1,7 @@
 """The data files that a storage sink holds, in the order in which their rows were committed.
 
-A file counts once its directory's index names it or a later one. What stands beyond the index is the leftover of a write
-that never finished; a consumer does not read it, and neither do we.
+A file counts once its directory's index names it or a later one. Files beyond the index are left over from a write that
+never finished; consumers do not read them, and neither does this comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INDEX_NAME = "CDC.index"
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """One table version on one date: files 1 to `last`, complete, or `faults` says what is not."""
+    """One table version on one date: every file that counts, in order; `faults` says which are missing."""
 
     schema: str
     table: str

@@ -1,7 +1,7 @@
 """The rows that the source holds now, as physical columns: what `verify` compares a sink with.
 
-Read through SELECT, by other code than the binlog decoder, so that a fault of the decoder shows. Temporal values come as
-text and enum, set and bit as numbers, so that zero dates and empty values survive the driver.
+They are read with SELECT, by other code than the binlog decoder, so that an error of the decoder shows. Temporal values
+are selected as text, and enum, set and bit as numbers, because the MySQL driver would lose zero dates and empty values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Connection(Protocol):
 
 
 def select_rows(connection: Connection, table: TableSchema) -> ChangeBatch:
-    """Every row of the table, as inserts without a place in the log."""
+    """Every row of the table, as inserts; their seqs are all zero, because they have no place in the log."""
     readers = [_reader(column) for column in table.columns]
     expressions = ", ".join(reader[0] for reader in readers)
     with connection.cursor() as cursor:
@@ -42,7 +42,7 @@ def select_rows(connection: Connection, table: TableSchema) -> ChangeBatch:
 
 
 def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
-    """Current rows in the shape of changes, for an encoder."""
+    """Current rows as inserts, so that an encoder takes them."""
     count = len(columns[0]) if columns else 0
     return ChangeBatch(
         table,
@@ -55,7 +55,7 @@ def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
 
 
 def quote(name: str) -> str:
-    """An identifier for SQL; backquotes in it cannot break out."""
+    """A quoted identifier for SQL; backquotes in the name are doubled."""
     return "`" + name.replace("`", "``") + "`"
 
 

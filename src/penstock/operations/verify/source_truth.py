@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self
 
-from penstock.operations.config.loading import Config
+from penstock.operations.config.model import Config
 from penstock.operations.verify.source_rows import inserts, select_rows
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
@@ -12,7 +12,7 @@ from penstock.sources.settings import DemoSettings, MariadbSource
 
 
 class SourceTruth(Protocol):
-    """A context: what it opened is closed at its end."""
+    """The source's tables now. A context manager: it opens what it needs, and closes it at the end."""
 
     def __enter__(self) -> Self: ...
 
@@ -24,7 +24,7 @@ class SourceTruth(Protocol):
 
 
 def source_truth(config: Config) -> SourceTruth | None:
-    """None where the source has no tables of its own (binlog files)."""
+    """What the configured source holds; None if it has no tables of its own (binlog files)."""
     source = config.source
     if isinstance(source, DemoSettings):
         return DemoTruth(source)
@@ -34,7 +34,7 @@ def source_truth(config: Config) -> SourceTruth | None:
 
 
 class DemoTruth:
-    """The plan of the demo source: no binlog byte is read for it."""
+    """The tables that the demo source plans, computed without reading a byte of its binlog."""
 
     def __init__(self, source: DemoSettings) -> None:
         from penstock.sources.demo.truth import demo_truth
@@ -53,7 +53,7 @@ class DemoTruth:
 
 
 class ServerTruth:
-    """SELECT on the server, in one consistent snapshot."""
+    """The server's tables, selected in one consistent snapshot."""
 
     def __init__(self, source: MariadbSource) -> None:
         self._source = source

@@ -1,14 +1,13 @@
 """Row by row: what a sink holds of one table against what the log says it must hold.
 
-Rows are matched by seq, which is unique. Every difference is one of four kinds: a row that is *lost*, *doubled*, *wrong*
-(another value than the log gives), or *unknown* (the log has no such row). The work is done on columns; single rows are
-only looked at to show an example of a difference.
+Rows are matched by seq, which is unique. Every difference is one of four kinds: a row that is *lost*, *doubled*,
+*wrong* (another value than the log gives), or *unknown* (the log has no such row). Whole columns are compared; single
+rows only where columns differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,36 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.log.position import Seq
+from penstock.operations.verify.report import EXAMPLES_MAX, Differences
 
-_EXAMPLES_MAX = 5
 _SEQ_BYTES = 24
 
 
-@dataclass(slots=True)
-class Differences:
-    """Counts of what is not equal, with a few examples in words."""
-
-    changes: int = 0
-    lost: int = 0
-    doubled: int = 0
-    wrong: int = 0
-    unknown: int = 0
-    pending: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    @property
-    def equal(self) -> bool:
-        return not (self.lost or self.doubled or self.wrong or self.unknown)
-
-    def example(self, text: str) -> None:
-        if len(self.examples) < _EXAMPLES_MAX:
-            self.examples.append(text)
-
-
 class TableComparison:
-    """Follows one table's files beside the expected changes, which come in seq order.
+    """Reads one table's files in step with the expected changes, which come in seq order.
 
-    Rows before `first` are those of entries that were trimmed: counted, kept, and compared with nothing.
+    Rows before `first` belong to entries that were trimmed: they are counted and kept, and not compared with the log.
+    `kept` holds every row of the files, for the comparison with the source.
     """
 
     def __init__(
@@ -62,7 +41,8 @@ class TableComparison:
         self._last = b""
 
     def expect(self, expected: pa.Table, *, may_be_pending: bool = False) -> None:
-        """The next expected changes, in seq order. `may_be_pending`: what is not there is on its way, not lost."""
+        """Compares the next expected changes, in seq order. With `may_be_pending` a missing row is pending, not
+        lost."""
         if expected.num_rows == 0:
             return
         keys = _seqs(expected)
@@ -71,7 +51,7 @@ class TableComparison:
         self._last = bytes(keys[-1]).ljust(_SEQ_BYTES, b"\0")
 
     def finish(self) -> Differences:
-        """Counts what the files hold beyond everything that was expected."""
+        """Counts the rows that the files hold beyond all expected ones. Returns every difference."""
         rest = self._waiting + [self._next(path) for path in self._files]
         self._waiting = []
         for table in rest:
@@ -89,7 +69,7 @@ class TableComparison:
         return table.filter(pa.array(~before))
 
     def _take_through(self, last: np.bytes_) -> pa.Table | None:
-        """Rows in file order up to the first one after `last`."""
+        """The rows in file order, up to the first row after `last`."""
         taken: list[pa.Table] = []
         while True:
             if not self._waiting:
@@ -100,9 +80,9 @@ class TableComparison:
             table = self._waiting.pop()
             beyond = np.flatnonzero(_seqs(table) > last)
             if len(beyond):
-                cut = int(beyond[0])
-                taken.append(table.slice(0, cut))
-                self._waiting.append(table.slice(cut))
+                at = int(beyond[0])
+                taken.append(table.slice(0, at))
+                self._waiting.append(table.slice(at))
                 break
             taken.append(table)
         taken = [table for table in taken if table.num_rows]
@@ -124,7 +104,7 @@ class TableComparison:
             found.changes -= len(missing)
         else:
             found.lost += len(missing)
-            for key in missing[:_EXAMPLES_MAX]:
+            for key in missing[:EXAMPLES_MAX]:
                 found.example(f"lost: seq {_text(key)}")
         first_of_its_kind = np.zeros(len(actual_keys), dtype=bool)
         first_of_its_kind[first] = True
@@ -142,7 +122,7 @@ class TableComparison:
         self._values(expected.take(wanted), actual.take(order), keys[wanted])
 
     def _surplus(self, key: bytes) -> None:
-        """A row beyond what was expected here: seen before, or never heard of."""
+        """Counts a row that was not expected here: doubled if its seq was passed already, else unknown."""
         if key.ljust(_SEQ_BYTES, b"\0") <= self._last:
             self.differences.doubled += 1
             self.differences.example(f"doubled or out of order: seq {_text(key)}")
@@ -168,7 +148,7 @@ class TableComparison:
 
 
 def _seqs(table: pa.Table) -> npt.NDArray[np.bytes_]:
-    """The seqs as 24-byte strings, which numpy compares as the rows are ordered."""
+    """The seqs as 24-byte strings; their byte order is the order of the rows."""
     if table.num_rows == 0:
         return np.empty(0, dtype=f"S{_SEQ_BYTES}")
     fixed = pa.concat_arrays(table.column("_seq").chunks).cast(pa.binary(_SEQ_BYTES))

@@ -1,0 +1,64 @@
+"""The durable cursors of a log, for `penstock log cursors`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.clock import SYSTEM_CLOCK
+from penstock.errors import Corruption
+from penstock.files import REAL_FILES
+from penstock.log import Cursor, LogReader, Position
+from penstock.log.cursors.acks import Acks
+from penstock.log.cursors.records import replay
+from penstock.log.cursors.registry import Registered, registered
+from penstock.log.records.reading import read_records
+from penstock.operations.log.locate import open_reader
+
+
+@dataclass(frozen=True, slots=True)
+class CursorLine:
+    """A cursor as its record log says; `fault` says why where that cannot be read."""
+
+    name: str
+    mark_delete: Position
+    backlog_entries: int | None = None
+    backlog_bytes: int | None = None
+    holes: int | None = None
+    active_ms: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    deleting: bool = False
+    fault: str = ""
+
+
+def list_cursors(path: Path) -> list[CursorLine]:
+    """Every durable cursor as it is on the disk, whether or not a process owns it."""
+    with open_reader(path) as reader:
+        return [_cursor_line(reader, cursor) for cursor in registered(reader.metadata, reader.name)]
+
+
+def _cursor_line(reader: LogReader, known: Registered) -> CursorLine:
+    if known.deleting:
+        return CursorLine(known.name, known.mark_delete, active_ms=known.active_ms, deleting=True)
+    try:
+        records = read_records(REAL_FILES, cursor_directory(reader.directory, known), known.name)
+        state = replay(records, reader.uuid, reader.ledgers())
+        if state is None:
+            raise Corruption("it is registered, but has no record")
+    except (Corruption, FileNotFoundError) as error:
+        return CursorLine(known.name, known.mark_delete, active_ms=known.active_ms, fault=str(error))
+    cursor = Cursor(reader, known.name, Acks(reader, known.name, state, clock=SYSTEM_CLOCK))
+    return CursorLine(
+        known.name,
+        state.acked.mark_delete,
+        cursor.backlog(),
+        cursor.backlog_bytes(),
+        cursor.hole_count(),
+        max(state.active_ms, known.active_ms),
+        state.properties,
+    )
+
+
+def cursor_directory(directory: Path, cursor: Registered) -> Path:
+    """Where the cursor's record log is."""
+    return directory / cursor.directory

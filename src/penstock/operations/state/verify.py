@@ -1,0 +1,89 @@
+"""`penstock state verify`: checkpoints are undamaged, and each leads to the same state as the whole log."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import Corruption
+from penstock.log import Position
+from penstock.log.ledgers.holds import pins
+from penstock.operations.log.locate import open_reader
+from penstock.operations.state.opening import location_of
+from penstock.state.checkpoints.recovery import START_PIN, ProgressReporter, StateLocation, replay
+from penstock.state.engines.engine import StateEngine
+from penstock.state.engines.opening import open_engine
+from penstock.state.reader import find_checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class StateCheck:
+    """What was found. `ways` counts the starts that were replayed to the end: each checkpoint, and the whole log if it
+    is still there."""
+
+    directory: Path
+    checkpoints: int
+    ways: int
+    keys: int
+    faults: list[str]
+
+    @property
+    def sound(self) -> bool:
+        return not self.faults
+
+
+def verify_state(path: Path) -> StateCheck:
+    """Reads every byte of every checkpoint, and checks that each, with the frames after it, leads to the same state."""
+    faults: list[str] = []
+    with open_reader(path) as reader:
+        location = location_of(reader)
+        end = reader.end()
+        found = find_checkpoints(location)
+        with _engine(location, None) as engine:
+            faults += [str(finding) for finding in engine.verify()]
+        results: list[tuple[str, int, int]] = []
+        starts: list[Position | None] = [info.position for info in found]
+        if reader.complete or START_PIN in pins(reader.metadata, reader.name):
+            starts.append(None)
+        for start in starts:
+            way = "the whole log" if start is None else f"the checkpoint at {start}"
+            try:
+                results.append((way, *_digest(location, start, end)))
+            except Corruption as error:
+                faults.append(f"{way}: {error.message}")
+        for way, digest, _ in results[1:]:
+            if digest != results[0][1]:
+                faults.append(f"{way} leads to another state than {results[0][0]}")
+        if not results and not faults:
+            faults.append("neither a checkpoint nor the log holds all of the state")
+        return StateCheck(reader.directory, len(found), len(results), results[0][2] if results else 0, faults)
+
+
+def _engine(location: StateLocation, at: Position | None) -> StateEngine:
+    return open_engine(
+        location.settings.engine,
+        location.directory,
+        files=location.files,
+        settings=location.settings,
+        read_only=True,
+        at=at,
+    )
+
+
+def _digest(location: StateLocation, start: Position | None, end: Position) -> tuple[int, int]:
+    """(checksum, number of keys) of the state at `end`, replayed from the checkpoint at `start` or, for None, from
+    nothing."""
+    with open_engine("native", None) if start is None else _engine(location, start) as engine:
+        reader = location.reader
+        first = reader.first if start is None else reader.next(start)
+        replay(reader, engine, first, end, ProgressReporter(None, time.perf_counter()))
+        crc = keys = 0
+        with engine.create_snapshot() as snapshot:
+            for number in snapshot.namespaces():
+                for key, value in snapshot.iterate(number):
+                    head = b"%d,%d,%d:" % (number, len(key), len(value))
+                    crc = zlib.crc32(value, zlib.crc32(key, zlib.crc32(head, crc)))
+                    keys += 1
+        return crc, keys

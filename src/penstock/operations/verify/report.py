@@ -1,0 +1,88 @@
+"""What `penstock verify` found: the differences of a table or a sink, and the report of each sink."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+EXAMPLES_MAX = 5  # of one table
+_FAULTS_MAX = 20
+
+
+@dataclass(slots=True)
+class Differences:
+    """Changes that were compared, how many of them are not equal and why, and a few examples in words."""
+
+    changes: int = 0
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    unknown: int = 0
+    pending: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong or self.unknown)
+
+    def example(self, text: str) -> None:
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(text)
+
+    def counts(self) -> dict[str, int]:
+        return {name: count for name, count in asdict(self).items() if name != "examples"}
+
+    def add(self, other: Differences) -> None:
+        """Adds the counts of another table; its examples stay with it."""
+        for name, count in other.counts().items():
+            setattr(self, name, getattr(self, name) + count)
+
+
+@dataclass(slots=True)
+class SinkReport:
+    """One sink against log and source. `differences` counts all its tables; `faults` says what is wrong, at most
+    twenty."""
+
+    name: str
+    tables_count: int = 0
+    differences: Differences = field(default_factory=Differences)
+    before_log: int = 0
+    compared_with_source: int = 0
+    source_equal: int = 0
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return not self.faults and self.differences.equal
+
+    def fault(self, text: str) -> None:
+        if len(self.faults) < _FAULTS_MAX:
+            self.faults.append(text)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "tables_count": self.tables_count,
+            **self.differences.counts(),
+            "before_log": self.before_log,
+            "compared_with_source": self.compared_with_source,
+            "source_equal": self.source_equal,
+            "faults": self.faults,
+            "notes": self.notes,
+            "equal": self.equal,
+        }
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """The reports of every sink."""
+
+    sinks: list[SinkReport]
+
+    @property
+    def equal(self) -> bool:
+        return all(sink.equal for sink in self.sinks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"equal": self.equal, "sinks": [sink.to_json() for sink in self.sinks]}

@@ -1,0 +1,92 @@
+"""The rows that remain when a sink's changes are applied, against the rows that the source holds now.
+
+The source is read without the binlog decoder, so this comparison also finds what was decoded wrongly.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.encode.format import FileFormat
+from penstock.errors import PenstockError
+from penstock.operations.config.model import Config
+from penstock.operations.verify.report import SinkReport
+from penstock.operations.verify.sink_tables import SinkTables
+from penstock.operations.verify.source_truth import SourceTruth, source_truth
+from penstock.schema.model import TableSchema
+
+
+def compare_with_source(
+    config: Config,
+    fmt: FileFormat,
+    tables: SinkTables,
+    latest: dict[tuple[str, str], TableSchema],
+    report: SinkReport,
+) -> None:
+    """Compares every table of `latest` that the sink holds, or notes why that is not possible."""
+    if report.differences.pending:
+        report.notes.append("not compared with the source: changes are still on their way")
+        return
+    try:
+        truth = source_truth(config)
+    except PenstockError as error:
+        report.notes.append(f"not compared with the source: {error}")
+        return
+    if truth is None:
+        report.notes.append(f"a source of type {config.source.type} has no tables to compare with")
+        return
+    with truth:
+        for key, table in latest.items():
+            if not table.dropped and table.columns and key in tables.comparisons:
+                _compare_table(fmt, tables.comparisons[key].kept, table, truth, report)
+
+
+def _compare_table(
+    fmt: FileFormat, kept: list[pa.Table], table: TableSchema, truth: SourceTruth, report: SinkReport
+) -> None:
+    if not table.primary_key:
+        report.notes.append(f"{table.name} has no primary key: compared with the log only")
+        return
+    names = [column.name for column in table.columns]
+    keys = [names[i] for i in table.primary_key]
+    want = fmt.rows(fmt.assemble([fmt.encode(truth.rows(table))])).select(names)
+    have = _current_rows(kept, names, keys, want.schema)
+    report.compared_with_source += 1
+    order: list[tuple[str, Literal["ascending", "descending"]]] = [(key, "ascending") for key in keys]
+    want, have = want.sort_by(order), have.sort_by(order)
+    if want.equals(have):
+        report.source_equal += 1
+        return
+    report.fault(
+        f"{table.name}: {have.num_rows:,} rows at the sink, {want.num_rows:,} at the source; {_first_difference(want, have)}"
+    )
+
+
+def _first_difference(want: pa.Table, have: pa.Table) -> str:
+    """The first row that differs, in words."""
+    for a, b in zip(want.to_pylist(), have.to_pylist(), strict=False):
+        if a != b:
+            different = {name: (b[name], a[name]) for name in a if a[name] != b[name]}
+            return "first difference (sink, source): " + ", ".join(
+                f"{n} {v[0]!r}, {v[1]!r}" for n, v in different.items()
+            )
+    return "the rows that both have are equal"
+
+
+def _current_rows(kept: list[pa.Table], names: list[str], keys: list[str], schema: pa.Schema) -> pa.Table:
+    """The rows that remain when the changes are applied in order: the last change of each key, unless it is a
+    delete."""
+    if not kept:
+        return schema.empty_table()
+    changes = pa.concat_tables(kept, promote_options="default")
+    for name in names:
+        if name not in changes.column_names:
+            changes = changes.append_column(name, pa.nulls(changes.num_rows, schema.field(name).type))
+    numbered = changes.select(keys).append_column("__n", pa.array(range(changes.num_rows), pa.int64()))
+    last = numbered.group_by(keys).aggregate([("__n", "max")]).column("__n_max")
+    rows = changes.take(last)
+    rows = rows.filter(pc.not_equal(rows.column("_op"), pa.scalar("D")))
+    return rows.select(names).cast(schema)
