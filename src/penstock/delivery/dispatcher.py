@@ -31,8 +31,8 @@ class FlushReason(Enum):
 
 
 class Phase(Enum):
-    """IDLE: waits for items or for its batch to be old enough. BUSY: a writer thread works on it. RETRYING: waits after a
-    transient error. STOPPED: after a terminal error; nothing more of it is written in this run."""
+    """IDLE: waits for items or for its batch to be old enough. BUSY: a writer thread works on it. RETRYING: waits after
+    a transient error. STOPPED: after a terminal error; nothing more of it is written in this run."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -161,7 +161,7 @@ class Dispatcher:
             if beyond or (self.batch is not None and not self.batch.fits(self.head)):
                 raise Terminal(
                     f"{intent.path} is open up to {intent.last_seq}, but {self.head.payload} came before its last row",
-                    hint="rows of an open file are missing from the log or were filtered: restore the old rules",
+                    hint="rows of an open file are missing from the log or were filtered: restore the old source.tables and sinks.NAME.only",
                 )
         return None
 

@@ -50,7 +50,7 @@ class Text(NamedTuple):
 def unsupported(column: Column) -> NotSupported:
     return NotSupported(
         f"column {column.name} has type {column.mysql_type}, which cannot be encoded",
-        hint="leave the table out by a rule",
+        hint="leave the table out: source.tables.exclude",
     )
 
 

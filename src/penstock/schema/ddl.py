@@ -97,7 +97,10 @@ class _Statement:
                 cursor.word("IF", "NOT", "EXISTS")
                 return [self._database(cursor.name(), DdlType.CREATE_SCHEMA)]
             if cursor.word("SEQUENCE"):
-                raise self._refused("CREATE SEQUENCE", hint="ignore the sequence or use AUTO_INCREMENT")
+                raise self._refused(
+                    "CREATE SEQUENCE",
+                    hint="use AUTO_INCREMENT instead, and start after this statement with a new state_dir",
+                )
             return self._create_table() if cursor.word("TABLE") else []
         if cursor.word("DROP"):
             if cursor.word("TEMPORARY"):
@@ -130,7 +133,7 @@ class _Statement:
         on = f" of {table}" if table else ""
         return NotSupported(
             f"{what}{on} is not supported yet: {self.sql[:120]!r}",
-            hint=hint or "restart the changefeed with a new snapshot of the table after the change",
+            hint=hint or "leave the table out (source.tables.exclude), or start after the change with a new state_dir",
         )
 
     def _refuse_followed(self, what: str) -> None:

@@ -68,7 +68,7 @@ def complete_table_map(table_map: TableMap, schema: TableSchema) -> TableMap:
         raise SchemaDrift(
             f"schema drift: {schema.name} has {len(schema.columns)} columns, but the server logs "
             f"{len(table_map.columns)}",
-            hint="a DDL was missed; restart the changefeed with a new snapshot of the table",
+            hint="a DDL was missed; leave the table out (source.tables.exclude), or start with a new state_dir",
         )
     columns = tuple(
         _complete(mapped, column, schema) for mapped, column in zip(table_map.columns, schema.columns, strict=True)
@@ -116,7 +116,7 @@ def _complete(mapped: MapColumn, column: Column, schema: TableSchema) -> MapColu
 def _drift(schema: TableSchema, column: Column, what: str) -> SchemaDrift:
     return SchemaDrift(
         f"schema drift: {schema.name}, column {column.name} is {column.mysql_type}, but {what}",
-        hint="a DDL was missed; restart the changefeed with a new snapshot of the table",
+        hint="a DDL was missed; leave the table out (source.tables.exclude), or start with a new state_dir",
     )
 
 

@@ -184,7 +184,7 @@ class Cursor:
     def unreadable(self) -> NotSupported:
         return NotSupported(
             f"a DDL that Penstock cannot read near {self.now.text!r}: {self.sql[:120]!r}",
-            hint="report the statement; to go on, restart the changefeed with a new snapshot of the table",
+            hint="report the statement; to go on, start after it with a new state_dir",
         )
 
 

@@ -7,10 +7,10 @@
 5. cursor   acked by the keeper, after (4) and inside the same request: the cursor may lag progress, never lead it.
 6. release  callbacks run and the spool's bytes are free.
 
-After a restart only a dispatcher with an open intent looks at storage. If the index names the intent's file, it continues
-at step 4; else at step 2, with exactly the same bytes. The rows may then come split into other payloads, but a file is a
-function of its rows alone; length and checksum prove that the bytes are the same. A commit is a state machine: after a
-transient error `advance` continues at the same step.
+After a restart only a dispatcher with an open intent looks at storage. If the index names the intent's file, it
+continues at step 4; else at step 2, with exactly the same bytes. The rows may then come split into other payloads, but
+a file is a function of its rows alone; length and checksum prove that the bytes are the same. A commit is a state
+machine: after a transient error `advance` continues at the same step.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Commit:
             raise Terminal(
                 f"{intent.path} was promised with {intent.length} bytes and checksum {intent.checksum:08x}, but its rows "
                 f"{intent.first_seq} to {intent.last_seq} now give {found[0]} bytes and {found[1]:08x}; nothing was overwritten",
-                hint="format, rules or version changed while the file was open: start once with the old ones",
+                hint="format, tables or Penstock's version changed while the file was open: start once with the old ones",
             )
         commit = cls(intent, data, layout=layout, keeper=keeper, store=store, release=release)
         commit.step = Step.PROGRESS if commit._indexed() else Step.DATA

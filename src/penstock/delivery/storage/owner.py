@@ -1,8 +1,8 @@
 """Who may write below a prefix: one changefeed of one log. `_penstock/owner.json` says so.
 
 A prefix that belongs to another changefeed or another log is refused, and so is one that holds files without an owner.
-Each process that takes the prefix first raises the epoch in that file. On `file://` a lock keeps out a second process of
-the same owner (of a copied state directory, or an old process that still drains); the lock ends with its process.
+Each process that takes the prefix first raises the epoch in that file. On `file://` a lock keeps out a second process
+of the same owner (of a copied state directory, or an old process that still drains); the lock ends with its process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.delivery.storage.store import LocalStore, Store
 from penstock.errors import BadInput, Corruption
 from penstock.files import Files
 
-_HINT = "use a new prefix; taking over a used one (--adopt) is not supported yet"
+_HINT = "use a new prefix; taking over a used one is not supported yet"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Parquet:
         # One chunk a column: page boundaries follow chunks, and chunks follow how the rows were cut.
         table = pa.concat_tables(tables).combine_chunks()
         if any(column.num_chunks > 1 for column in table.columns):
-            raise BadInput("more than 2 GiB in one column of a Parquet file", hint="lower the file size")
+            raise BadInput("more than 2 GiB in one column of a Parquet file", hint="lower sinks.NAME.flush.size")
         sink = pa.BufferOutputStream()
         pq.write_table(
             table,
@@ -76,7 +76,7 @@ def lake_schema(table: TableSchema) -> pa.Schema:
         if column.name.lower() in _OWN:
             raise NotSupported(
                 f"{table.name} has a column {column.name}, a name that Parquet files of Penstock use themselves",
-                hint="choose canal-json for this table or rename the column",
+                hint="choose canal-json for this sink (sinks.NAME.format) or rename the column",
             )
     fields: list[pa.Field[Any]] = [
         pa.field("_op", pa.string(), nullable=False),

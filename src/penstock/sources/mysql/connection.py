@@ -67,7 +67,9 @@ def told(what: str) -> Iterator[None]:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         text = str(error.args[1]) if len(error.args) > 1 else str(error)
         if code in _ACCESS_DENIED:
-            raise SourceError(f"{what}: {text}", hint="check user, password and grants: penstock check") from error
+            raise SourceError(
+                f"{what}: {text}", hint="check source.user, source.password and the grants of that user"
+            ) from error
         if code in _LOST or code == 0:
             raise Unavailable(f"{what}: {text}") from error
         raise SourceError(f"{what}: {text} (error {code})") from error

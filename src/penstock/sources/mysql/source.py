@@ -155,7 +155,9 @@ class MariadbServer:
         if by_gtid:
             statements += [f"SET @slave_connect_state = '{position.gtid}'", "SET @slave_gtid_strict_mode = 0"]
         elif position.pos > 0xFFFFFFFF:
-            raise NotSupported(f"{position}: a server cannot be asked for an offset above 4 GiB", hint="start by GTID")
+            raise NotSupported(
+                f"{position}: a server cannot be asked for an offset above 4 GiB", hint="start by GTID (source.start)"
+            )
         for statement in statements:
             rows(connection, statement)
         register = struct.pack("<I", self._server_id) + b"\0\0\0" + struct.pack("<HII", 0, 0, 0)
@@ -236,7 +238,7 @@ class MariadbServer:
         what = position.file or f"GTID {position.gtid}"
         return SourceError(
             f"{what} is gone (oldest on the server: {oldest}). Nothing was skipped.",
-            hint="Go on with: penstock backfill --all --from-now. This version has no backfill yet: use a new state_dir",
+            hint="start again with a new state_dir; the changes in between do not reach the sinks",
         )
 
     def _hang_up(self) -> None:
