@@ -1,4 +1,4 @@
-"""Log lines hide secrets in every form; metrics keep few labels; health is not ready by default."""
+"""Log lines hide secrets in every form; metrics have few labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from penstock.errors import Unavailable
 from penstock.observe import logging as observe_logging
-from penstock.observe.health import Condition, Health
 from penstock.observe.metrics import FLUSH_REASONS, Metrics
 
 CANARY = 'pa"ss/wörd %40\n7'
@@ -86,22 +85,7 @@ def test_metrics_have_only_labels_with_few_values() -> None:
     text = metrics.render().decode()
     assert 'penstock_rows_total{changefeed="lake"} 3.0' in text
     assert 'penstock_flush_total{changefeed="lake",reason="interval"} 1.0' in text
-    allowed = {"changefeed", "reason", "way", "process"}
+    allowed = {"changefeed", "reason", "way"}
     for name, metric in vars(metrics).items():
         if name != "registry":
             assert set(metric._labelnames) <= allowed, name
-
-
-def test_health() -> None:
-    health = Health("capture", "delivery")
-    assert health.is_alive and not health.is_ready
-    health.set("capture", Condition.WORKING)
-    health.set("delivery", Condition.RETRYING, "the disk is full")
-    assert health.is_alive and not health.is_ready
-    assert health.parts()["delivery"].reason == "the disk is full"
-    health.set("delivery", Condition.WORKING)
-    assert health.is_ready
-    health.set("capture", Condition.FAILED, "the binlog was purged")
-    assert not health.is_alive
-    with pytest.raises(KeyError):
-        health.set("nothing", Condition.WORKING)

@@ -1,1 +1,1 @@
-"""What an operator sees of a running Penstock: metrics (`metrics.py`), log lines (`logging.py`), health (`health.py`)."""
+"""What an operator sees of a running Penstock: metrics (`metrics.py`) and log lines (`logging.py`)."""

@@ -1,8 +1,8 @@
 """Log lines as JSON on standard error, one object a line, in which a secret never appears.
 
-`configure` is called once by each process; rooms use Python's own `logging.getLogger(__name__)` and pass facts as
-`extra={"changefeed": …}`. A value given to `hide` is replaced in every string of every line, in tracebacks and nested
-values too, and in the forms in which URLs and JSON carry it.
+Each process calls `configure` once; packages use Python's own `logging.getLogger(__name__)` and pass facts as
+`extra={"changefeed": …}`. A secret given to `hide` is replaced in every string of every line, also in tracebacks and
+nested values, and also in the forms that it takes in URLs and JSON.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _hidden: tuple[str, ...] = ()
 
 
 def hide(secret: str) -> None:
-    """From now on `secret` is never written to the log by this process."""
+    """From now on, no log line of this process contains `secret`."""
     global _hidden
     if not secret:
         return
     forms = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
     with _lock:
-        # Longest first: a secret that contains another one goes as a whole.
+        # Longest first: of a secret that contains another one, nothing may stay.
         _hidden = tuple(sorted({*_hidden, *forms}, key=lambda form: (-len(form), form)))
 
 
@@ -42,7 +42,8 @@ def redact(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: `time`, `level`, `process`, `logger`, `message`, then its own facts."""
+    """Formats a record as one line of JSON: `time`, `level`, `process`, `logger`, `message`, then the facts in
+    `extra`."""
 
     def __init__(self, process: str) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Every metric of Penstock, in this one file, so that names and labels can be read at a glance.
+"""Every metric of Penstock, in one file, so that names and labels can be read at a glance.
 
-Labels have few values by construction: a changefeed's name, a reason out of a fixed list. Never a table, dispatcher, path
-or position: a source may have thousands of tables, and what one of them does is asked for with `penstock status`.
-Names of the flush and spool metrics follow TiCDC's storage sink, so that its dashboards carry over.
+A label has few values by construction: a changefeed's name, a reason from a fixed list. Never a table, dispatcher, path
+or position: a source may have thousands of tables (`penstock status` shows what one of them does). The names of the
+flush and spool metrics follow TiCDC's storage sink, so that its dashboards can be used.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FLUSH_REASONS = ("size", "interval", "directory", "ddl", "close", "intent")
 
 _BYTES = tuple(float(1 << shift) for shift in range(12, 31, 2))  # 4 KiB to 1 GiB
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-_MEMORY_SECONDS = (0.000001, 0.000003, 0.00001, 0.00003, 0.0001, 0.001, 0.01)  # what needs no disk
+_MEMORY_SECONDS = (0.000001, 0.000003, 0.00001, 0.00003, 0.0001, 0.001, 0.01)  # of what needs no disk
 _FAST_SECONDS = (0.0001, 0.0003, *_SECONDS)  # reads and syncs of a good disk are below a millisecond
 
 
 class LogTotals(NamedTuple):
-    """What the logs and cursors of a process amount to, summed over all of them. Asked for when somebody scrapes."""
+    """Figures of the logs and cursors of this process, summed over all of them. Computed at each scrape."""
 
     logs: int = 0
     ledgers: int = 0
@@ -76,7 +76,7 @@ _TOTALS = {
 
 
 class StateTotals(NamedTuple):
-    """What the states of a process amount to, summed over all of them. Asked for when somebody scrapes."""
+    """Figures of the states of this process, summed over all of them. Computed at each scrape."""
 
     states: int = 0
     size_bytes: int = 0
@@ -111,7 +111,7 @@ class _TotalsCollector(Collector):
             yield family(f"penstock_{name}", what, value=value)
 
     def describe(self) -> Iterator[Metric]:
-        return iter(())  # nothing is asked of the logs before the first scrape
+        return iter(())  # else registering would call `collect`, which reads the logs
 
 
 class Metrics:
@@ -119,10 +119,6 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
-
-        self.capture_events = self._counter("capture_events", "Binlog events appended to the log")
-        self.capture_bytes = self._counter("capture_bytes", "Bytes of binlog events appended to the log")
-        self.capture_lag_seconds = self._gauge("capture_lag_seconds", "Age of the newest transaction in the log")
 
         self.log_append_entries = self._counter("log_append_entries", "Entries appended, durable")
         self.log_append_bytes = self._counter("log_append_bytes", "Bytes of frames appended")
@@ -195,10 +191,6 @@ class Metrics:
             "state_recovery_seconds_left", "How long the recovery under way will still take, about"
         )
 
-        self.batches = self._counter("batches", "Micro-batches published", "changefeed")
-        self.batch_seconds = self._histogram(
-            "batch_duration_seconds", "Time of one micro-batch", _SECONDS, "changefeed"
-        )
         self.rows = self._counter("rows", "Rows at the sink", "changefeed")
 
         self.flush_total = self._counter(
@@ -214,16 +206,12 @@ class Metrics:
         self.spool_memory_bytes = self._gauge("spool_memory_bytes", "Encoded bytes that wait in memory", "changefeed")
         self.spool_suppressed = self._gauge("spool_suppressed", "1 while no new batch is planned", "changefeed")
 
-        self.cursor_backlog_entries = self._gauge("cursor_backlog_entries", "Entries not yet acked", "changefeed")
-        self.checkpoint_lag_seconds = self._gauge("checkpoint_lag_seconds", "Age of the checkpoint", "changefeed")
-        self.restarts = self._counter("restarts", "Restarts of a child process", "process")
-
     def watch_logs(self, read: Callable[[], LogTotals]) -> None:
-        """Shows what `read` gives, at each scrape: the way of the log pays nothing for it."""
+        """Calls `read` at each scrape and shows its figures: appending and reading cost nothing extra."""
         self.registry.register(_TotalsCollector(read, _TOTALS))
 
     def watch_states(self, read: Callable[[], StateTotals]) -> None:
-        """As `watch_logs`, for states."""
+        """The same for states."""
         self.registry.register(_TotalsCollector(read, _STATE_TOTALS))
 
     def render(self) -> bytes:
