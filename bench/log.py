@@ -1,8 +1,8 @@
 """The log beside a raw writer and a plain reader of the same bytes, and its absolute goals.
 
 A goal beside a peer is judged by the median of five rounds, which alternate with the peer's, so that other load on the
-machine disturbs both; the best round of each is shown too, without a goal. An absolute goal is judged by the best of five
-rounds; read it together with the calibration. `BENCH_LOG_SCALE` shrinks the amounts, for a quick try.
+machine disturbs both; the best round of each is shown too, without a goal. An absolute goal is judged by the best of
+five rounds; read it together with the calibration. `BENCH_LOG_SCALE` shrinks the amounts, for a quick try.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def futures(directory: Path) -> Iterator[Result]:
 
 
 def append_all(log: Log, data: bytes, entries: int, outstanding: int) -> None:
-    """Appends with at most `outstanding` unanswered. Answers come in order, so the last one of a half stands for all of it."""
+    """Appends with at most `outstanding` unanswered. Answers come in order, so the last one of a half stands for all of
+    it."""
     half = max(outstanding // 2, 1)
     before: Pending[Position] | None = None
     for start in range(0, entries, half):
@@ -168,7 +169,8 @@ def read_all(reader: LogReader) -> int:
 
 
 def catch_up(directory: Path, entry_bytes: int, entries: int) -> tuple[list[float], list[float], list[float]]:
-    """Entries per second of whole passes over the log, of plain reads of its file, and of reads into one buffer, in turn.
+    """Entries per second of whole passes over the log, of plain reads of its file, and of reads into one buffer, in
+    turn.
 
     The log's cache is emptied before each pass.
     """

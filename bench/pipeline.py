@@ -1,9 +1,10 @@
 """The whole way, end to end: rows per second from a source into files, beside the Debezium engine writing JSON lines.
 
-Measured with `penstock run --once` as a user runs it. Two figures each: *with start*, from the command to its end, including
-Spark's start and the final flush; and *streaming*, from the moment the driver is ready to the last row at the sink (capture
-reads ahead while Spark starts). On MariaDB both sides read the same preloaded binlog of the same server, one after the
-other; the peer's streaming figure is from its first record to its last. The driver itself measures the share of each stage.
+Measured with `penstock run --once` as a user runs it. Two figures each: *with start*, from the command to its end,
+including Spark's start and the final flush; and *streaming*, from the moment the driver is ready to the last row at the
+sink (capture reads ahead while Spark starts). On MariaDB both sides read the same preloaded binlog of the same server,
+one after the other; the peer's streaming figure is from its first record to its last. The driver itself measures the
+share of each stage.
 """
 
 from __future__ import annotations

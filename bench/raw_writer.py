@@ -1,4 +1,5 @@
-"""The peer of the log: the same bytes in the same groups with one fdatasync each, without frames, checksums or futures."""
+"""The peer of the log: the same bytes in the same groups with one fdatasync each, without frames, checksums or
+futures."""
 
 from __future__ import annotations
 

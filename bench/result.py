@@ -10,8 +10,8 @@ from typing import Literal
 class Result:
     """`peer` and `peer_value` are None where there is no peer, `goal` where there is none yet.
 
-    `goal` bounds the ratio of value to peer value: from below, or with `goal_kind` "ratio-most" from above. With "least" or
-    "most" it bounds the value itself.
+    `goal` bounds the ratio of value to peer value: from below, or with `goal_kind` "ratio-most" from above. With
+    "least" or "most" it bounds the value itself.
     """
 
     name: str

@@ -2,8 +2,9 @@
 
     python -m bench.run [GROUP ...]     without a name: every group
 
-A group is a module of this package with `measure() -> Iterator[Result]`. The calibration runs before each group, and its rows
-are kept with those of the group. Rows of groups that did not run stay in the file, and every row keeps its place.
+A group is a module of this package with `measure() -> Iterator[Result]`. The calibration runs before each group, and
+its rows are kept with those of the group. Rows of groups that did not run stay in the file, and every row keeps its
+place.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def table(results: Iterable[Result]) -> Table:
 
 
 def keep(path: Path, group: str, measured: Iterable[Result]) -> None:
-    """Replaces the group's rows in the file, each in its place; new rows follow the group's last. Other groups' rows stay."""
+    """Replaces the group's rows in the file, each in its place; new rows follow the group's last. Other groups' rows
+    stay."""
     rows: list[dict[str, object]] = json.loads(path.read_text()) if path.exists() else []
     new = {_key(row): row for row in ({"group": group, **result.to_json()} for result in measured)}
     merged: list[dict[str, object]] = []

@@ -1,9 +1,9 @@
 """Bucket state beside tuned rocksdict (bloom filter, 256 MB of cache) and a raw writer, and its absolute goals.
 
-A million keys of 16 bytes with values of 100. Ratios are of the CPU time of the whole process, all threads included, in rounds
-that alternate with the peer; the median is judged. The goals are for `RawStore`; `TypedStore` is shown beside it. Before gets
-are measured, their keys are copied in the order of the gets: a real caller's key is in the processor's cache too.
-`BENCH_STATE_SCALE` shrinks the amounts, for a quick try.
+A million keys of 16 bytes with values of 100. Ratios are of the CPU time of the whole process, all threads included, in
+rounds that alternate with the peer; the median is judged. The goals are for `RawStore`; `TypedStore` is shown beside
+it. Before gets are measured, their keys are copied in the order of the gets: a real caller's key is in the processor's
+cache too. `BENCH_STATE_SCALE` shrinks the amounts, for a quick try.
 """
 
 from __future__ import annotations
@@ -225,7 +225,8 @@ class closing:  # noqa: N801 (as contextlib's, which asks for more than it needs
 
 
 def durable_commits(directory: Path) -> Iterator[Result]:
-    """One batch at a time, each durable before the next; in turn the raw writer syncs as many bytes as the batch's frame has."""
+    """One batch at a time, each durable before the next; in turn the raw writer syncs as many bytes as the batch's
+    frame has."""
     work = batches(9)[: max(int(300 * SCALE), 20)]
     mine: list[float] = []
     theirs: list[float] = []

@@ -50,7 +50,8 @@ def killed(directory: Path, keys: int, tail: int) -> Path:
 
 
 def opened(directory: Path, keys: int, tail: int, rounds: int, *, what: str = "open") -> tuple[float, float]:
-    """Median milliseconds of opening the state, and of opening its log before that; each round on a copy of what was left."""
+    """Median milliseconds of opening the state, and of opening its log before that; each round on a copy of what was
+    left."""
     last = max((directory / "log").glob("ledger-*.log"))
 
     def copy(source: str, target: str) -> None:

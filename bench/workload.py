@@ -1,4 +1,5 @@
-"""The data of the benchmarks' databases: one table of orders, twelve columns of the usual kinds, about 120 bytes a row."""
+"""The data of the benchmarks' databases: one table of orders, twelve columns of the usual kinds, about 120 bytes a
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The real components themselves: what a test may count on when it asks for one, and what a run says of missing ones."""
+"""The real components themselves: what a test may count on when it asks for one, and what a run says of missing
+ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What developing Penstock needs beside Penstock itself."""
+"""Tools for developing Penstock. Penstock itself imports nothing from here."""

@@ -1,4 +1,4 @@
-"""Time comes in through constructors, so that a test decides what time it is."""
+"""Clocks. Time comes in through constructors, so that a test decides what time it is."""
 
 from __future__ import annotations
 

@@ -3,14 +3,14 @@
 capture, delivery and the driver are such children. The protocol between one of them and its parent
 (`penstock.supervisor.child` is the parent's side):
 
-1. **Settings.** Standard input begins with one JSON object, the settings. (Not arguments: everybody on the machine can read
-   those, and settings hold secrets.) Standard input then stays open.
+1. **Settings.** Standard input begins with one JSON object, the settings. (Not arguments: everybody on the machine can
+   read those, and settings hold secrets.) Standard input then stays open.
 2. **Stop.** The end of standard input asks the child to stop, as SIGTERM does. SIGINT is ignored: Ctrl-C in a terminal
    reaches the whole process group, and the parent decides in which order its children stop.
 3. **Events.** Each line of standard output is a JSON object with its name under `event` (`Event`). Everything else that
    the process or a library prints goes to standard error, and so do log lines.
-4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. As a rule the process ends
-   after it, with one of the exit codes below.
+4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. As a rule the process
+   ends after it, with one of the exit codes below.
 5. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
    every file is safe at every moment, and the next run goes on from the log.
 """
@@ -137,9 +137,9 @@ def _lines(descriptor: int) -> Iterator[bytes]:
 def _end_with_parent() -> None:
     """Ends this process when its parent process is gone.
 
-    The kernel sends the death signal when the *thread* that started us ends, so the handler looks whether the process is
-    gone too. A parent that asked the kernel for a signal of its own choice before it became us keeps it: the run's children
-    are killed (`penstock.supervisor.child`).
+    The kernel sends the death signal when the *thread* that started us ends, so the handler looks whether the parent
+    process is gone. A death signal that was set before this program began stays as it is: `penstock.supervisor.child`
+    sets SIGKILL for its children.
     """
     if not sys.platform.startswith("linux"):
         return

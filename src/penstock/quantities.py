@@ -1,4 +1,4 @@
-"""Sizes and times as people write them in the configuration: `64MiB`, `24h`, or plain numbers of bytes and seconds."""
+"""Sizes and times as people write them in the configuration: `64MiB`, `24h`, or a plain number of bytes or seconds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Requests between Penstock's own processes on one machine: framed messages over a Unix socket.
 
 A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A request's header has
-`op` and its arguments; the answer's header is the result, or `error` with kind, message and hint, which the client raises
-again as the same kind of error. One thread serves one connection, so a slow caller never holds up another. The socket's
-directory is private to the user, which is the access control; nothing is ever unpickled.
+`op` and its arguments; the answer's header is the result, or `error` with kind, message and hint, which the client
+raises again as the same kind of error. One thread serves one connection, so a slow caller never holds up another. The
+socket's directory is private to the user, which is the access control; nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ class Client:
         self._connection: socket.socket | None = None
 
     def call(self, op: str, body: Buffer = b"", **arguments: Any) -> dict[str, Any]:
-        """Sends a request and returns the answer's header. Raises the server's error, or `Unavailable` if nobody answers.
+        """Sends a request and returns the answer's header. Raises the server's error, or `Unavailable` if nobody
+        answers.
 
         A request is never sent twice: after `Unavailable` the caller does not know whether it was carried out.
         """

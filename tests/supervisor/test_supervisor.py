@@ -13,12 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput, Unavailable
-from penstock.supervisor.child import LOG_BYTES_MAX
 from penstock.supervisor.control_server import control_path
 from penstock.supervisor.settings import ChildCommand, RunSettings
 from penstock.supervisor.status import RunStatus, RunSummary
@@ -310,31 +308,3 @@ def test_sigterm_drains(tmp_path: Path) -> None:
     output, _ = process.communicate(timeout=120)
     assert output.split() == [b"0", b"True"]
     assert (tmp_path / "order.txt").read_text().splitlines()[-1] == "delivery stopped"
-
-
-def test_the_log_of_a_child_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.supervisor import child
-
-    monkeypatch.setattr(child, "LOG_BYTES_MAX", 1000)
-    log = child._LimitedLog(tmp_path / "capture.log")
-    for number in range(100):
-        log.write(b"line %05d of the log\n" % number)
-    log.close()
-    assert (tmp_path / "capture.log").stat().st_size <= 1000
-    assert (tmp_path / "capture.log.1").stat().st_size <= 1000
-    assert (tmp_path / "capture.log").read_bytes().endswith(b"line 00099 of the log\n")
-    assert LOG_BYTES_MAX > 1 << 20
-
-
-def test_settings_without_a_sink_are_refused() -> None:
-    with pytest.raises(BadInput, match="no sink"):
-        RunSettings(Path("x"), {}, {})
-    with pytest.raises(BadInput):
-        RunSettings(Path("x"), {}, {"../up": {}})
-
-
-def test_backoff_doubles_and_is_bounded() -> None:
-    from penstock.supervisor.restarts import Backoff
-
-    backoff: Any = Backoff(0.2, 10.0, 60.0)
-    assert [round(backoff.seconds(deaths), 1) for deaths in (1, 2, 3, 7, 100)] == [0.2, 0.4, 0.8, 10.0, 10.0]

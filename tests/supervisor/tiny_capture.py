@@ -1,7 +1,7 @@
 """A capture of a few lines for the supervisor's tests: appends `source.entries` entries, then waits to be stopped.
 
-`source.tricks` is a list, one trick for each start: "die" (exit 1 before ready), "bad-input", "exit-3", "stubborn" (does not
-stop), "" (behaves). The last one holds for all later starts.
+`source.tricks` is a list, one trick for each start: "die" (exit 1 before ready), "bad-input", "exit-3", "stubborn"
+(does not stop), "" (behaves). The last one holds for all later starts.
 """
 
 from __future__ import annotations

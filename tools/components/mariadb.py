@@ -4,8 +4,8 @@
     python tools/components/mariadb.py stop DIRECTORY
     python tools/components/mariadb.py install                        the Debian package, without its service
 
-As a library: `MariaDbServer(directory).start()`; `stop()` ends it cleanly, `kill()` as a power failure of the process
-would, and `start()` again goes on with the same data on the same port.
+As a library: `MariaDbServer(directory).start()`; `stop()` ends it cleanly, `kill()` with SIGKILL, and another `start()`
+goes on with the same data on the same port.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if __name__ == "__main__":  # run as a script: make `tools` importable
 
 import pymysql
 
-from tools.components import CACHE, MissingComponent, free_port, may_install
+from tools.components import MissingComponent, apt_install, free_port, may_install
 
 USER = "penstock"
 PASSWORD = "penstock-test"  # a server on the loopback address that lives as long as a test
@@ -56,18 +56,8 @@ def find_mariadbd() -> tuple[Path, Path]:
 
 
 def install() -> None:
-    """Installs Debian's package. It carries no service; nothing is started."""
-    archives = CACHE / "apt"
-    (archives / "partial").mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", f"-oDir::Cache::archives={archives}",
-         "-oAPT::Keep-Downloaded-Packages=true", "-oAPT::Sandbox::User=root", *_PACKAGES],
-    ):  # fmt: skip
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise MissingComponent(f"{' '.join(command[:2])} failed: {done.stderr.strip() or done.stdout.strip()}")
+    """Installs Debian's packages, which carry no service; nothing is started."""
+    apt_install(*_PACKAGES)
 
 
 def _look() -> tuple[Path, Path] | None:
@@ -77,7 +67,7 @@ def _look() -> tuple[Path, Path] | None:
 
 
 class MariaDbServer:
-    """One server. The row binlog has full images and metadata, and GTIDs."""
+    """One server. Its binlog has row events with full images and metadata, and GTIDs."""
 
     def __init__(
         self, directory: Path, port: int | None = None, *, server_id: int = 1, options: Sequence[str] = ()
@@ -117,7 +107,7 @@ class MariaDbServer:
                     f"--server-id={self._server_id}", "--log-bin=binlog", "--binlog-format=ROW",
                     "--binlog-row-image=FULL", "--binlog-row-metadata=FULL", "--log-slave-updates",
                     "--gtid-strict-mode=ON", "--max-allowed-packet=256M",
-                    # Its process is killed in tests, never its machine: leave the disk to others.
+                    # Tests kill the process, never the machine, so its writes need no syncs.
                     "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--innodb-log-file-size=64M",
                     *self._options,
                 ],
@@ -155,7 +145,8 @@ class MariaDbServer:
         self.stop()
 
     def _run_as(self) -> list[str]:
-        """Root gives its rights away where another user can reach the directory; mariadbd wants to be told either way."""
+        """The `--user` that mariadbd wants from root: an unprivileged user, if that user can reach the directory; else
+        root."""
         if os.geteuid() != 0:
             return []
         for name in ("mysql", "nobody"):

@@ -1,4 +1,4 @@
-"""A private S3 server: SeaweedFS from PyPI, with its own directory and ports on the loopback address, and credentials of its own.
+"""A private S3 server: SeaweedFS from PyPI, with its own directory, credentials, and ports on the loopback address.
 
     python tools/components/s3.py start DIRECTORY          prints how to reach it, as JSON; ends with Ctrl-C
 
@@ -84,12 +84,12 @@ class S3Server:
         return self
 
     def stop(self) -> None:
-        """At once: what it holds is for a test, and a clean end takes it half a minute."""
+        """Kills the server: a clean end takes half a minute, and its data is only for a test."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
-            for port in self._ports:  # it makes sockets there, whatever it is told
+            for port in self._ports:  # it makes sockets there whatever its options say
                 for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                     socket.unlink(missing_ok=True)
 

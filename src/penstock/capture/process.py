@@ -1,8 +1,9 @@
 """`python -m penstock.capture`: the capture process. How it gets its settings, speaks and ends: `penstock.process`.
 
-Settings: `{"state_dir", "source": {...}, "log": {...}, "until": null | "now"}`. Events: `ready`, `progress`, `retrying`,
-`caught-up` (with `until: now`; then it ends), `error`. On a stop, the transactions that are complete are flushed and the log is
-closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try again later.
+Settings: `{"state_dir", "source": {...}, "log": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
+`retrying`, `caught-up` (with `until: now`; then it ends), `error`. On a stop, the transactions that are complete are
+flushed and the log is closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try again
+later.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@
    data is synced. A rename is atomic: both of its names change, or neither.
 3. `crash` gives one possible state after a power cut: each unsynced operation is kept, lost, or (a write) torn
    (`penstock.files.unsynced`).
-4. The first failure of a handle poisons it, as in `files.RealFile`. After a failed `datasync` the unsynced data of the file
-   is lost for good although readers still see it, and a later `datasync` through a new handle succeeds, as on Linux.
+4. The first failure of a handle poisons it, as in `files.RealFile`. After a failed `datasync` the unsynced data of the
+   file is lost for good although readers still see it, and a later `datasync` through a new handle succeeds, as on
+   Linux.
 
 Operations that change something are counted from 1: create, append, write_at, truncate, preallocate, datasync,
-make_directory, rename, remove, sync_directory. `cut_power_at(n)` cuts the power at the n-th; `fail_at(n, fault)` fails it.
-Thread-safe.
+make_directory, rename, remove, sync_directory. `cut_power_at(n)` cuts the power at the n-th; `fail_at(n, fault)` fails
+it. Thread-safe.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class PowerCut(StorageFailed):
 
 
 class DiskFault(Enum):
-    """How an operation fails: with this `errno`. `SHORT_WRITE`: half of the bytes are written, then the disk is full."""
+    """How an operation fails: with this `errno`. `SHORT_WRITE`: half of the bytes are written, then the disk is
+    full."""
 
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
@@ -151,8 +153,8 @@ class MemoryFile:
 
 
 class MemoryFiles:
-    """See the module's docstring. `on_operation(number, name, path)` is called before each counted operation and may ask for
-    `crash` states of that moment; it may be set at any time."""
+    """See the module's docstring. `on_operation(number, name, path)` is called before each counted operation and may
+    ask for `crash` states of that moment; it may be set at any time."""
 
     def __init__(self, on_operation: Callable[[int, str, Path], None] | None = None) -> None:
         self.mutex = threading.RLock()

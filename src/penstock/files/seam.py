@@ -4,8 +4,8 @@ Every durable file is opened, written, synced, renamed and removed through a `Fi
 `penstock.files.memory.MemoryFiles` in its place and cut the power at every operation. The rules:
 
 1. Data is durable after `datasync` of its file; a name is durable after `sync_directory` of its parent directory.
-2. The first failed write or sync poisons the handle, which raises `StorageFailed` from then on: after a failed fsync, Linux
-   reports the next one as successful although the data never reached the disk.
+2. The first failed write or sync poisons the handle, which raises `StorageFailed` from then on: after a failed fsync,
+   Linux reports the next one as successful although the data never reached the disk.
 3. A small file is changed with `replace_file` only: temporary name, write, sync, rename, sync of the directory.
 """
 
@@ -43,8 +43,8 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def map(self) -> Mapped:
-        """The whole file for reading, as it is now; only for files that are no longer changed. The mapping outlives `close`
-        and `remove`."""
+        """The whole file for reading, as it is now; only for files that are no longer changed. The mapping outlives
+        `close` and `remove`."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -139,7 +139,8 @@ def replace_file(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
 
 
 def write_again(file: File, start: int, end: int) -> None:
-    """Writes the bytes from `start` to `end` once more, as they read now, so that the next sync brings them to the disk.
+    """Writes the bytes from `start` to `end` once more, as they read now, so that the next sync brings them to the
+    disk.
 
     After a failed sync the kernel marks the pages clean: they still read as written and a later sync succeeds, but they
     never reach the disk. A new owner that relies on bytes whose sync it did not see calls this before its own sync.

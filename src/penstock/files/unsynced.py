@@ -1,10 +1,10 @@
 """Changes of a simulated disk that are not synced yet, and what a power cut may leave of them.
 
-A `Node` is a file apart from its names: what readers see, what is durable, and the edits in between. A `NameChange` is a
-name that was made, moved or removed and is not durable yet. Every change has a sequence number, its operation's.
+A `Node` is a file apart from its names: what readers see, what is durable, and the edits in between. A `NameChange` is
+a name that was made, moved or removed and is not durable yet. Every change has a sequence number, its operation's.
 
-`after_power_cut` decides the fate of each unsynced change: it is kept, lost, or (a write) torn at sector granularity. What
-was lost beyond the old end of a file reads as zeros or is not there.
+`after_power_cut` decides the fate of each unsynced change: it is kept, lost, or (a write) torn at sector granularity.
+What was lost beyond the old end of a file reads as zeros or is not there.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def after_power_cut(
 def _choose_fates(
     durable_names: Mapping[Path, Node], name_changes: Sequence[NameChange], rng: random.Random
 ) -> Callable[[int], _Fate]:
-    """The fate of each unsynced change: all kept, all lost, kept up to a moment with the next one torn, or any mixture."""
+    """The fate of each unsynced change: all kept, all lost, kept up to a moment with the next one torn, or any
+    mixture."""
     nodes = {id(n): n for n in [*durable_names.values(), *(c.node for c in name_changes if c.node)]}
     edits: set[int] = {e.sequence for n in nodes.values() for e in n.pending}
     sequences = sorted(edits | {c.sequence for c in name_changes})

@@ -11,8 +11,8 @@ from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versi
 class MemoryMetadata:
     """Every operation is durable at once.
 
-    `before_write` may raise, as a power cut or a failure: nothing is changed. `after_write` may raise too, as an answer that
-    was lost: the change is made, and the caller does not know.
+    `before_write` may raise, as a power cut or a failure: nothing is changed. `after_write` may raise too, as an answer
+    that was lost: the change is made, and the caller does not know.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """The metadata store on SQLite: one file, usable from several processes and threads of one machine.
 
-WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite is the
-one exception to the rule that every durable file goes through `penstock.files`: it has a crash safety of its own, tested far
-better than ours could be.
+WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite
+is the one exception to the rule that every durable file goes through `penstock.files`: it has a crash safety of its
+own, tested far better than ours could be.
 
-SQLite has no checksums. So every entry carries one, and the number of entries and the sum of their checksums are kept beside
-them (docs/formats/metadata.md). All of it is checked when the store is opened, and the checksum of an entry whenever it is
-read: damage is never mistaken for an entry that is not there.
+SQLite has no checksums. So every entry carries one, and the number of entries and the sum of their checksums are kept
+beside them (docs/formats/metadata.md). All of it is checked when the store is opened, and the checksum of an entry
+whenever it is read: damage is never mistaken for an entry that is not there.
 """
 
 from __future__ import annotations

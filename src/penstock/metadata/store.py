@@ -1,8 +1,8 @@
 """What Penstock asks of a metadata store: small versioned values that change by compare-and-set.
 
-A key has version 1 when it is created, and one more with each put; a key that was deleted and created again starts at 1.
-Every operation is durable when it returns. A conflict changes nothing and is never retried here: it means that another process
-changed the key, and only the caller knows what follows from that.
+A key has version 1 when it is created, and one more with each put; a key that was deleted and created again starts at
+1. Every operation is durable when it returns. A conflict changes nothing and is never retried here: it means that
+another process changed the key, and only the caller knows what follows from that.
 """
 
 from __future__ import annotations

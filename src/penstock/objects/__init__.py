@@ -1,7 +1,9 @@
-"""Objects: bytes under a name, put whole, read by ranges. A directory of this machine, or S3, GCS or Azure by URL.
+"""Objects: bytes under a name, put as a whole and read by ranges; in a directory of this machine, or in S3, GCS or
+Azure.
 
-`open_objects(url)` gives the store of a URL: `file:///directory` through `files.py`, so that a test can cut the power;
-everything else through obstore, which comes with the extra `objects` and is imported with the first use.
+`open_objects(url)` (`url.py`) opens the store of a URL. `file:///directory` goes through `penstock.files`
+(`directory.py`), so that a test can cut the power; everything else goes through obstore (`remote.py`), which comes with
+the extra `objects` and is imported at first use. `store.py` is the protocol.
 """
 
 from penstock.objects.directory import DirectoryObjects

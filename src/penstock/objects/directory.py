@@ -1,7 +1,8 @@
-"""Objects as files of one directory of this machine, through `files.py`: obstore's own local store never syncs.
+"""Objects as files in one directory of this machine, through `penstock.files`, because obstore's own local store never
+syncs.
 
-A put writes under a temporary name (`.…`, which `list` leaves out), syncs, renames and syncs the directory. What a cut leaves
-of it goes with the object's `delete`.
+A put writes under a temporary name (`.…`, which `list` leaves out), syncs, renames, and syncs the directory. A
+temporary file that a power cut leaves behind is removed by `delete` of its object.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from penstock.errors import PenstockError, StorageFailed, Unavailable
 from penstock.files import Buffer, Files, replace_file
 from penstock.objects.store import checked_name, missing_object
 
-# What an operator must repair; everything else that a disk answers may heal by itself (a full disk does).
+# Errors that an operator must repair. All others may heal by themselves, as a full disk does.
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 class DirectoryObjects:
-    """See `ObjectStore`."""
+    """An `ObjectStore`."""
 
     def __init__(self, url: str, root: Path, files: Files) -> None:
         self.url = url
@@ -75,7 +76,7 @@ class DirectoryObjects:
     def _translated(self, name: str, error: OSError | StorageFailed) -> PenstockError:
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(error, PenstockError) and not isinstance(cause, OSError):
-            return error  # the simulated machine is off
+            return error  # PowerCut of `MemoryFiles`: not an error of the disk
         if isinstance(cause, OSError) and cause.errno in _LASTING:
             return StorageFailed(f"{self.url}/{name}: {cause.strerror}", hint="repair the directory, then start again")
         return Unavailable(

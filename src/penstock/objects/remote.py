@@ -1,10 +1,11 @@
-"""Objects in S3, GCS or Azure through obstore. Credentials and endpoints come from the environment, as its tools have them.
+"""Objects in S3, GCS or Azure through obstore. Credentials and endpoints come from the usual environment variables:
 
-    s3   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL (with AWS_ALLOW_HTTP=true for a plain one), …
+    s3   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL (an http:// one: AWS_ALLOW_HTTP=true), …
     gs   GOOGLE_APPLICATION_CREDENTIALS, …
     az   AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, …
 
-A request that fails is tried again a few times, within half a minute; who asks again later has its own patience.
+A failed request is repeated a few times within half a minute, then raises `Unavailable`; the caller decides when to try
+again.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ _RETRY_SECONDS_MAX = 20
 _REQUEST_SECONDS_MAX = 30
 _CONNECT_SECONDS_MAX = 5
 _ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
-# What a range that starts at or after the object's end is answered with; the second is obstore's own check of the answer.
+# Texts of the error for a range that starts at or after the object's end: the server's, and that of obstore's own
+# check.
 _RANGE_AFTER_END = ("416", "Wanted range starting at")
 
 
 class RemoteObjects:
-    """See `ObjectStore`."""
+    """An `ObjectStore`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._obstore = _imported(url)
-        with self._told(""):
+        with self._translate_errors(""):
             self._store: Any = self._obstore.store.from_url(
                 url,
                 client_options={
                     "timeout": timedelta(seconds=_REQUEST_SECONDS_MAX),
                     "connect_timeout": timedelta(seconds=_CONNECT_SECONDS_MAX),
-                    # obstore looks for it in the environment only where no options are given.
+                    # obstore reads this from the environment only if it is given no client options.
                     "allow_http": any(os.environ.get(name, "").lower() in ("1", "true") for name in _ALLOW_HTTP),
                 },
                 retry_config={"max_retries": _RETRIES_MAX, "retry_timeout": timedelta(seconds=_RETRY_SECONDS_MAX)},
@@ -51,9 +53,9 @@ class RemoteObjects:
 
     def put(self, name: str, data: Buffer) -> None:
         checked_name(name, self.url)
-        with self._told(name):
+        with self._translate_errors(name):
             try:
-                # One request: the store shows the object whole or not at all, and no multipart upload is left dangling.
+                # One request: the object appears whole or not at all, and no unfinished multipart upload stays behind.
                 self._obstore.put(self._store, name, data, use_multipart=False)
             except FileNotFoundError:
                 raise StorageFailed(
@@ -62,7 +64,7 @@ class RemoteObjects:
 
     def get(self, name: str, offset: int, size: int) -> bytes:
         checked_name(name, self.url)
-        with self._told(name):
+        with self._translate_errors(name):
             try:
                 return bytes(self._obstore.get_range(self._store, name, start=offset, length=size))
             except self._obstore.exceptions.GenericError as error:
@@ -73,7 +75,7 @@ class RemoteObjects:
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             checked_name(name, self.url)
-            with self._told(name):
+            with self._translate_errors(name):
                 try:
                     self._obstore.delete(self._store, name)
                 except FileNotFoundError:
@@ -81,12 +83,12 @@ class RemoteObjects:
 
     def list(self, directory: str) -> list[str]:
         checked_name(directory, self.url)
-        with self._told(directory):
+        with self._translate_errors(directory):
             return sorted(str(found["path"]) for chunk in self._obstore.list(self._store, directory) for found in chunk)
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
-        """obstore's errors as ours. Their first line says it; the rest is for its developers."""
+    def _translate_errors(self, name: str) -> Iterator[None]:
+        """Raises obstore's errors as ours, with their first line: the rest is for obstore's developers."""
         errors = self._obstore.exceptions
         where = f"{self.url}/{name}" if name else self.url
         try:

@@ -1,4 +1,4 @@
-"""What is asked of an object store. Names are relative to its URL, with `/` between their parts."""
+"""What Penstock asks of an object store. Names are relative to the store's URL, with `/` between their parts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ SCHEMES = ("file", "s3", "gs", "az")
 
 
 class ObjectStore(Protocol):
-    """Thread-safe. Raises `Unavailable` for what may heal by itself, `StorageFailed` for what somebody must repair."""
+    """Thread-safe. Raises `Unavailable` for what may heal by itself, `StorageFailed` for what an operator must
+    repair."""
 
     url: str
 
     def put(self, name: str, data: Buffer) -> None:
-        """Makes the object hold exactly these bytes: whole, visible and durable when it returns, or as it was."""
+        """Makes the object hold exactly these bytes, durable and visible when it returns; if it raises, the object is
+        as before."""
         ...
 
     def get(self, name: str, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer only at its end. Raises `FileNotFoundError`."""
+        """At most `size` bytes from `offset`; fewer only at the object's end. Raises `FileNotFoundError`."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """In this order where the store has one; fine if they are not there; durable when it returns."""
+        """Deletes the objects, in this order if the store keeps one; skips missing ones. Durable when it returns."""
         ...
 
     def list(self, directory: str) -> list[str]:
@@ -36,7 +38,7 @@ class ObjectStore(Protocol):
 
 
 def checked_name(name: str, url: str) -> PurePosixPath:
-    """Containment: no name leaves the store, whatever a part of it was."""
+    """The name, or `BadInput` if it could lead out of the store (`..`, an absolute path, an empty part)."""
     if not name or name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
         raise BadInput(f"{name!r} is no name of an object under {url}")
     return PurePosixPath(name)

@@ -1,4 +1,4 @@
-"""URLs of object stores: what they may say, and the store behind one."""
+"""URLs of object stores: which ones are allowed, and opening the store of a URL."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from penstock.objects.store import SCHEMES, ObjectStore
 _HINT = "file:///directory, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
 _lock = threading.Lock()
-_remote: dict[str, ObjectStore] = {}  # a client holds connections: one for each URL of a process
+_remote: dict[str, ObjectStore] = {}  # one client for each URL of a process, because a client holds connections
 
 
 def checked_url(url: str) -> str:
-    """The URL as it is kept in metadata: without a slash at its end. Raises `BadInput`; secrets are refused."""
+    """The URL as metadata keeps it: without a slash at its end. Raises `BadInput`, also for a URL that carries a
+    secret."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise BadInput(f"{_harmless(url)!r} is no URL of an object store", hint=_HINT)
@@ -39,7 +40,7 @@ def checked_url(url: str) -> str:
 
 
 def open_objects(url: str, files: Files = REAL_FILES) -> ObjectStore:
-    """The store of a URL. Nothing is asked of it yet. `files` is where `file://` leads to."""
+    """Opens the store of a URL, without a request to it. `files` is the file system that `file://` means."""
     url = checked_url(url)
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -54,14 +55,14 @@ def open_objects(url: str, files: Files = REAL_FILES) -> ObjectStore:
 
 
 def _harmless(url: str) -> str:
-    """Without what may be a secret: it goes into an error."""
+    """The URL without what may be a secret, for an error message."""
     parts = urlsplit(url)
     start = f"{parts.scheme}://" if parts.scheme else ""
     return f"{start}{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _forked() -> None:
-    """A child process makes clients of its own."""
+    """A forked child must not use its parent's connections."""
     global _lock, _remote
     _lock, _remote = threading.Lock(), {}
 

@@ -1,4 +1,5 @@
-"""The supervisor of one `penstock run`: starts its three child processes, starts them again when they die, stops them in order.
+"""The supervisor of one `penstock run`: starts its three child processes, starts them again when they die, stops them
+in order.
 
 | file | what |
 |---|---|

@@ -2,10 +2,11 @@
 
 The protocol is described in `penstock.process`. What the parent adds:
 
-1. All events but `progress`, and lines that are no event, go to the child's log file too: the last words help whoever reads it.
+1. All events but `progress`, and lines that are no event, go to the child's log file too: the last words help whoever
+   reads it.
 2. Standard error goes to `run/<name>.log`, at most `LOG_BYTES_MAX`, and one older file of that size is kept.
-3. A child leads a process group of its own, so Ctrl-C in the terminal reaches only `penstock run`, which stops its children in
-   order. When a child has ended, what it left behind in its group is killed.
+3. A child leads a process group of its own, so Ctrl-C in the terminal reaches only `penstock run`, which stops its
+   children in order. When a child has ended, what it left behind in its group is killed.
 4. On Linux the kernel kills the child when the run dies, however the run dies.
 """
 
@@ -28,9 +29,9 @@ from penstock.process import Event
 LOG_BYTES_MAX = 8 << 20
 _LAST_LINES_SECONDS = 1.0  # how long to read on after the child has ended: a grandchild may hold the pipe open
 
-# Asks the kernel to kill this process when its parent dies, then becomes the child. (Not a preexec_fn: between fork and exec
-# of a process with threads, Python code may deadlock.) If the parent died before that, the kernel would never kill us: so
-# look afterwards whether it is still there.
+# Asks the kernel to kill this process when its parent dies, then becomes the child. (Not a preexec_fn: between fork and
+# exec of a process with threads, Python code may deadlock.) If the parent died before that, the kernel would never kill
+# us: so look afterwards whether it is still there.
 _BOUND_TO_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)

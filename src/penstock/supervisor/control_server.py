@@ -1,8 +1,9 @@
-"""`control.sock`: what delivery, the driver and the commands ask of a running `penstock run` (ARCHITECTURE.md, "control.sock").
+"""`control.sock`: what delivery, the driver and the commands ask of a running `penstock run` (ARCHITECTURE.md,
+"control.sock").
 
-The server listens from the start of the run. A request about a changefeed whose keeper is not open yet, because the log does
-not exist, waits for it, and gets `Unavailable` after `OPENING_SECONDS_MAX`. A request that lacks an argument, or has one of
-the wrong type, gets `BadInput` with the argument's name.
+The server listens from the start of the run. A request about a changefeed whose keeper is not open yet, because the log
+does not exist, waits for it, and gets `Unavailable` after `OPENING_SECONDS_MAX`. A request that lacks an argument, or
+has one of the wrong type, gets `BadInput` with the argument's name.
 """
 
 from __future__ import annotations

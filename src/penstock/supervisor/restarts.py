@@ -110,7 +110,8 @@ class ChildSlot:
             self.note = ""
 
     def on_end(self, code: int) -> Failure | None:
-        """The process is gone. Returns a failure if starting another would not help; else one is started after the backoff."""
+        """The process is gone. Returns a failure if starting another would not help; else one is started after the
+        backoff."""
         self._process = None
         lived = self._clock.monotonic() - self.started_at
         if self.state in {"stopping", "stopped"}:

@@ -31,7 +31,8 @@ DEFAULT_COMMANDS: Mapping[str, ChildCommand] = {
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Of one run. `source`, `log`, `spark` and the dict of each changefeed are passed on to the children as they are."""
+    """Of one run. `source`, `log`, `spark` and the dict of each changefeed are passed on to the children as they
+    are."""
 
     state_dir: Path
     source: dict[str, Any]

@@ -10,8 +10,8 @@ from types import FrameType
 
 
 class Stop:
-    """Requests to stop: the first one drains, the second one ends the run at once. Takes no lock, so a signal handler may use
-    it."""
+    """Requests to stop: the first one drains, the second one ends the run at once. Takes no lock, so a signal handler
+    may use it."""
 
     def __init__(self) -> None:
         self._requests = 0

@@ -1,15 +1,15 @@
 """The supervisor of one `penstock run`: starts the children, keeps the changefeeds' facts, and ends in order.
 
-It owns the state directory's lock. One thread decides: it handles the children's reports, starts a child again that died
-(after a backoff), and ends the run when a child reports an error that does not heal.
+It owns the state directory's lock. One thread decides: it handles the children's reports, starts a child again that
+died (after a backoff), and ends the run when a child reports an error that does not heal.
 
-A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, so nothing
-new is published; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the keepers close. A second
-request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next run goes on from progress
-and cursor.
+A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, so
+nothing new is published; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the keepers
+close. A second request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next run
+goes on from progress and cursor.
 
-With `once`, capture reads up to where the source was at the start and reports where the log ended; the run is over when the
-mark-delete position of every changefeed is there.
+With `once`, capture reads up to where the source was at the start and reports where the log ended; the run is over when
+the mark-delete position of every changefeed is there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def run(
 ) -> RunSummary:
     """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it.
 
-    Raises `Unavailable` if another run owns the state directory. The kernel kills the children when the calling thread ends.
+    Raises `Unavailable` if another run owns the state directory. The kernel kills the children when the calling thread
+    ends.
     """
     stop = stop_event if stop_event is not None else Stop()
     files.make_directory(settings.state_dir)
@@ -221,8 +222,8 @@ class _Run:
                 return
 
     def _flush_to_the_end(self) -> None:
-        """Flushes each changefeed that has published everything, instead of waiting for its sink's interval; again and again,
-        because delivery may die meanwhile."""
+        """Flushes each changefeed that has published everything, instead of waiting for its sink's interval; again and
+        again, because delivery may die meanwhile."""
         if self._log_end is None or len(self._maintainers) < len(self._names):
             return
         now = self._clock.monotonic()
@@ -235,8 +236,8 @@ class _Run:
                 self._flush = self._delivery.flush(ready, 600.0)
 
     def _note_stuck(self, flush: Flush) -> None:
-        """Fails the run after some flushes with a terminal error: a table that stopped for good would keep `once` waiting for
-        ever."""
+        """Fails the run after some flushes with a terminal error: a table that stopped for good would keep `once`
+        waiting for ever."""
         stuck = [error for error in flush.errors.values() if not error.transient]
         self._flushes_stuck = self._flushes_stuck + 1 if stuck else 0
         if self._flushes_stuck >= ONCE_STUCK_MAX:

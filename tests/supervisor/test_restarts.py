@@ -1,0 +1,73 @@
+"""When a child is started again, and when its end is a failure of the run. No process is started here."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.supervisor.restarts import Backoff, ChildSlot
+
+
+def slot(name: str = "capture") -> ChildSlot:
+    made = ChildSlot(
+        name,
+        (),
+        {},
+        run_dir=Path("run"),
+        reports=queue.Queue(),
+        backoff=Backoff(0.2, 10.0, 60.0),
+        clock=ManualClock(),
+    )
+    made.state = "starting"
+    return made
+
+
+def test_backoff_doubles_and_is_bounded() -> None:
+    backoff = Backoff(0.2, 10.0, 60.0)
+    assert [round(backoff.seconds(deaths), 1) for deaths in (1, 2, 3, 7, 100)] == [0.2, 0.4, 0.8, 10.0, 10.0]
+
+
+def test_a_death_waits_for_the_backoff() -> None:
+    child = slot()
+    child.on_event({"event": "ready"})
+    assert child.state == "running"
+    assert child.on_end(-9) is None
+    assert (child.state, child.note) == ("waiting", "ended: killed by signal 9; again in 0.2 s")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "code", "expected"),
+    [
+        ("capture", None, 3, 3),
+        ("driver", None, 4, 4),
+        ("capture", "BadInput", 1, 2),
+        ("capture", "NotSupported", 1, 2),
+        ("capture", "Corruption", 1, 3),
+        ("delivery", "Corruption", 1, 4),
+        ("driver", "Corruption", 1, 1),
+        ("driver", "Unavailable", 75, None),
+        ("driver", "NoSuchKind", 1, None),
+        ("driver", None, 1, None),
+    ],
+)
+def test_errors_that_do_not_heal_are_failures(name: str, kind: str | None, code: int, expected: int | None) -> None:
+    child = slot(name)
+    if kind is not None:
+        event: dict[str, Any] = {"event": "error", "kind": kind, "message": "why", "hint": "what next"}
+        child.on_event(event)
+    failure = child.on_end(code)
+    assert (failure.exit_code if failure else None) == expected
+    assert child.state == ("failed" if failure else "waiting")
+    if failure and kind:
+        assert (failure.message, failure.hint) == ("why", "what next")
+
+
+def test_an_expected_end_is_no_death() -> None:
+    child = slot()
+    child.expect_end()
+    assert child.on_end(0) is None
+    assert (child.state, child.deaths_in_a_row) == ("stopped", 0)
