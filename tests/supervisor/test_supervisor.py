@@ -181,7 +181,7 @@ def test_a_stop_goes_in_order_and_leaves_nothing_running(tmp_path: Path) -> None
         pids = [one.pid(name) for name in COMMANDS]
         one.stop.request()
         summary = one.end()
-    assert gone(pids, 0.1)
+    assert gone(pids)
     assert not list((tmp_path / "run").glob("*.pid"))
     assert (summary.exit_code, summary.drained) == (0, True)
     order = (tmp_path / "order.txt").read_text().splitlines()
@@ -196,21 +196,21 @@ def test_a_child_that_does_not_stop_is_killed_at_the_deadline(tmp_path: Path) ->
         pids = [one.pid(name) for name in COMMANDS]
         one.stop.request()
         began = time.monotonic()
-        one.end(15)
-    assert 1.0 < time.monotonic() - began < 8
-    assert gone(pids, 0.1)
+        one.end()
+    assert 1.0 < time.monotonic() - began < 60
+    assert gone(pids)
 
 
 def test_a_capture_that_does_not_stop_does_not_cost_the_flush(tmp_path: Path) -> None:
-    settings = replace(settings_of(tmp_path, capture=["stubborn"]), changefeeds={"lake": {}}, stop_seconds_max=6.0)
+    settings = replace(settings_of(tmp_path, capture=["stubborn"]), changefeeds={"lake": {}}, stop_seconds_max=15.0)
     with running(settings) as one:
         one.until(lambda s: s.changefeeds[0].published_end == "1:9")
         one.stop.request()
-        summary = one.end(15)
+        summary = one.end()
     assert (summary.drained, summary.mark_delete) == (True, {"lake": "1:9"})
 
 
-def test_a_second_wish_ends_at_once(tmp_path: Path) -> None:
+def test_a_second_request_ends_at_once(tmp_path: Path) -> None:
     settings = replace(settings_of(tmp_path, capture=["stubborn"]), changefeeds={"lake": {}})
     with running(settings) as one:
         one.until(lambda s: s.changefeeds[0].published_end == "1:9")
@@ -219,8 +219,8 @@ def test_a_second_wish_ends_at_once(tmp_path: Path) -> None:
         time.sleep(0.5)
         assert one.summary is None, "capture does not stop, so the run still waits"
         one.stop.request()
-        summary = one.end(5)
-    assert gone(pids, 0.1)
+        summary = one.end()
+    assert gone(pids)
     assert not summary.drained
     assert "nothing is lost" in summary.message
     resumed = run(replace(settings_of(tmp_path, once=True)))
@@ -231,6 +231,7 @@ def test_a_second_wish_ends_at_once(tmp_path: Path) -> None:
 def test_status_tells_what_is_going_on(tmp_path: Path) -> None:
     with running(settings_of(tmp_path)) as one:
         one.until(lambda s: s.changefeeds[0].mark_delete == "1:9")
+        one.until(lambda s: s.source.position is not None and all(child.state == "running" for child in s.children))
         with connect(control_path(tmp_path)) as client:
             status = RunStatus.model_validate(client.call("status"))
             with pytest.raises(BadInput, match="no changefeed"):
@@ -256,8 +257,7 @@ def test_lag_is_the_age_of_what_is_not_delivered(tmp_path: Path) -> None:
     with running(settings) as one:
         one.until(lambda s: s.changefeeds[0].published_end == "1:9")
         first = one.until(lambda s: s.changefeeds[0].lag_seconds > 0).changefeeds[0].lag_seconds
-        time.sleep(0.5)
-        assert one.seen[-1].changefeeds[0].lag_seconds > first + 0.2
+        one.until(lambda s: s.changefeeds[0].lag_seconds > first + 0.2)
 
 
 def test_two_runs_are_refused(tmp_path: Path) -> None:
