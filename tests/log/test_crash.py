@@ -28,7 +28,7 @@ COUNTER: StateDescriptor[str, int] = StateDescriptor("counter", "test", codecs.t
 
 @dataclass
 class Run:
-    """What a program was told before the power went."""
+    """What a program had sent, and what of it was acknowledged, before the power went."""
 
     files: MemoryFiles
     metadata: MemoryMetadata
@@ -120,22 +120,21 @@ def test_power_cut_at_every_operation(seed: int) -> None:
     assert whole.finished
     operations = whole.files.operations
     assert operations > 60
-    cut = 0
+    stopped = 0
     for operation in range(1, operations + 1):
         run = Run(MemoryFiles(), MemoryMetadata())
         run.files.cut_power_at(operation)
         program(run, seed)
-        cut += not run.finished
+        stopped += not run.finished
         for fate in range(2):
             check(run, run.files.crash(random.Random(f"{seed} {operation} {fate}")))
         check(run, run.files.kill())
-    # The state's checkpoints are made on a thread of their own: a run may have a few operations fewer than the first
-    # had.
-    assert cut > 0.9 * operations
+    # The state makes its checkpoints on a thread of its own: a run may have a few operations fewer than the first one.
+    assert stopped > 0.9 * operations
 
 
 def test_power_cut_during_recovery() -> None:
-    """The second owner is cut at each of its operations, after the first was; the third one still finds everything."""
+    """The power goes at each operation of the second owner, as it did for the first; the third still finds everything."""
     seed = 7
     whole = Run(MemoryFiles(), MemoryMetadata())
     program(whole, seed)

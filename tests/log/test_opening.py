@@ -1,4 +1,4 @@
-"""Opening, closing, terminating and describing a log: behaviours 1, 6, 8, 19, 24, 26."""
+"""Opening, closing, terminating and describing a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An append that stands on another one: where that failed, it fails too, though the log goes on."""
+"""An append that depends on another one (`after`): where that failed it fails too, though the log goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller sees of a disk, a metadata store or an owner that fails: behaviours 2 to 7, 13 and 16."""
+"""What a caller sees of a disk, a metadata store or an owner that fails: appends, rolls, reads, ownership."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=4096, maintenance_in
 
 
 class Disk(MemoryFiles):
-    """Fails operations by name while told so."""
+    """Files whose operations fail, by name, while that is switched on."""
 
     def __init__(self) -> None:
         super().__init__(self._before)
@@ -63,7 +63,7 @@ def test_one_write_error_is_invisible_to_the_caller(fault: DiskFault) -> None:
 
 
 def test_after_a_failed_sync_nothing_of_that_file_is_written_again() -> None:
-    """fsyncgate: the second sync would succeed, and lie."""
+    """After a failed sync the kernel may drop the data, and a second sync succeeds without it."""
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
     kept = log.append(b"kept").result(5)

@@ -18,6 +18,7 @@ from penstock.log import (
     Position,
     wait_all,
 )
+from tests.log.cursors.support import at
 
 
 @pytest.fixture
@@ -34,10 +35,6 @@ def reader(tmp_path: Path, log: Log) -> Iterator[LogReader]:
     reader = LogReader.open(tmp_path / "log")
     yield reader
     reader.close()
-
-
-def at(text: str) -> Position:
-    return Position.parse(text)
 
 
 def test_acks_out_of_order_move_the_mark_delete_across_ledgers(tmp_path: Path, reader: LogReader) -> None:

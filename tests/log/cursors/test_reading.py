@@ -21,6 +21,7 @@ from penstock.log import (
     Terminated,
     wait_all,
 )
+from tests.log.cursors.support import at, values
 
 SETTINGS = LogSettings(
     ledger_entries_max=3, preallocate_bytes=0, retention_seconds=None, maintenance_interval_seconds=0
@@ -41,14 +42,6 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
         clock.advance(1)
     yield log
     log.close()
-
-
-def at(text: str) -> Position:
-    return Position.parse(text)
-
-
-def values(cursor: Cursor, *args: object, **kwargs: object) -> list[int]:
-    return [int(bytes(entry.data)) for entry in cursor.read(*args, **kwargs)]  # type: ignore[arg-type]
 
 
 def test_earliest_reads_the_first_entry_and_latest_what_comes(log: Log) -> None:
@@ -120,7 +113,6 @@ def test_acking_a_list_never_acks_its_gaps(log: Log) -> None:
 
 
 def test_the_end_of_a_ledger_and_the_start_of_the_next_are_one_place(log: Log) -> None:
-    """Behaviour 18."""
     for number, position in enumerate((at("2:2"), at("3:-1"))):
         cursor = log.open_cursor(f"c{number}")
         cursor.mark_delete(position).result(5)
@@ -135,7 +127,6 @@ def test_the_end_of_a_ledger_and_the_start_of_the_next_are_one_place(log: Log) -
 
 
 def test_skip_seek_and_reset_across_ledgers(log: Log) -> None:
-    """Behaviour 22."""
     cursor = log.open_cursor("c")
     cursor.ack_each([at("1:1"), at("2:0")]).result(5)
     cursor.skip(4).result(5)  # 0, 2, 4, 5
@@ -181,7 +172,6 @@ def test_a_reset_comes_between_the_acks_around_it(log: Log) -> None:
 
 
 def test_find_newest(log: Log) -> None:
-    """Behaviour 23."""
     cursor = log.open_cursor("c")
     looked: list[int] = []
 
@@ -278,7 +268,6 @@ def test_wait_from_a_process_that_only_reads(tmp_path: Path, log: Log) -> None:
 
 
 def test_wait_ends_by_timeout_cancel_and_close(log: Log) -> None:
-    """Behaviour 16, as far as it is the cursor's."""
     cursor = log.open_cursor("c", "latest")
     started = time.monotonic()
     assert cursor.read_or_wait(timeout=0.05) == []
@@ -305,7 +294,7 @@ def test_wait_ends_by_timeout_cancel_and_close(log: Log) -> None:
 
 
 def test_terminated(log: Log) -> None:
-    """Behaviour 26: read returns [], read-or-wait raises; what is there can still be read and acked."""
+    """`read` returns [], `read_or_wait` raises; what is there can still be read and acked."""
     cursor, late = log.open_cursor("c"), log.open_cursor("late", "latest")
     failed: list[BaseException] = []
 
@@ -330,7 +319,6 @@ def test_terminated(log: Log) -> None:
 
 
 def test_older_mark_delete_and_beyond_the_end(log: Log) -> None:
-    """Behaviour 21."""
     cursor = log.open_cursor("c")
     cursor.mark_delete(at("2:1")).result(5)
     with pytest.raises(BadInput, match="cannot go back"):

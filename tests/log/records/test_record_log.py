@@ -54,8 +54,8 @@ def test_a_name_cannot_leave_its_directory(tmp_path: Path) -> None:
         RecordLog.open(tmp_path, "../r")
 
 
-def program(files: MemoryFiles, told: list[bytes]) -> None:
-    """Sets a counter again and again, with rewrites; `told` gets each value that was acknowledged."""
+def program(files: MemoryFiles, acknowledged: list[bytes]) -> None:
+    """Sets a counter again and again, with rewrites; `acknowledged` gets each value that was acknowledged."""
     with contextlib.suppress(PowerCut):
         for session in range(2):
             log = RecordLog.open(Path("/d"), "r", files)
@@ -63,7 +63,7 @@ def program(files: MemoryFiles, told: list[bytes]) -> None:
                 for n in range(4):
                     value = b"%d" % (session * 4 + n)
                     log.append(value).result(5)
-                    told.append(value)
+                    acknowledged.append(value)
                     if n == 2:
                         log.rewrite([(value, ())])
             finally:
@@ -71,30 +71,35 @@ def program(files: MemoryFiles, told: list[bytes]) -> None:
                     log.close()
 
 
-def test_a_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None:
-    whole, told = MemoryFiles(), list[bytes]()
-    program(whole, told)
-    assert len(told) == 8
+def test_a_power_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None:
+    whole, acknowledged = MemoryFiles(), list[bytes]()
+    program(whole, acknowledged)
+    assert len(acknowledged) == 8
     for operation in range(1, whole.operations + 1):
         files = MemoryFiles()
         files.cut_power_at(operation)
-        told = []
-        program(files, told)
+        acknowledged = []
+        program(files, acknowledged)
         for fate in range(6):
             after = files.crash(random.Random(f"{operation} {fate}"))
             log = RecordLog.open(Path("/d"), "r", after)
             found = [record.data for record in log.records()]
             submitted = [b"%d" % n for n in range(8)]
-            if told:
-                assert submitted.index(found[-1]) >= submitted.index(told[-1]), (operation, fate, found, told)
+            if acknowledged:
+                assert submitted.index(found[-1]) >= submitted.index(acknowledged[-1]), (
+                    operation,
+                    fate,
+                    found,
+                    acknowledged,
+                )
             numbers = [int(value) for value in found]
-            assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not told
+            assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not acknowledged
             log.append(b"on").result(5)
             log.close()
 
 
 def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:
-    """Its claim is used for the next try, not another one each time."""
+    """The generation that it claimed is used for the next try, not another one each time."""
     files = MemoryFiles()
     log = RecordLog.open(Path("/d"), "r", files)
     log.append(b"first").result(5)
@@ -176,8 +181,8 @@ def test_many_open_record_logs_hold_few_descriptors(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_failure_after_another_owner_came_is_put_down_to_it(tmp_path: Path) -> None:
-    """The next owner removes files: what an old one then stumbles over is no fault of the disk."""
+def test_a_missing_file_after_another_owner_came_is_fenced(tmp_path: Path) -> None:
+    """The next owner removes files: where an old owner misses one, the disk is not to blame."""
     old = RecordLog.open(tmp_path, "name", UnlockedFiles())
     old.append(b"1").result(5)
     deposed = []

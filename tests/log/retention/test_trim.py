@@ -1,4 +1,4 @@
-"""What is trimmed and what is kept: behaviours 9 to 12, 14, 15; pins, truncate, delete."""
+"""What is trimmed and what is kept; pins, clear, delete."""
 
 from __future__ import annotations
 

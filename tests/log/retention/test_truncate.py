@@ -1,4 +1,4 @@
-"""Taking the end of a log back: what goes, what stays, who may object, and what readers and a crash see of it."""
+"""Truncating a log: what goes, what stays, which holds refuse it, and what readers and a crash see of it."""
 
 from __future__ import annotations
 

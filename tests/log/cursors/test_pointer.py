@@ -1,0 +1,178 @@
+"""A cursor and the metadata store: what trim keeps for it, and what it does while the store is away or has lost it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import Unavailable
+from penstock.files.memory import MemoryFiles
+from penstock.log import Cursor, Log, LogReader, Position, wait_all
+from penstock.metadata import MemoryMetadata
+from tests.log.cursors.support import SETTINGS, at, values
+
+
+def test_trim_leaves_what_a_cursor_needs_and_follows_it(log: Log) -> None:
+    """Only a durable mark-delete counts, and it is published in time."""
+    assert log.trim() == []
+    keep = log.open_cursor("keep")
+    slow = log.open_cursor("slow")
+    keep.mark_delete(at("4:0")).result(5)
+    slow.mark_delete(at("2:2")).result(5)
+    keep.close()
+    slow.close()
+    assert log.trim() == [1, 2]
+    assert values(log.open_cursor("slow"), 1) == [6]
+    fresh = log.open_cursor("fresh", "earliest")
+    assert values(fresh, 1) == [6]
+
+
+def test_a_reset_holds_trim_back_before_it_is_made(log: Log) -> None:
+    keep = log.open_cursor("keep")
+    keep.mark_delete(at("4:2")).result(5)
+    keep.close()
+    keep = log.open_cursor("keep")
+    keep.reset(at("2:0")).result(5)
+    log.trim()
+    assert values(keep, 2) == [3, 4]
+    keep.mark_delete(at("3:2")).result(5)
+    keep.close()
+    log.trim()
+    assert log.reader().first == at("4:0")
+    keep = log.open_cursor("keep")
+    keep.reset(at("1:0")).result(5)  # trimmed: the first that is there
+    assert values(keep, 1) == [9]
+
+
+def test_a_cursor_made_at_the_moment_of_a_trim(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor's start is chosen, then a trim changes the list: the registration conflicts, and chooses again."""
+    log.delete_cursor("keep")
+    real = Cursor.open.__globals__["open_durable"].__globals__["start_position"]
+    trims: list[list[int]] = []
+
+    def start_position(reader: LogReader, start: object) -> Position:
+        chosen: Position = real(reader, start)
+        if not trims:
+            trims.append(log.trim())
+        return chosen
+
+    monkeypatch.setattr("penstock.log.cursors.opening.start_position", start_position)
+    cursor = log.open_cursor("c", "earliest")
+    assert trims == [[1, 2, 3, 4]]
+    assert cursor.mark_delete_position == at("5:-1")
+    assert values(cursor) == [12, 13]
+    assert log.trim() == []
+
+
+def test_a_cursor_in_a_trimmed_ledger_goes_on_with_the_first_that_is_there(log: Log) -> None:
+    """An open one, a closed one and one that is not durable."""
+    keep = log.open_cursor("keep")
+    memory = log.open_cursor("m", "earliest", durable=False)
+    closed = log.open_cursor("closed")
+    closed.ack(at("1:1")).result(5)
+    closed.close()
+    log.clear()
+    log.append(b"14").result(5)
+    for cursor in (keep, memory, log.open_cursor("closed")):
+        assert values(cursor) == [14], cursor.name
+        assert cursor.backlog() == 1
+        cursor.mark_delete(log.end()).result(5)
+        assert cursor.backlog() == 0
+
+
+def test_empty_ledgers_are_skipped(tmp_path: Path) -> None:
+    """A log that was opened and closed without appends has gaps in the numbers of its ledgers."""
+    for number in range(4):
+        log = Log.open(tmp_path / "log", SETTINGS)
+        cursor = log.open_cursor("c")
+        if number % 2:
+            log.append(b"%d" % number).result(5)
+        log.close()
+    log = Log.open(tmp_path / "log", SETTINGS)
+    cursor = log.open_cursor("c")
+    first, second = cursor.read()
+    assert first.position.ledger_id + 1 < second.position.ledger_id
+    cursor.ack(second.position).result(5)
+    cursor.ack(first.position).result(5)
+    assert cursor.mark_delete_position == second.position
+    assert cursor.backlog() == 0
+    log.append(b"5").result(5)
+    assert values(cursor) == [5]
+    log.close()
+
+
+def test_a_cursor_whose_registration_is_lost_is_adopted_where_it_is(log: Log) -> None:
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(at("2:1")).result(5)
+    for n in range(3):
+        cursor.ack(Position(3, n % 3)).result(5)
+    cursor.close()
+    key = "cursor/log/c"
+    found = log.metadata.get(key)
+    assert found is not None
+    log.metadata.delete(key, found.version)  # as if the metadata came from an older copy
+    again = log.open_cursor("c", "latest")
+    assert values(again, 2) == [5, 9]
+    assert [(info.name, info.mark_delete) for info in log.cursors()] == [("c", at("2:1")), ("keep", at("1:-1"))]
+
+
+def test_the_pointer_in_the_metadata_is_never_ahead_of_what_is_durable() -> None:
+    """Trim relies on it. The sync of the acks is held up: until then nothing may be published."""
+    gate = threading.Event()
+    gate.set()
+
+    def hold(_number: int, operation: str, path: Path) -> None:
+        if operation == "datasync" and path.suffix == ".rlog":
+            gate.wait(10)
+
+    log = Log.open(Path("/s/log"), SETTINGS, MemoryFiles(hold), ManualClock(), MemoryMetadata())
+    wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(at("1:2")).result(5)
+    gate.clear()
+    waiting = [cursor.mark_delete(at("2:2")), cursor.ack(at("3:0"))]
+    assert cursor.mark_delete_position == at("1:2")
+    cursor._acks._pointer.publish(cursor._acks._current)  # type: ignore[union-attr]
+    assert log.cursors()[0].mark_delete == at("1:2")
+    assert log.trim() == [1]
+    gate.set()
+    wait_all(waiting, 5)
+    assert cursor.mark_delete_position == at("3:0")
+    cursor.close()
+    assert log.cursors()[0].mark_delete == at("3:0")
+    assert log.trim() == [2]
+    log.close()
+
+
+class DownMetadata(MemoryMetadata):
+    """A store that does not answer while `away` is set."""
+
+    away = False
+
+    def down(self) -> None:
+        if self.away:
+            raise Unavailable("the metadata store is away")
+
+
+def test_acks_and_reads_work_while_the_metadata_store_is_away() -> None:
+    metadata = DownMetadata()
+    metadata.before_write = metadata.down
+    log = Log.open(Path("/s/log"), SETTINGS, MemoryFiles(), ManualClock(), metadata)
+    wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    cursor = log.open_cursor("c")
+    metadata.away = True
+    assert len(cursor.read()) == 8
+    cursor.mark_delete(at("2:2")).result(5)
+    cursor.ack(at("3:1")).result(5)
+    assert cursor.mark_delete_position == at("2:2")
+    with pytest.raises(Unavailable):
+        cursor.reset(at("1:0"))
+    assert cursor.mark_delete_position == at("2:2")
+    assert cursor.backlog() == 1
+    metadata.away = False
+    cursor.close()
+    assert log.cursors()[0].mark_delete == at("2:2")
+    log.close()
