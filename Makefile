@@ -6,8 +6,8 @@ BENCH ?= pipeline
 ROUNDS ?= 5
 STATES ?= 1000000
 PYTEST_ARGS ?=
-# All cores, each group of heavy tests in one process; what takes longest begins first (tests/conftest.py sorts).
-PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
+# All cores; tests/support/scheduling.py shares the tests out.
+PARALLEL := -n auto
 BIN := .venv/bin
 STAMP := .venv/.synced
 UV_HOME := .cache/uv

@@ -1,8 +1,4 @@
-"""Fixtures that every package's tests may ask for, and how tests are shared out to several processes.
-
-`make test` runs a process per core (pytest-xdist, `--dist loadgroup`). Tests of one group run in one process, one after
-another: a process starts each component at most once, and two JVMs with heavy work never run beside each other.
-"""
+"""Fixtures that every package's tests may ask for, and the hooks of the test run."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support import budget
+from tests.support import budget, scheduling
 from tests.support.components import missing, skipped_line
 from tools.components import MissingComponent
 from tools.components.mariadb import MariaDbServer
@@ -26,22 +22,14 @@ settings.load_profile("penstock")
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 
-# A test belongs to the group of the first of these marks that it has. What takes longest in one piece begins first.
-_GROUPS = ("spark", "mariadb", "s3")
-_LONG = "slow"
+
+@pytest.hookimpl(trylast=True)  # after pytest-xdist has decided whether it shares out tests
+def pytest_configure(config: pytest.Config) -> None:
+    scheduling.install(config)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
-        marks = (*_GROUPS, _LONG)
-        return next((place for place, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
-
-    for item in items:
-        if (place := rank(item)) < len(_GROUPS):
-            item.add_marker(pytest.mark.xdist_group(_GROUPS[place]))
-    if hasattr(config, "workerinput"):  # one of several processes
-        items.sort(key=rank)
+    scheduling.arrange(config, items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import uuid
@@ -48,6 +49,8 @@ class Delivery:
                 last=last,
             )
             self.waiting[feed].append({"dispatcher": dispatcher, **arguments})
+            with (self.state_dir / "published.txt").open("a") as file:
+                file.write(f"{os.getpid()} {arguments['end']}\n")
         return {"accepted": True}
 
     def flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
