@@ -1,4 +1,4 @@
-"""Every frame of a file, the damaged ones too: for `penstock log inspect` and for those who report damage."""
+"""Every frame of a file, the damaged ones too: for `penstock log inspect` and for reports of damage."""
 
 from __future__ import annotations
 

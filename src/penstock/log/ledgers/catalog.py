@@ -52,8 +52,8 @@ class LedgerCatalog:
                     raise HoldsChanged from error
             except (Unavailable, StorageFailed) as error:
                 if type(error) is not StorageFailed and not isinstance(error, Unavailable):
-                    raise
-                if not self._made_after_all(raw, error):
+                    raise  # a subclass says more than that the store does not answer
+                if not self._was_made_unanswered(raw, error):
                     raise Unavailable(
                         f"{self._directory}: the metadata store does not answer, so its ledgers and properties cannot "
                         f"change now: {error}",
@@ -70,19 +70,16 @@ class LedgerCatalog:
             if found is None or found.version != self._version:
                 self._fence(None)
 
-    def _was_made(self, raw: bytes, error: VersionConflict) -> bool:
-        found = self._metadata.get(self._key)
-        if found is not None and found.version == self._version:
-            return False
-        if found is not None and found.version == self._version + 1 and found.value == raw:
-            return True
-        return self._fence(error)
-
-    def _made_after_all(self, raw: bytes, error: Exception) -> bool:
+    def _was_made_unanswered(self, raw: bytes, error: Exception) -> bool:
+        """As `_was_made`, where the store may still not answer: then the change counts as not made."""
         try:
-            found = self._metadata.get(self._key)
+            return self._was_made(raw, error)
         except (Unavailable, StorageFailed):
             return False
+
+    def _was_made(self, raw: bytes, error: Exception) -> bool:
+        """Whether the list is what we wanted to write. Raises `Fenced` where it is neither that nor what it was."""
+        found = self._metadata.get(self._key)
         if found is not None and found.version == self._version:
             return False
         if found is not None and found.version == self._version + 1 and found.value == raw:
