@@ -18,7 +18,7 @@ from penstock.state import Namespace, StateDescriptor, model
 from penstock.state.types import codecs
 from penstock.state.types.registry import Registry
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "state-1"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "state-1"
 
 
 @dataclasses.dataclass

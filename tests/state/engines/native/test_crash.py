@@ -20,7 +20,7 @@ from penstock.log import Position
 from penstock.state.engines.native import merging
 from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
 from penstock.state.settings import StateSettings
-from tests.state.engines.memory import Content, after, at, batch, content, opened
+from tests.state.engines.native.memory import Content, after, at, batch, content, opened
 
 _SETTINGS = StateSettings(merge_in_background=False, merge_runs_max=1, merge_ratio=0.6)
 

@@ -29,9 +29,9 @@ from penstock.state.engines.opening import open_engine
 from penstock.state.engines.overlay import Layer
 from penstock.state.settings import StateSettings
 from tests.state.engines.conftest import Opener
-from tests.state.engines.memory import DIRECTORY, at, content, opened
+from tests.state.engines.native.memory import DIRECTORY, at, content, opened
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "checkpoint-1"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "checkpoint-1"
 
 
 def golden_program(engine: StateEngine) -> None:

@@ -15,7 +15,7 @@ from penstock.state.engines.native import format as run_format
 from penstock.state.engines.native import manifest as manifests
 from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
-from tests.state.engines.memory import DIRECTORY, Content, after, at, batch, content, opened
+from tests.state.engines.native.memory import DIRECTORY, Content, after, at, batch, content, opened
 
 _KEPT_APART = StateSettings(merge_in_background=False, merge_ratio=1e9, merge_runs_max=99, spare_ratio_max=1e9)
 
