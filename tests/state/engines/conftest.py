@@ -1,33 +1,13 @@
-"""Opens either engine in a directory, as often as a test likes."""
+"""Both engines, or `native` alone, as fixtures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock.state.engines.engine import StateEngine
-from penstock.state.engines.opening import open_engine
-from penstock.state.settings import StateSettings
-
-
-class Opener:
-    def __init__(self, name: str, directory: Path) -> None:
-        self.name = name
-        self.directory = directory
-        self.settings = StateSettings(merge_in_background=False)
-        self._opened: list[StateEngine] = []
-
-    def __call__(self, **options: Any) -> StateEngine:
-        engine = open_engine(self.name, self.directory, **{"settings": self.settings, **options})
-        self._opened.append(engine)
-        return engine
-
-    def close(self) -> None:
-        for engine in self._opened:
-            engine.close()
+from tests.state.engines.opener import Opener
 
 
 @pytest.fixture(params=["native", "rocksdb"])

@@ -1,34 +1,17 @@
-"""What every state engine promises (state/engines/engine.py), shown on both."""
+"""What every state engine promises (engines/engine.py) of changes and checkpoints, shown on both."""
 
 from __future__ import annotations
 
-import gc
 import random
-import threading
-from pathlib import Path
 
 import pytest
 
 from penstock.errors import BadInput, Closed, NotSupported
 from penstock.log import Position, StateChange
 from penstock.log.frames.format import encode_changes
-from penstock.state.engines.engine import StateEngine, StateSnapshot
 from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
-from tests.state.engines.conftest import Opener
-
-
-def put(engine: StateEngine, **values: str | None) -> None:
-    engine.apply([StateChange(1, k.encode(), None if v is None else v.encode()) for k, v in values.items()])
-
-
-def content(engine: StateEngine, namespace: int = 1) -> dict[bytes, bytes]:
-    with engine.create_snapshot() as snapshot:
-        return dict(snapshot.iterate(namespace))
-
-
-def checkpoint(engine: StateEngine, entry: int) -> None:
-    engine.write(engine.freeze(), Position(1, entry))
+from tests.state.engines.opener import Opener, checkpoint, content, put
 
 
 def test_what_was_applied_is_read(opened: Opener) -> None:
@@ -147,118 +130,6 @@ def test_as_many_are_kept_as_was_asked_for(opened: Opener) -> None:
             assert len(content(at)) == entry + 2
 
 
-def test_a_snapshot_stays_while_writes_and_checkpoints_go_on(opened: Opener) -> None:
-    engine = opened()
-    put(engine, **{f"k{i:03}": "old" for i in range(100)})
-    checkpoint(engine, 0)
-    put(engine, k000=None, k001="overlay", z="overlay")
-    want = {b"k%03d" % i: b"old" for i in range(100)} | {b"k001": b"overlay", b"z": b"overlay"}
-    del want[b"k000"]
-    with engine.create_snapshot() as snapshot:
-        found = snapshot.iterate(1)
-        taken = [next(found) for _ in range(10)]
-        put(engine, **{f"k{i:03}": None for i in range(100)})
-        checkpoint(engine, 1)
-        put(engine, more="x", z="new")
-        checkpoint(engine, 2)
-        engine.compact()
-        assert dict(taken + list(found)) == want
-        assert dict(snapshot.iterate(1)) == want
-        assert snapshot.get(1, b"z") == b"overlay"
-        assert snapshot.get(1, b"k000") is None
-        assert snapshot.get(1, b"more") is None
-        assert snapshot.namespaces() == [1]
-    assert content(engine) == {b"more": b"x", b"z": b"new"}
-
-
-def test_iteration_is_in_byte_order_and_within_its_bounds(opened: Opener) -> None:
-    engine = opened()
-    keys = [b"", b"\x00", b"\x00\x00", b"a", b"a\x00", b"aa", b"b", b"b\xff", b"c", b"\xff", b"\xff\xff"]
-    for number, key in enumerate(keys[::-1]):
-        engine.apply([StateChange(5, key, b"%d" % number)])
-        if number % 4 == 1:
-            checkpoint(engine, number)
-    with engine.create_snapshot() as snapshot:
-        assert [key for key, _ in snapshot.iterate(5)] == keys
-        for first in range(len(keys)):
-            for last in range(first, len(keys)):
-                found = [key for key, _ in snapshot.iterate(5, keys[first], keys[last])]
-                assert found == keys[first:last]
-        assert [key for key, _ in snapshot.iterate(5, b"b0")] == keys[7:]
-        assert list(snapshot.iterate(4)) == list(snapshot.iterate(6)) == []
-
-
-def test_a_closed_snapshot_says_so(opened: Opener) -> None:
-    engine = opened()
-    put(engine, a="1", b="2")
-    snapshot = engine.create_snapshot()
-    found = snapshot.iterate(1)
-    next(found)
-    snapshot.close()
-    snapshot.close()
-    with pytest.raises(Closed):
-        snapshot.get(1, b"a")
-    with pytest.raises(Closed):
-        next(found)
-    with pytest.raises(Closed):
-        snapshot.iterate(1)
-
-
-def test_a_forgotten_snapshot_lets_go(opened: Opener) -> None:
-    engine = opened()
-    for number in range(50):
-        put(engine, k=str(number))
-        engine.create_snapshot().iterate(1)
-    gc.collect()
-    engine.create_snapshot().close()
-    layers = engine._stack.layers  # type: ignore[attr-defined]
-    assert len(layers) < 10, "a layer for each snapshot that ever was"
-    assert all(layer.pins == 0 for layer in layers)
-
-
-def test_snapshots_that_are_kept_each_show_their_own_moment(opened: Opener) -> None:
-    engine = opened()
-    kept: list[tuple[StateSnapshot, int]] = []
-    for number in range(30):
-        put(engine, k=str(number), **{f"n{number}": "x"})
-        if number % 3 == 0:
-            kept.append((engine.create_snapshot(), number))
-        else:
-            engine.create_snapshot().close()
-    for snapshot, number in kept:
-        assert snapshot.get(1, b"k") == b"%d" % number
-        assert len(list(snapshot.iterate(1))) == number + 2
-
-
-@pytest.mark.parametrize("other", ["native", "rocksdb", "memory"])
-def test_a_state_is_restored_from_a_snapshot(opened: Opener, other: str, tmp_path: Path) -> None:
-    source = open_engine("native" if other == "memory" else other, None if other == "memory" else tmp_path / "other")
-    source.apply([StateChange(1, b"a", b"restored"), StateChange(7, b"b", b"too"), StateChange(7, b"c", b"x")])
-    if other != "memory":
-        source.write(source.freeze(), Position(1, 1))
-    source.apply([StateChange(7, b"c", None)])
-    engine = opened()
-    put(engine, a="old", z="old")
-    checkpoint(engine, 1)
-    put(engine, y="old")
-    frozen = engine.freeze()
-    with source.create_snapshot() as snapshot:
-        engine.restore_from_snapshot(snapshot)
-    source.close()
-    for _ in range(2):
-        assert content(engine) == {b"a": b"restored"}
-        assert content(engine, 7) == {b"b": b"too"}
-        assert engine.get(1, b"z") is None
-        with pytest.raises(BadInput, match="freeze again"):
-            engine.write(frozen, Position(1, 2))
-        checkpoint(engine, 3)
-    engine.close()
-    again = opened()
-    assert (again.position, content(again), content(again, 7)) == (
-        Position(1, 3), {b"a": b"restored"}, {b"b": b"too"},
-    )  # fmt: skip
-
-
 def test_a_truncation_takes_the_state_back(opened: Opener) -> None:
     engine = opened()
     for entry in range(3):
@@ -363,38 +234,6 @@ def test_reads_after_close_say_so(opened: Opener) -> None:
     snapshot.close()
 
 
-def test_readers_see_whole_states_while_checkpoints_are_written(opened: Opener) -> None:
-    """A writer adds the same number to many keys; every snapshot shows them equal, and no get goes back."""
-    opened.settings = StateSettings(merge_in_background=True, merge_runs_max=1)
-    engine = opened()
-    keys = [b"k%02d" % number for number in range(40)]
-    engine.apply([StateChange(1, key, b"0") for key in keys])
-    wrong: list[str] = []
-    stop = threading.Event()
-
-    def read() -> None:
-        last = 0
-        while not stop.is_set():
-            with engine.create_snapshot() as snapshot:
-                seen = set(dict(snapshot.iterate(1)).values())
-                if len(seen) != 1 or snapshot.get(1, keys[0]) not in seen:
-                    wrong.append(f"a snapshot shows {seen}")
-            now = int(engine.get(1, keys[7]) or -1)
-            if now < last:
-                wrong.append(f"{now} after {last}")
-            last = now
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    for number in range(1, 25):
-        engine.apply([StateChange(1, key, b"%d" % number) for key in keys])
-        checkpoint(engine, number)
-    stop.set()
-    thread.join()
-    engine.flush()
-    assert not wrong
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_random_steps_against_a_dict(opened: Opener, seed: int) -> None:
     chosen = random.Random(seed)
@@ -444,31 +283,3 @@ def test_random_steps_against_a_dict(opened: Opener, seed: int) -> None:
             for key in chosen.sample(sorted(model), min(5, len(model))):
                 assert engine.get(*key) == snapshot.get(*key) == model[key]
     assert list(engine.verify()) == []
-
-
-def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"'leveldb'.*native, rocksdb"):
-        open_engine("leveldb", tmp_path)
-
-
-def test_the_state_of_another_engine_is_refused_by_name(opened: Opener) -> None:
-    engine = opened()
-    put(engine, a="1")
-    checkpoint(engine, 0)
-    engine.close()
-    other = "rocksdb" if opened.name == "native" else "native"
-    with pytest.raises(BadInput, match=f"written by the engine '{opened.name}', not by '{other}'"):
-        open_engine(other, opened.directory)
-
-
-def test_without_a_directory_there_are_no_checkpoints() -> None:
-    engine = open_engine("native", None)
-    put(engine, a="1")
-    with pytest.raises(NotSupported, match="without a directory"):
-        checkpoint(engine, 0)
-    assert engine.checkpoints() == list(engine.verify()) == []
-    put(engine, a=None)
-    assert engine._stack.layers[0].tables == {1: {}}, "a tombstone over nothing is not kept"  # type: ignore[attr-defined]
-    put(engine, a="1")
-    assert engine.drop_after(Position(0, 0)) is None
-    assert content(engine) == {}

@@ -1,4 +1,4 @@
-"""A native engine on files in memory, and what it should hold."""
+"""A native engine on files in memory, and a model of what it should hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(files: MemoryFiles, **options: Any) -> StateEngine:
 
 
 def content(engine: StateEngine) -> Content:
-    """By iteration and by lookup, which must agree."""
+    """Everything that the engine holds, by iteration and by lookup, which must agree."""
     with engine.create_snapshot() as snapshot:
         found = {(n, key): value for n in snapshot.namespaces() for key, value in snapshot.iterate(n)}
     assert {place: engine.get(*place) for place in found} == found

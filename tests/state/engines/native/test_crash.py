@@ -29,8 +29,8 @@ class Broken(AssertionError):
     """A crash lost something."""
 
 
-class World:
-    """Runs a program of checkpoints and examines crash states at each operation of it."""
+class CheckpointProgram:
+    """Writes, merges, truncates and reopens checkpoints, and examines crash states at each of its file operations."""
 
     def __init__(self, seed: int, states_each: int) -> None:
         self._rng = random.Random(seed)
@@ -38,8 +38,8 @@ class World:
         self.files = MemoryFiles()
         self.examined = 0
         self.states: dict[Position | None, Content] = {None: {}}
-        self.least: Position | None = None  # acknowledged
-        self.most: Position | None = None  # nothing above may be there
+        self.least: Position | None = None  # the last position whose checkpoint was acknowledged
+        self.most: Position | None = None  # no checkpoint above this position may be there
         self.files.on_operation = self._on_operation
 
     def run(self, steps: int) -> None:
@@ -97,7 +97,7 @@ class World:
                 raise Broken(f"the state at {position} is not what it was")
             if any(True for _ in engine.verify()):
                 raise Broken("an older checkpoint is damaged")
-            if self._rng.random() < 0.05:  # and life goes on
+            if self._rng.random() < 0.05:  # the engine still writes checkpoints after the crash
                 engine.apply(batch(7))
                 engine.write(engine.freeze(), Position(2, 0))
                 if content(opened(crashed)) != after(self.states[position], batch(7)):
@@ -108,11 +108,11 @@ class World:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_crash_leaves_a_whole_checkpoint(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if seed % 2:  # room is scarce: the newest is written twice and older ones go, `NativeEngine._even_out`
+    if seed % 2:  # disk space is short, so `NativeEngine._collapse_to_newest` drops older checkpoints
         monkeypatch.setattr(merging, "_SPARE_BYTES_MIN", 0)
-    world = World(seed, states_each=3)
-    world.run(20)
-    assert world.examined > 400, f"seed {seed}"
+    program = CheckpointProgram(seed, states_each=3)
+    program.run(20)
+    assert program.examined > 400, f"seed {seed}"
 
 
 @contextmanager
@@ -160,11 +160,11 @@ def _not_back(self: Checkpoints, position: Position) -> None:
 def test_planted_bugs_are_caught(owner: type, name: str, value: Callable[..., object]) -> None:
     with replaced(owner, name, value), pytest.raises(AssertionError):
         for seed in range(20):
-            World(seed, states_each=2).run(25)
+            CheckpointProgram(seed, states_each=2).run(25)
 
 
 def test_runs_that_go_before_their_manifest_is_gone_for_good_are_caught() -> None:
-    """Step (3) of a prune without its sync: the manifest may come back, its runs not."""
+    """Step (3) of native/checkpoints.py without its sync: a manifest may come back after its runs are gone."""
     inside = False
     keep = Checkpoints.keep
 
@@ -182,7 +182,7 @@ def test_runs_that_go_before_their_manifest_is_gone_for_good_are_caught() -> Non
 
     with replaced(Checkpoints, "keep", kept), replaced(MemoryFiles, "sync_directory", sync), pytest.raises(Broken):
         for seed in range(20):
-            World(seed, states_each=2).run(25)
+            CheckpointProgram(seed, states_each=2).run(25)
 
 
 @pytest.mark.parametrize("fault", list(DiskFault))
@@ -209,7 +209,7 @@ def test_every_failing_operation_leaves_the_state_and_earlier_checkpoints(fault:
             assert content(engine) == model
         assert acknowledged == at(5) or failed > before
         if files.operations < operation:
-            break  # it would come after all of them
+            break  # the program has fewer operations: all of them have failed once
         engine.apply(batch(9))
         model = after(model, batch(9))
         engine.write(engine.freeze(), at(9))

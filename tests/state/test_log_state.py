@@ -1,0 +1,214 @@
+"""The state of a managed log: healed when damage is met, truncated with its log, stopped by a failed commit."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput, Corruption, PenstockError, Unavailable
+from penstock.log import Log, LogReader
+from penstock.state import (
+    BucketState,
+    StateDescriptor,
+    StateLost,
+    StateReader,
+    StateSettings,
+)
+from penstock.state.types import codecs
+from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, flip, put, runs
+from tests.support.waiting import LIMIT_SECONDS
+
+
+def test_damage_that_a_read_meets_is_healed_under_way(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        state.store(ORDERS).write({n: f"{n:03}" * 20_000 for n in range(30)}).result(LIMIT_SECONDS)
+        state.checkpoint()
+        expected = content(state)
+    for path in runs(tmp_path):
+        flip(path, path.read_bytes().find(b"017017017"))  # in a page that the open does not need
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        assert state.recovered_by == "checkpoint"  # type: ignore[attr-defined]
+        change = state.begin()
+        state.store(ORDERS).put(change, 77, "on its way")
+        pending = state.commit(change)
+        store = state.store(ORDERS)
+        assert {n: store.get(n) for n in range(30)} == expected
+        assert store.get(77) == "on its way"
+        assert content(state) == expected | {77: "on its way"}
+        assert state.engine.position is None  # the whole log was replayed
+        pending.result(LIMIT_SECONDS)
+        put(state, 78, "after")
+        assert state.checkpoint() is not None
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log)) == expected | {77: "on its way", 78: "after"}
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_damage_that_a_merge_meets_is_healed_by_the_next_checkpoint(tmp_path: Path, background: bool) -> None:
+    expected = checkpointed(tmp_path)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, StateSettings(merge_ratio=0.01, merge_in_background=background))
+        for path in runs(tmp_path)[:1]:
+            flip(path, 100)
+        for n in range(100, 104):
+            put(state, n, "after")
+            assert state.checkpoint() is not None
+            with contextlib.suppress(Corruption):
+                state.engine.flush()
+        expected |= dict.fromkeys(range(100, 104), "after")
+        assert content(state) == expected
+        assert list(state.engine.verify()) == []
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log)) == expected
+
+
+@pytest.mark.parametrize("kept", [3, 10, 11, 20, 24])
+def test_truncation_takes_log_and_state_back(tmp_path: Path, kept: int) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, StateSettings(checkpoint_bytes=None))
+        positions = []
+        for n in range(25):
+            positions.append(put(state, n % 5, n))
+            if n in (10, 20):
+                state.checkpoint()
+        late = state.store(StateDescriptor("late", "test", codecs.text, codecs.text))
+        late.write({"a": "b"}).result(LIMIT_SECONDS)
+        follower = StateReader.open(LogReader.open(tmp_path / "log"))
+        state.truncate(positions[kept])
+        expected = {n % 5: n for n in range(kept + 1)}
+        assert content(state) == expected
+        assert log.end() == positions[kept]
+        assert all(info.position <= positions[kept] for info in state.checkpoints())
+        assert late.get("a") is None
+        follower.advance()
+        assert content(follower) == expected
+        assert follower.store(late.descriptor).get("a") is None
+        late.write({"a": "again"}).result(LIMIT_SECONDS)
+        put(state, 99, "after")
+        assert follower.advance() == log.end()
+        assert content(follower) == expected | {99: "after"}
+        assert follower.store(late.descriptor).get("a") == "again"
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        assert content(state) == expected | {99: "after"}
+        assert state.store(late.descriptor).get("a") == "again"
+
+
+def test_truncation_is_refused_where_the_state_there_is_gone_or_a_cursor_stands_beyond(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log)
+        positions = []
+        for n in range(25):
+            positions.append(put(state, n, n))
+            if n in (10, 20):
+                state.checkpoint()
+        log.trim()
+        with pytest.raises(StateLost, match="the oldest checkpoint is newer"):
+            state.truncate(positions[9])
+        assert content(state) == {n: n for n in range(25)}
+        cursor = log.open_cursor("c")
+        cursor.mark_delete(positions[22]).result(LIMIT_SECONDS)
+        cursor.close()
+        with pytest.raises(BadInput, match="cursor c"):
+            state.truncate(positions[21])
+        assert content(state) == {n: n for n in range(25)}
+        state.truncate(positions[21], force=True)
+        assert content(state) == {n: n for n in range(22)}
+        put(state, 50, 50)
+    with Log.open(tmp_path / "log", SMALL) as log:
+        assert content(BucketState.open(log)) == {n: n for n in (*range(22), 50)}
+
+
+def test_the_log_is_not_truncated_without_its_state(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        position = put(state, 1, 1)
+        put(state, 2, 2)
+        with pytest.raises(BadInput, match="truncate the state"):
+            log.truncate(position)
+        state.checkpoint()
+        state.close()
+        with pytest.raises(BadInput, match="pin state"):
+            log.truncate(position)
+        log.truncate(position, force=True)  # the next open of the state drops the checkpoint beyond it
+        log.append(b"more").result(LIMIT_SECONDS)
+        for n in range(10):
+            log.append(b"%d" % n).result(LIMIT_SECONDS)
+        assert content(BucketState.open(log)) == {1: 1}
+
+
+def test_a_failed_commit_stops_the_state_and_what_stood_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log.open(tmp_path / "log", KEEPING)
+    state = BucketState.open(log)
+    put(state, 0, 0)
+
+    class Failing(Unavailable):
+        pass
+
+    from penstock.log.ledgers.local import LocalLedger
+
+    def fail(self: LocalLedger, *_: Any, **__: Any) -> Any:
+        raise Failing("no disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLedger, "add", fail)
+        pendings = []
+        store = state.store(ORDERS)
+        for n in (1, 2, 3):
+            change = state.begin()
+            store.put(change, n, n)
+            pendings.append(state.commit(change))
+        for pending in pendings:
+            with contextlib.suppress(TimeoutError):
+                assert pending.exception(20) is not None
+    with pytest.raises(PenstockError, match="ahead of its log"):
+        put(state, 4, 4)
+    with pytest.raises(PenstockError, match="ahead of its log"):
+        state.checkpoint()
+    log.append(b"the log itself goes on").result(LIMIT_SECONDS)
+    log.close()
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log)) == {0: 0}
+
+
+def test_one_state_a_log_in_a_process(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        with pytest.raises(BadInput, match="open already"):
+            BucketState.open(log)
+        put(state, 1, 1)
+        state.close()
+        with pytest.raises(PenstockError, match="closed"):
+            put(state, 2, 2)
+        again = BucketState.open(log)
+        assert content(again) == {1: 1}
+
+
+def test_the_life_of_a_state_on_rocksdb(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    settings = StateSettings(engine="rocksdb")
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, settings)
+        positions = []
+        for n in range(25):
+            positions.append(put(state, n, n))
+            if n in (10, 20):
+                state.checkpoint()
+        state.store(ORDERS).write({3: None}).result(LIMIT_SECONDS)
+        log.trim()
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, settings)
+        assert state.recovered_by == "checkpoint"  # type: ignore[attr-defined]
+        assert content(state) == {n: n for n in range(25) if n != 3}
+        outside = StateReader.open(LogReader.open(tmp_path / "log"), at=positions[22], settings=settings)
+        assert content(outside) == {n: n for n in range(23)}
+        outside.close()
+        state.truncate(positions[23])
+        assert content(state) == {n: n for n in range(24)}
+    with Log.open(tmp_path / "log", SMALL) as log, pytest.raises(BadInput, match="written by the engine 'rocksdb'"):
+        BucketState.open(log)

@@ -1,0 +1,78 @@
+"""The state from another handle: at a position, on a trimmed log, and frame by frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.log import Log, LogReader, LogSettings, Position
+from penstock.state import (
+    BucketState,
+    StateLost,
+    StateReader,
+)
+from tests.state.stores import KEEPING, SMALL, SOURCE, checkpointed, content, put
+from tests.support.waiting import LIMIT_SECONDS
+
+
+def test_the_state_at_a_position_includes_the_entry_there(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        positions = []
+        for n in range(12):
+            positions.append(put(state, n, n))
+            if n in (4, 8):
+                state.checkpoint()
+        for n, position in enumerate(positions):
+            past = state.recover(position)
+            assert content(past) == {k: k for k in range(n + 1)}, position
+            past.close()
+            outside = StateReader.open(LogReader.open(tmp_path / "log"), at=position)
+            assert content(outside) == {k: k for k in range(n + 1)}
+            assert outside.advance(positions[-1]) == positions[-1]
+            assert content(outside) == content(state)
+        with pytest.raises(BadInput, match="beyond"):
+            state.recover(Position(99, 0))
+
+
+def test_a_follower_opens_on_a_trimmed_log(tmp_path: Path) -> None:
+    expected = checkpointed(tmp_path, SMALL)
+    reader = LogReader.open(tmp_path / "log")
+    follower = StateReader.open(reader)
+    assert content(follower) == expected
+    earliest = StateReader.open(reader, at="earliest")
+    assert earliest.position < follower.position
+    earliest.advance()
+    assert content(earliest) == expected
+    with pytest.raises(StateLost):
+        StateReader.open(reader, at=Position(1, 0))
+
+
+def test_a_follower_learns_sizes_and_state_frame_by_frame(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", LogSettings(ledger_entries_max=3))
+    state = BucketState.open(log)
+    source = state.store(SOURCE)
+    reader = LogReader.open(tmp_path / "log")
+    seen: list[tuple[Position, int, Any]] = []
+    follower = StateReader.open(reader)
+    follower.on_frame = lambda position, size, _: seen.append((position, size, follower.store(SOURCE).get("s")))
+    assert follower.advance() == follower.position
+    positions = []
+    for n in range(7):
+        change = state.begin()
+        source.put(change, "s", n)
+        positions.append(state.commit(change, b"x" * n).result(LIMIT_SECONDS))
+    assert follower.advance(positions[3]) == positions[3]
+    assert follower.store(SOURCE).get("s") == 3
+    assert follower.advance(positions[1]) == positions[3]  # it never goes back
+    assert follower.advance() == positions[6]
+    assert seen == [(position, n, n) for n, position in enumerate(positions)]
+    log.close()
+    reopened = Log.open(tmp_path / "log")
+    last = reopened.append(b"data alone").result(LIMIT_SECONDS)
+    assert follower.advance() == last
+    reopened.close()
+    reader.close()
