@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from penstock.kernels.compile import kernel
 
 INTEGER_WIDTH = 22  # 20 digits or a sign and 19, two quotes
 DECIMAL_WIDTH = 48  # 38 digits and the leading zero, sign, point, two quotes, rounded up
@@ -24,35 +23,9 @@ DATETIME_WIDTH = 28
 QUOTE = np.uint8(ord('"'))
 ZERO = np.uint8(ord("0"))
 
-Kernel = Any  # numba has no types
-
-
-def kernel(function: Kernel) -> Kernel:
-    """Compiled once a machine, and free of the GIL so that tasks of one worker do not wait for each other."""
-    return njit(cache=True, nogil=True)(function)
-
-
-def _copy_bytes(typing: Kernel, out: Kernel, at: Kernel, source: Kernel, first: Kernel, count: Kernel) -> Kernel:
-    """`out[at:at + count] = source[first:first + count]` as a memcpy: LLVM does not find it in the loop over two arrays."""
-
-    def generate(context: Kernel, builder: Kernel, signature: Kernel, arguments: Kernel) -> Kernel:
-        target_type, _, source_type, _, _ = signature.args
-        target = context.make_array(target_type)(context, builder, arguments[0]).data
-        origin = context.make_array(source_type)(context, builder, arguments[2]).data
-        memcpy: Kernel = cgutils.raw_memcpy
-        memcpy(
-            builder, builder.gep(target, [arguments[1]]), builder.gep(origin, [arguments[3]]), arguments[4], 1, align=1
-        )
-        return context.get_dummy_value()
-
-    return types.void(out, types.int64, source, types.int64, types.int64), generate
-
-
-copy_bytes: Kernel = intrinsic(_copy_bytes)
-
 
 @kernel
-def put_null(out: Kernel, at: int) -> int:
+def put_null(out: Any, at: int) -> int:
     out[at] = 110
     out[at + 1] = 117
     out[at + 2] = 108
@@ -61,7 +34,7 @@ def put_null(out: Kernel, at: int) -> int:
 
 
 @kernel
-def put_unsigned(out: Kernel, at: int, value: Kernel) -> int:
+def put_unsigned(out: Any, at: int, value: Any) -> int:
     value = np.uint64(value)
     ten = np.uint64(10)
     digits = 1
@@ -80,7 +53,7 @@ def put_unsigned(out: Kernel, at: int, value: Kernel) -> int:
 
 
 @kernel
-def put_padded(out: Kernel, at: int, value: Kernel, width: int) -> Kernel:
+def put_padded(out: Any, at: int, value: Any, width: int) -> Any:
     place = at + width - 1
     while place >= at:
         rest = value // 10
@@ -91,7 +64,7 @@ def put_padded(out: Kernel, at: int, value: Kernel, width: int) -> Kernel:
 
 
 @kernel
-def put_fraction(out: Kernel, at: int, microseconds: int, fsp: int) -> Kernel:
+def put_fraction(out: Any, at: int, microseconds: int, fsp: int) -> Any:
     if fsp == 0:
         return at
     out[at] = 46
@@ -101,7 +74,7 @@ def put_fraction(out: Kernel, at: int, microseconds: int, fsp: int) -> Kernel:
 
 
 @kernel
-def put_date(out: Kernel, at: int, year: int, month: int, day: int) -> Kernel:
+def put_date(out: Any, at: int, year: Any, month: Any, day: Any) -> Any:
     at = put_padded(out, at, year, 4)
     out[at] = 45
     at = put_padded(out, at + 1, month, 2)
@@ -110,7 +83,7 @@ def put_date(out: Kernel, at: int, year: int, month: int, day: int) -> Kernel:
 
 
 @kernel
-def put_clock(out: Kernel, at: int, hour: int, minute: int, second: int) -> Kernel:
+def put_clock(out: Any, at: int, hour: int, minute: int, second: int) -> Any:
     at = put_padded(out, at, hour, 2)
     out[at] = 58
     at = put_padded(out, at + 1, minute, 2)
@@ -119,7 +92,7 @@ def put_clock(out: Kernel, at: int, hour: int, minute: int, second: int) -> Kern
 
 
 @kernel
-def integers(values: Kernel, valid: Kernel, quote: bool, pad: int, offsets: Kernel, out: Kernel) -> None:
+def integers(values: Any, valid: Any, quote: bool, pad: int, offsets: Any, out: Any) -> None:
     """Any integer type. `pad` is the least number of digits: 4 for years, so that 0 stays the zero year."""
     at = 0
     offsets[0] = 0
@@ -147,7 +120,7 @@ def integers(values: Kernel, valid: Kernel, quote: bool, pad: int, offsets: Kern
 
 
 @kernel
-def decimals(words: Kernel, scale: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+def decimals(words: Any, scale: int, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
     """decimal128 as little-endian pairs of uint64 (low, high), plain notation with exactly `scale` digits after the point."""
     digits = np.empty(48, np.uint8)
     limbs = np.empty(4, np.uint64)
@@ -212,7 +185,7 @@ def decimals(words: Kernel, scale: int, valid: Kernel, quote: bool, offsets: Ker
 
 
 @kernel
-def dates(values: Kernel, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+def dates(values: Any, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
     """Packed dates; zero and partial dates as they are."""
     at = 0
     offsets[0] = 0
@@ -233,7 +206,7 @@ def dates(values: Kernel, valid: Kernel, quote: bool, offsets: Kernel, out: Kern
 
 
 @kernel
-def datetimes(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+def datetimes(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
     at = 0
     offsets[0] = 0
     for row in range(len(values)):
@@ -257,7 +230,7 @@ def datetimes(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Ker
 
 
 @kernel
-def timestamps(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+def timestamps(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
     """Microseconds since the epoch, in UTC. 0 is MySQL's zero timestamp, not 1970."""
     at = 0
     offsets[0] = 0
@@ -295,7 +268,7 @@ def timestamps(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Ke
 
 
 @kernel
-def times(values: Kernel, fsp: int, valid: Kernel, quote: bool, offsets: Kernel, out: Kernel) -> None:
+def times(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
     """Signed microseconds; hours take as many digits as they need, two at least."""
     at = 0
     offsets[0] = 0

@@ -1,0 +1,11 @@
+"""How inner loops are compiled, and the ones that several packages share.
+
+| module | job |
+|---|---|
+| `compile.py` | the `kernel` decorator: numba without the GIL, cached on disk |
+| `copy.py` | copying bytes between arrays, as one memcpy |
+| `crc32c.py` | CRC32C over large buffers |
+
+Importing any of these modules imports numba, which takes a good part of a second: commands that may not need a kernel
+import it inside the function that does.
+"""

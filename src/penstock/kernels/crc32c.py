@@ -8,16 +8,15 @@ side, each over one half of a block, and the parts are put together at its end. 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
 
-F = TypeVar("F", bound=Callable[..., object])
+from penstock.kernels.compile import kernel
 
 _compiled: Any = intrinsic  # its own type asks for the typing context at each call
 # Code is made for this very processor, unless numba was told to make it for another.
@@ -26,10 +25,6 @@ _FEATURES = llvm.get_host_cpu_features() if not (_SETTINGS.CPU_NAME or _SETTINGS
 _HARDWARE = platform.machine() in {"x86_64", "AMD64"} and bool(_FEATURES.get("sse4.2", False))
 _FOLDING = _HARDWARE and all(_FEATURES.get(name, False) for name in ("avx2", "pclmul", "vpclmulqdq"))
 _POLYNOMIAL = 0x82F63B78  # reflected
-
-
-def kernel(function: F) -> F:
-    return cast(F, njit(cache=True, nogil=True)(function))
 
 
 def _table() -> Any:

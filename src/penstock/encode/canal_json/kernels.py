@@ -6,12 +6,16 @@ Tokens of all columns lie in one arena; row r of column c is `arena[starts[c, r]
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from penstock.encode.text_kernels import QUOTE, Kernel, copy_bytes, kernel, put_null, put_unsigned
+from penstock.encode.text_kernels import QUOTE, put_null, put_unsigned
+from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 
 
-def _widths(latin1: bool) -> Kernel:
+def _widths(latin1: bool) -> Any:
     """How many bytes each byte takes inside a JSON string."""
     widths = np.ones(256, np.int64)
     widths[:32] = 6
@@ -26,7 +30,7 @@ LATIN1_WIDTHS = _widths(latin1=True)
 
 
 @kernel
-def escaped_offsets(source: Kernel, bounds: Kernel, valid: Kernel, widths: Kernel, offsets: Kernel) -> None:
+def escaped_offsets(source: Any, bounds: Any, valid: Any, widths: Any, offsets: Any) -> None:
     """Where each token starts and ends, two quotes included; null takes four bytes."""
     at = 0
     offsets[0] = 0
@@ -41,7 +45,7 @@ def escaped_offsets(source: Kernel, bounds: Kernel, valid: Kernel, widths: Kerne
 
 
 @kernel
-def put_escaped(out: Kernel, at: int, byte: int, latin1: bool) -> int:
+def put_escaped(out: Any, at: int, byte: Any, latin1: bool) -> int:
     if byte >= 0x80 and latin1:
         out[at] = 0xC0 | (byte >> 6)
         out[at + 1] = 0x80 | (byte & 0x3F)
@@ -76,7 +80,7 @@ def put_escaped(out: Kernel, at: int, byte: int, latin1: bool) -> int:
 
 
 @kernel
-def escape(source: Kernel, bounds: Kernel, valid: Kernel, latin1: bool, offsets: Kernel, out: Kernel) -> None:
+def escape(source: Any, bounds: Any, valid: Any, latin1: bool, offsets: Any, out: Any) -> None:
     """Strings as JSON tokens, into the places that `escaped_offsets` found."""
     for row in range(len(bounds) - 1):
         at = offsets[row]
@@ -96,7 +100,7 @@ def escape(source: Kernel, bounds: Kernel, valid: Kernel, latin1: bool, offsets:
 
 
 @kernel
-def seqs(values: Kernel, offsets: Kernel, out: Kernel) -> None:
+def seqs(values: Any, offsets: Any, out: Any) -> None:
     """Rows of four uint64 as L:E:e:r, at most 63 bytes each."""
     at = 0
     offsets[0] = 0
@@ -110,7 +114,7 @@ def seqs(values: Kernel, offsets: Kernel, out: Kernel) -> None:
 
 
 @kernel
-def old_offsets(updates: Kernel, changed: Kernel, names: Kernel, starts: Kernel, offsets: Kernel) -> None:
+def old_offsets(updates: Any, changed: Any, names: Any, starts: Any, offsets: Any) -> None:
     """Where the `old` token of each row starts and ends. `changed[c, u]` and the tokens count updates only."""
     columns = len(changed)
     taken = np.zeros(columns, np.int64)
@@ -138,14 +142,14 @@ def old_offsets(updates: Kernel, changed: Kernel, names: Kernel, starts: Kernel,
 
 @kernel
 def old_tokens(
-    updates: Kernel,
-    changed: Kernel,
-    names: Kernel,
-    name_bytes: Kernel,
-    starts: Kernel,
-    arena: Kernel,
-    offsets: Kernel,
-    out: Kernel,
+    updates: Any,
+    changed: Any,
+    names: Any,
+    name_bytes: Any,
+    starts: Any,
+    arena: Any,
+    offsets: Any,
+    out: Any,
 ) -> None:
     """`null`, or for an update `[{"changed":"before",…}]`; `name_bytes` holds `"name":` of each column."""
     columns = len(changed)
@@ -180,7 +184,7 @@ def old_tokens(
 
 
 @kernel
-def lines(fragments: Kernel, fragment_bytes: Kernel, starts: Kernel, arena: Kernel, out: Kernel) -> None:
+def lines(fragments: Any, fragment_bytes: Any, starts: Any, arena: Any, out: Any) -> None:
     """Each row: fragment 0, token 0, fragment 1, token 1, … last fragment."""
     columns = len(starts)
     at = 0

@@ -3,13 +3,16 @@
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from penstock.encode.text_kernels import Kernel, kernel
+from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 
 
 @kernel
-def days_since_epoch(year: int, month: int, day: int) -> int:
+def days_since_epoch(year: Any, month: Any, day: Any) -> Any:
     """Days from 1970-01-01 in the proleptic Gregorian calendar, or -1 << 40 where there is no such day."""
     if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
         return -1 << 40
@@ -28,7 +31,7 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
 
 
 @kernel
-def calendar_dates(values: Kernel, days: Kernel, exists: Kernel) -> None:
+def calendar_dates(values: Any, days: Any, exists: Any) -> None:
     """Packed dates → days since the epoch; `exists` is false for zero, partial and impossible dates."""
     for row in range(len(values)):
         packed = np.int64(values[row])
@@ -38,7 +41,7 @@ def calendar_dates(values: Kernel, days: Kernel, exists: Kernel) -> None:
 
 
 @kernel
-def calendar_datetimes(values: Kernel, micros: Kernel, exists: Kernel) -> None:
+def calendar_datetimes(values: Any, micros: Any, exists: Any) -> None:
     """Packed datetimes → microseconds since the epoch, read as if they were UTC."""
     for row in range(len(values)):
         packed = values[row]
@@ -50,7 +53,7 @@ def calendar_datetimes(values: Kernel, micros: Kernel, exists: Kernel) -> None:
 
 
 @kernel
-def set_offsets(masks: Kernel, valid: Kernel, names: Kernel, offsets: Kernel) -> None:
+def set_offsets(masks: Any, valid: Any, names: Any, offsets: Any) -> None:
     """Where the comma-joined names of each mask start and end; nothing for a missing value."""
     at = 0
     offsets[0] = 0
@@ -67,7 +70,7 @@ def set_offsets(masks: Kernel, valid: Kernel, names: Kernel, offsets: Kernel) ->
 
 
 @kernel
-def set_names(masks: Kernel, valid: Kernel, names: Kernel, name_bytes: Kernel, offsets: Kernel, out: Kernel) -> None:
+def set_names(masks: Any, valid: Any, names: Any, name_bytes: Any, offsets: Any, out: Any) -> None:
     for row in range(len(masks)):
         at = offsets[row]
         if len(valid) == 0 or valid[row]:
@@ -76,6 +79,6 @@ def set_names(masks: Kernel, valid: Kernel, names: Kernel, name_bytes: Kernel, o
                     if at > offsets[row]:
                         out[at] = 44
                         at += 1
-                    for place in range(names[bit], names[bit + 1]):
-                        out[at] = name_bytes[place]
-                        at += 1
+                    length = names[bit + 1] - names[bit]
+                    copy_bytes(out, at, name_bytes, names[bit], length)
+                    at += length

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.crc32c import crc_of, kernel
+from penstock.kernels.compile import kernel
+from penstock.kernels.crc32c import crc_of
 
 # Why `check_frames` stopped.
 END, BAD_MAGIC, BAD_HEADER, BAD_VERSION, BAD_FILE, BAD_ENTRY, BAD_BODY, FULL = range(8)
@@ -104,19 +105,3 @@ def check_frames(raw: Any, at: Any, file_id: int, entry_id: int, found: Any) -> 
         found[count, 4] = np.int64(_get(raw, at + 40, 8))
         count += 1
         at = end + 4
-
-
-__all__ = [
-    "BAD_BODY",
-    "BAD_ENTRY",
-    "BAD_FILE",
-    "BAD_HEADER",
-    "BAD_MAGIC",
-    "BAD_VERSION",
-    "END",
-    "FULL",
-    "check_frames",
-    "crc_of",
-    "fill_frames",
-    "kernel",
-]

@@ -16,6 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import box, intrinsic, models, register_model
 
+from penstock.kernels.compile import cached
 from penstock.kernels.crc32c import crc_of
 from penstock.state.engines.key_kernels import byte_at, u32_at, u64_at
 from penstock.state.engines.native.format import (
@@ -89,7 +90,7 @@ def _unchecked(typing: Any) -> Any:
 
 def _locked(function: Any) -> Any:
     """Compiles `function` to run with the GIL held: it makes Python objects, and is shorter than releasing the GIL."""
-    return njit(cache=True)(function)
+    return cached(njit(function))
 
 
 @_locked

@@ -1,0 +1,76 @@
+"""A kernel is loaded from the cache on disk, until something that its compiled code includes was edited."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = {
+    "__init__.py": "",
+    "numbers.py": "from enum import IntEnum\n\nSTEP = 3\n\nclass Shift(IntEnum):\n    UP = 5\n",
+    "copying.py": (
+        "from numba import types\nfrom numba.extending import intrinsic\n\n"
+        "def _doubled(typing, value):\n"
+        "    def generate(context, builder, signature, arguments):\n"
+        "        return builder.mul(arguments[0], arguments[0].type(2))\n"
+        "    return types.int64(types.int64), generate\n\n"
+        "doubled = intrinsic(_doubled)\n"
+    ),
+    "deepest.py": (
+        "from penstock.kernels.compile import kernel\nfrom pack.copying import doubled\n\n"
+        "@kernel\ndef deepest(x):\n    return doubled(x)\n"
+    ),
+    "callee.py": (
+        "from penstock.kernels.compile import kernel\n\n"
+        "@kernel\ndef callee(x):\n    return below(x)\n\n"
+        "from pack.deepest import deepest\n\n"
+        "@kernel\ndef below(x):\n    return deepest(x)\n"
+    ),
+    "caller.py": (
+        "from penstock.kernels.compile import kernel\nfrom pack.callee import callee\nfrom pack.numbers import STEP, Shift\n\n"
+        "@kernel\ndef caller(x):\n    return callee(x) + STEP + Shift.UP\n"
+    ),
+}
+PROGRAM = "from pack.caller import caller as c; print(c(10), sum(c.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "pack").mkdir()
+    for name, text in SOURCES.items():
+        (tmp_path / "pack" / name).write_text(text)
+    return tmp_path
+
+
+def called(package: Path) -> tuple[int, bool]:
+    """What `caller(10)` gives in a fresh process, and whether its code came from the cache."""
+    path = os.pathsep.join([str(package), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(package / "cache")}
+    output = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, cwd=package, check=True, capture_output=True, timeout=240
+    ).stdout.split()
+    return int(output[0]), output[1] == b"1"
+
+
+def edit(package: Path, name: str, before: str, after: str) -> None:
+    file = package / "pack" / name
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
+
+
+def test_an_unchanged_kernel_is_loaded_and_an_edit_of_anything_that_it_includes_is_noticed(package: Path) -> None:
+    assert called(package) == (28, False)
+    assert called(package) == (28, True)
+    edit(package, "copying.py", "(2)", "(4)")  # an intrinsic, three files away
+    assert called(package) == (48, False)
+    edit(package, "deepest.py", "return doubled(x)", "return doubled(x) + 100")
+    assert called(package) == (148, False)
+    edit(package, "numbers.py", "STEP = 3", "STEP = 4")
+    assert called(package) == (149, False)
+    edit(package, "numbers.py", "UP = 5", "UP = 6")
+    assert called(package) == (150, False)
+    assert called(package) == (150, True)
