@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import Clock, ManualClock
+from penstock.commit_ts import commit_ts_of
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.keeper_client import DispatcherStart
@@ -42,10 +43,6 @@ class LineFormat:
 
 def schema_file(table: TableSchema) -> tuple[str, bytes]:
     return f"schema_{table.version}_{len(table.columns):010d}.json", table.to_json().encode()
-
-
-def commit_ts(ms: int) -> int:
-    return ms << 18
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def stream(
     schemas = {t: table_schema(t, 5) for t in tables}
     rows = []
     for entry in range(entries):
-        ts = commit_ts(START_MS + entry * 2 * 3_600_000 // max(1, entries)) + entry
+        ts = commit_ts_of(START_MS + entry * 2 * 3_600_000 // max(1, entries)) + entry
         if ddl_every and entry % ddl_every == ddl_every - 1:
             table = random_.choice(list(tables))
             schemas[table] = table_schema(table, ts, len(schemas[table].columns) + 1)
@@ -147,7 +144,9 @@ def _data(identity: str, group: Sequence[Row], epoch: int) -> Payload:
 def data_payload(table: str, first: int, last: int, *, version: int = 5, at_ms: int = START_MS) -> Payload:
     """Entries `first` to `last`, one row each."""
     schema = table_schema(table, version)
-    return _data(id_of(table), [Row(Seq(1, e, 0, 0), commit_ts(at_ms) + e, schema) for e in range(first, last + 1)], 1)
+    return _data(
+        id_of(table), [Row(Seq(1, e, 0, 0), commit_ts_of(at_ms) + e, schema) for e in range(first, last + 1)], 1
+    )
 
 
 def ddl_payload(row: Row, epoch: int = 1) -> Payload:

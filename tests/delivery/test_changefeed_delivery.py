@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import SYSTEM_CLOCK
+from penstock.commit_ts import commit_ts_of
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.keeper_client import DispatcherStart, Intent
 from penstock.delivery.payload import Payload, StageKey
@@ -24,7 +25,6 @@ from tests.delivery.rig import (
     START_MS,
     Row,
     World,
-    commit_ts,
     data_payload,
     ddl_payload,
     expected_tables,
@@ -239,7 +239,7 @@ def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
 
 def test_ddl_drains_first(tmp_path: Path) -> None:
     world, delivery, incarnation = begun(tmp_path)
-    ts = commit_ts(START_MS) + 50
+    ts = commit_ts_of(START_MS) + 50
     ddl = Row(Seq(1, 5, 0, 0), ts, table_schema("orders", ts, 2), ddl=True)
     before, after = data_payload("orders", 0, 4), data_payload("orders", 6, 8, version=ts)
     other = data_payload("items", 0, 4)

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.clock import ManualClock
+from penstock.commit_ts import commit_ts_of
 from penstock.delivery.payload import parse_stage
 from penstock.delivery.settings import (
     DeliverySettings,
@@ -25,7 +26,7 @@ from penstock.delivery.storage.store import LocalStore
 from penstock.errors import BadInput, Corruption, NotSupported, StorageFailed, Unavailable
 from penstock.files import REAL_FILES, File, RealFiles
 from penstock.quantities import parse_seconds, parse_size
-from tests.delivery.rig import commit_ts, data_payload
+from tests.delivery.rig import data_payload
 
 # ---- layout
 
@@ -67,8 +68,8 @@ def test_names_never_meet_and_never_leave_the_prefix() -> None:
 
 def test_dates_come_from_commit_ts() -> None:
     midnight = 20_000 * 86_400_000
-    assert date_of(commit_ts(midnight) - 1) == "2024-10-03"
-    assert date_of(commit_ts(midnight)) == "2024-10-04"
+    assert date_of(commit_ts_of(midnight) - 1) == "2024-10-03"
+    assert date_of(commit_ts_of(midnight)) == "2024-10-04"
 
 
 def test_file_numbers() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.commit_ts import commit_ts_of, milliseconds_of
 from penstock.encode import FORMATS
 from penstock.encode.canal_json.encoder import ROWS_AT_A_TIME
 from penstock.errors import NotSupported
@@ -21,7 +22,7 @@ from tests.encode.reference import KINDS, Change, batch_of, canal_value, change_
 
 CANAL = FORMATS["canal-json"]
 NAMES = list(KINDS)
-COMMIT_TS = 1_700_000_000_123 << 18 | 7
+COMMIT_TS = commit_ts_of(1_700_000_000_123) + 7
 
 
 def lines_of(payload: Any) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ def test_every_type_reads_back_as_the_slow_formatter_says(changes: list[Change])
     for change, line in zip(changes, lines_of(CANAL.encode(batch_of(NAMES, changes))), strict=True):
         assert line["type"][0] == change.op
         assert line["pkNames"] == NAMES[:1]
-        assert line["es"] == line["ts"] == change.commit_ts >> 18
+        assert line["es"] == line["ts"] == milliseconds_of(change.commit_ts)
         assert line["_tidb"] == {"commitTs": change.commit_ts}
         assert line["_penstock"] == {"seq": str(change.seq)}
         assert list(line["sqlType"]) == list(line["mysqlType"]) == list(line["data"][0]) == NAMES

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.commit_ts import commit_ts_of, milliseconds_of
 from penstock.encode import FORMATS
 from penstock.encode.parquet.encoder import lake_schema
 from penstock.errors import BadInput, NotSupported
@@ -31,7 +32,7 @@ def test_every_type_reads_back_typed(changes: list[Change]) -> None:
     assert rows["_op"].to_pylist() == [change.op for change in changes]
     assert rows["_seq"].to_pylist() == [change.seq.to_bytes() for change in changes]
     assert rows["_commit_ts"].to_pylist() == [
-        EPOCH + timedelta(milliseconds=change.commit_ts >> 18) for change in changes
+        EPOCH + timedelta(milliseconds=milliseconds_of(change.commit_ts)) for change in changes
     ]
     for name in NAMES:
         expected = [lake_value(name, change.shown[name]) for change in changes]
@@ -52,7 +53,7 @@ def test_large_files_do_not_depend_on_cuts_either() -> None:
     # More than one row group and more than one page a column, with a dictionary that overflows.
     names = ["big", "varchar", "double", "enum"]
     changes = [
-        Change("I", None, {"big": n * 7919, "varchar": f"{n:x}" * 3 if n % 3 else None, "double": n / 7, "enum": n % 6}, Seq(1, n, 0, 0), n << 18)
+        Change("I", None, {"big": n * 7919, "varchar": f"{n:x}" * 3 if n % 3 else None, "double": n / 7, "enum": n % 6}, Seq(1, n, 0, 0), commit_ts_of(n))
         for n in range(140_000)
     ]  # fmt: skip
     batch = batch_of(names, changes)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.commit_ts import commit_ts_of
 from penstock.encode import FORMATS
 from penstock.log.position import Seq
 from tests.encode.reference import KINDS, Change, batch_of, lake_value
@@ -94,9 +95,9 @@ def test_spark_reads_types_and_values(spark: Any, tmp_path: Path) -> None:
     ]
     millis = 1_700_000_000_123
     changes = [
-        Change("I", None, images[0], Seq(1, 1, 0, 0), millis << 18),
-        Change("U", images[0], images[1], Seq(1, 1, 0, 1), millis << 18 | 1),
-        Change("D", images[2], None, Seq(1, 2, 0, 0), millis << 18 | 2),
+        Change("I", None, images[0], Seq(1, 1, 0, 0), commit_ts_of(millis)),
+        Change("U", images[0], images[1], Seq(1, 1, 0, 1), commit_ts_of(millis) + 1),
+        Change("D", images[2], None, Seq(1, 2, 0, 0), commit_ts_of(millis) + 2),
     ]
     file = tmp_path / "CDC000001.parquet"
     file.write_bytes(PARQUET.assemble([PARQUET.encode(batch_of(NAMES, changes))]))

@@ -7,6 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.commit_ts import commit_ts_of
 from penstock.delivery.storage.layout import date_of
 from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
@@ -14,7 +15,7 @@ from penstock.schema.model import Column, TableSchema
 from penstock.spark.payload_split import Resume, split_into_payloads
 
 TABLE = TableSchema("shop", "orders", 7, (Column("id", "bigint(20)", primary_key=True),))
-DAY = 86_400_000 << 18
+DAY = commit_ts_of(86_400_000)
 
 
 def batch_of(seqs: list[Seq], commit_ts: list[int]) -> ChangeBatch:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from penstock.commit_ts import commit_ts_of
 from penstock.log import Log
 
 
@@ -58,7 +59,7 @@ def main() -> None:
         for pending in [log.append(b"") for _ in range(source.get("entries", 0))]:
             pending.result(10)
         made.touch()
-    say(event="progress", position={"file": "binlog.000001", "pos": 4}, commit_ts=5 << 18, lag_ms=1500)
+    say(event="progress", position={"file": "binlog.000001", "pos": 4}, commit_ts=commit_ts_of(5), lag_ms=1500)
     if settings["until"] == "now":
         say(event="caught-up", log_end=str(log.end()))
         log.close()

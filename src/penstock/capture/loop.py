@@ -18,7 +18,7 @@ from penstock.capture.recorder import Recorder
 from penstock.capture.schemas import SchemaTracker
 from penstock.capture.transactions import ENTRY_BYTES, Frame, TransactionCutter
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.commit_ts import CommitClock
+from penstock.commit_ts import CommitClock, milliseconds_of
 from penstock.entries.stores import SCHEMA_HISTORY
 from penstock.errors import Transient, Unavailable
 from penstock.log import Log, LogSettings
@@ -169,7 +169,7 @@ class Capture:
     def _facts(self) -> dict[str, Any]:
         recorder = self._recorder
         position = recorder.durable
-        commit_ms = (position.commit_ts >> 18) if position else 0
+        commit_ms = milliseconds_of(position.commit_ts) if position else 0
         return {
             "events": recorder.events,
             "transactions": recorder.transactions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.changefeed.keeper import Keeper
-from penstock.commit_ts import milliseconds
+from penstock.commit_ts import milliseconds_of
 from penstock.entries.format import BadEntry, parse_entry
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position
@@ -39,4 +39,4 @@ def committed_ms(entry: Entry) -> int:
         transactions = parse_entry(entry.data).transactions
     except BadEntry:
         return entry.wall_ms  # only a figure for status; the readers that need its rows refuse the entry by name
-    return milliseconds(int(transactions["commit_ts"][0])) if len(transactions) else entry.wall_ms
+    return milliseconds_of(int(transactions["commit_ts"][0])) if len(transactions) else entry.wall_ms

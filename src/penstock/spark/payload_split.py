@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.commit_ts import COUNTER_BITS
+from penstock.commit_ts import milliseconds_of_all
 from penstock.log.position import SEQ_BYTES, Seq
 from penstock.schema.changes import ChangeBatch
 
@@ -52,7 +52,7 @@ def split_into_payloads(batch: ChangeBatch, resume: Resume, rows_max: int) -> It
     edges = {len(batch)}
     if (at := rows_up_to(batch.seq, resume.intent_last)) > first:
         edges.add(at)
-    days = (batch.commit_ts >> np.uint64(COUNTER_BITS)) // np.uint64(_DAY_MS)
+    days = milliseconds_of_all(batch.commit_ts) // np.uint64(_DAY_MS)
     edges.update(int(i) + 1 for i in np.flatnonzero(days[1:] != days[:-1]))
     for edge in sorted(edges):
         while first < edge:

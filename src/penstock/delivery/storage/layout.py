@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from penstock.commit_ts import milliseconds
+from penstock.commit_ts import milliseconds_of
 from penstock.errors import BadInput, Corruption, NotSupported
 
 METADATA_PATH = "metadata"
@@ -32,7 +32,7 @@ _DATA_FILE = re.compile(r"CDC(\d+)\.[a-z]+")
 
 def date_of(commit_ts: int) -> str:
     """The UTC day of a commit_ts: `2026-11-16`."""
-    return datetime.fromtimestamp(milliseconds(commit_ts) / 1000, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(milliseconds_of(commit_ts) / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def encode_name(name: str, *, hide_safe: bool = False) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.commit_ts import milliseconds_of_all
 from penstock.encode import text_kernels
 from penstock.encode.canal_json import kernels as json_kernels
 from penstock.encode.images import OPS, differs, shown_images
@@ -25,7 +26,6 @@ from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
 
 TERMINATOR = "\r\n"
-LOGICAL_BITS = 18  # of a commit_ts; above them are milliseconds since the epoch
 
 # Rows that are encoded at a time: their tokens and lines stay in the processor's cache.
 ROWS_AT_A_TIME = 4096
@@ -81,7 +81,7 @@ class CanalJson:
 def _tokens(batch: ChangeBatch) -> list[Text]:
     """What differs from line to line, in the order of its places between the fragments."""
     columns = batch.table.columns
-    millis = _integers(batch.commit_ts >> np.uint64(LOGICAL_BITS))
+    millis = _integers(milliseconds_of_all(batch.commit_ts))
     return [
         _types(batch.op),
         millis,
