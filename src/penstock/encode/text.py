@@ -17,29 +17,16 @@ from penstock.encode import text_kernels
 from penstock.encode.canal_json import kernels as json_kernels
 from penstock.errors import NotSupported
 from penstock.schema.model import Column
+from penstock.schema.type_names import BINARY_TYPES, CHARACTER_TYPES, INTEGER_TYPES, SPATIAL_TYPES
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "enum", "set"})
+INTEGERS = INTEGER_TYPES | {"bit", "enum", "set"}
 FRACTIONAL = frozenset({"time", "datetime", "timestamp"})
-FLOATS = frozenset({"float", "double", "real"})
-DECIMALS = frozenset({"decimal", "numeric"})
-CHARACTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"})
-SPATIAL = frozenset(
-    {
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "geomcollection",
-    }
-)
-BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}) | SPATIAL
+FLOATS = frozenset({"float", "double"})
+CHARACTERS = CHARACTER_TYPES | {"json"}
+BINARIES = BINARY_TYPES | SPATIAL_TYPES
 
 
 class Text(NamedTuple):
@@ -64,7 +51,7 @@ def json_tokens(column: Column, values: pa.Array[Any]) -> Text:
     if base in FLOATS:
         # Arrow prints the shortest text that reads back as the same number; -0 keeps its sign.
         return _strings(pc.cast(values, pa.string()), latin1=False)
-    if base in CHARACTERS or (base in DECIMALS and pa.types.is_string(values.type)):
+    if base in CHARACTERS or (base == "decimal" and pa.types.is_string(values.type)):
         return _strings(values, latin1=False)
     if base in BINARIES:
         return _strings(values, latin1=True)
@@ -105,7 +92,7 @@ def _formatted(column: Column, values: pa.Array[Any], *, quote: bool) -> Text:
     if base in INTEGERS or base == "year":
         out = np.empty(rows * text_kernels.INTEGER_WIDTH, np.uint8)
         text_kernels.integers(numbers(values), valid, quote, 4 if base == "year" else 0, offsets, out)
-    elif base in DECIMALS:
+    elif base == "decimal":
         out = np.empty(rows * text_kernels.DECIMAL_WIDTH, np.uint8)
         words = _view(values.buffers()[1], np.dtype(np.uint64), values.offset * 2, rows * 2).reshape(rows, 2)
         text_kernels.decimals(words, values.type.scale, valid, quote, offsets, out)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from penstock.binlog.charset import charset_of_collation
 from penstock.schema.model import Column
+from penstock.schema.quoting import quoted_string
 from penstock.schema.tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Cursor, Token, split_commas
+from penstock.schema.type_names import CHARACTER_TYPES, INTEGER_TYPES
 
 _SYNONYMS = {
     "INTEGER": "int",
@@ -33,9 +35,7 @@ _SYNONYMS = {
     "RAW": "varbinary",
 }
 _NATIONAL = frozenset({"NCHAR", "NVARCHAR"})
-_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
-_CHARACTER = _TEXTS | {"char", "varchar", "enum", "set"}
+_WITH_CHARSET = CHARACTER_TYPES | {"enum", "set"}
 _BINARY_TWIN = {
     "char": "binary",
     "varchar": "varbinary",
@@ -205,7 +205,7 @@ def _read_default(cursor: Cursor) -> str | None:
 def _column(name: str, spelled: _Spelled, default_charset: str) -> Column:
     base = spelled.base
     charset: str | None = None
-    if base in _CHARACTER:
+    if base in _WITH_CHARSET:
         charset = charset_name(spelled.charset or default_charset)
         if (charset == "binary" or spelled.byte) and base in _BINARY_TWIN:
             base = _BINARY_TWIN[base]
@@ -226,7 +226,7 @@ def _column(name: str, spelled: _Spelled, default_charset: str) -> Column:
 def _type_text(base: str, spelled: _Spelled, charset: str | None) -> str:
     arguments = list(spelled.arguments)
     if spelled.elements:
-        return f"{base}({','.join(_quote(e) for e in spelled.elements)})"
+        return f"{base}({','.join(map(quoted_string, spelled.elements))})"
     if base == "decimal":
         arguments = [*(arguments or ["10"]), "0"][:2]
     elif base in ("char", "binary", "bit") and not arguments:
@@ -240,7 +240,7 @@ def _type_text(base: str, spelled: _Spelled, charset: str | None) -> str:
     elif base in ("tinytext", "mediumtext", "longtext", "tinyblob", "mediumblob", "longblob", "date"):
         arguments = []
     text = f"{base}({','.join(arguments)})" if arguments else base
-    if spelled.unsigned and (base in _INTEGERS or base in ("decimal", "float", "double")):
+    if spelled.unsigned and (base in INTEGER_TYPES or base in ("decimal", "float", "double")):
         text += " unsigned"
     if spelled.zerofill:
         text += " zerofill"
@@ -252,10 +252,6 @@ def _sized(base: str, size: int) -> str:
         if size <= most:
             return prefix + base
     return "long" + base
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def key_columns(inside: list[Token]) -> list[str]:

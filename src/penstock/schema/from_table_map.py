@@ -15,9 +15,10 @@ from penstock.errors import BadInput, NotSupported
 from penstock.schema.column_ddl import bytes_a_character
 from penstock.schema.ddl import SchemaDrift
 from penstock.schema.model import Column, TableSchema
+from penstock.schema.quoting import quoted_string
+from penstock.schema.type_names import BLOB_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, TEXT_TYPES
 
 _BLOBS = frozenset({C.BLOB, C.TINY_BLOB, C.MEDIUM_BLOB, C.LONG_BLOB})
-_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _TYPES: dict[str, frozenset[int]] = {
     "tinyint": frozenset({C.TINY}),
     "smallint": frozenset({C.SHORT}),
@@ -41,25 +42,15 @@ _TYPES: dict[str, frozenset[int]] = {
     "varbinary": frozenset({C.VARCHAR, C.VAR_STRING, C.VARCHAR_COMPRESSED}),
     "json": frozenset({C.JSON}) | _BLOBS,
     "vector": frozenset({C.VECTOR, C.VARCHAR}),
-    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), _BLOBS | {C.BLOB_COMPRESSED}),
-    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), _BLOBS | {C.BLOB_COMPRESSED}),
-    **dict.fromkeys(
-        (
-            "geometry",
-            "point",
-            "linestring",
-            "polygon",
-            "multipoint",
-            "multilinestring",
-            "multipolygon",
-            "geometrycollection",
-        ),
-        frozenset({C.GEOMETRY}),
-    ),
+    **dict.fromkeys(TEXT_TYPES | BLOB_TYPES, _BLOBS | {C.BLOB_COMPRESSED}),
+    **dict.fromkeys(SPATIAL_TYPES, frozenset({C.GEOMETRY})),
 }
 _UNSIGNED_MATTERS = frozenset({C.TINY, C.SHORT, C.INT24, C.LONG, C.LONGLONG})
 _OLD_TEMPORAL = frozenset({C.TIME, C.DATETIME, C.TIMESTAMP})
 _NEW_TEMPORAL = frozenset({C.TIME2, C.DATETIME2, C.TIMESTAMP2})
+
+
+_MISSED_DDL = "a DDL was missed; leave the table out (source.tables.exclude), or start with a new state_dir"
 
 
 def complete_table_map(table_map: TableMap, schema: TableSchema) -> TableMap:
@@ -68,7 +59,7 @@ def complete_table_map(table_map: TableMap, schema: TableSchema) -> TableMap:
         raise SchemaDrift(
             f"schema drift: {schema.name} has {len(schema.columns)} columns, but the server logs "
             f"{len(table_map.columns)}",
-            hint="a DDL was missed; leave the table out (source.tables.exclude), or start with a new state_dir",
+            hint=_MISSED_DDL,
         )
     columns = tuple(
         _complete(mapped, column, schema) for mapped, column in zip(table_map.columns, schema.columns, strict=True)
@@ -101,7 +92,7 @@ def _complete(mapped: MapColumn, column: Column, schema: TableSchema) -> MapColu
     if mapped.elements is not None and mapped.elements != column.elements:
         raise _drift(schema, column, f"the server has the elements {', '.join(mapped.elements)}")
     charset = mapped.charset or column.charset
-    if base in _TEXT:
+    if base in CHARACTER_TYPES:
         if charset in (None, "binary"):
             raise _drift(schema, column, "the server logs bytes")
     elif base == "json":
@@ -116,7 +107,7 @@ def _complete(mapped: MapColumn, column: Column, schema: TableSchema) -> MapColu
 def _drift(schema: TableSchema, column: Column, what: str) -> SchemaDrift:
     return SchemaDrift(
         f"schema drift: {schema.name}, column {column.name} is {column.mysql_type}, but {what}",
-        hint="a DDL was missed; leave the table out (source.tables.exclude), or start with a new state_dir",
+        hint=_MISSED_DDL,
     )
 
 
@@ -189,7 +180,7 @@ def _mysql_type(mapped: MapColumn) -> str:
     if kind in (C.ENUM, C.SET):
         if mapped.elements is None:
             raise BadInput(f"column {mapped.name}: its elements are not known", hint="set binlog_row_metadata=FULL")
-        quoted = ",".join("'" + element.replace("'", "''") + "'" for element in mapped.elements)
+        quoted = ",".join(map(quoted_string, mapped.elements))
         return f"{'enum' if kind == C.ENUM else 'set'}({quoted})"
     if kind == C.STRING:
         return f"binary({mapped.length})" if binary else f"char({mapped.length // bytes_a_character(mapped.charset)})"

@@ -31,12 +31,12 @@ TERMINATOR = "\r\n"
 ROWS_AT_A_TIME = 4096
 
 _SQL_TYPES = {
-    "bit": -7, "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "integer": 4, "bigint": -5,
-    "float": 7, "double": 8, "real": 8, "decimal": 3, "numeric": 3, "char": 1, "varchar": 12, "json": 12, "year": 12,
+    "bit": -7, "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5,
+    "float": 7, "double": 8, "decimal": 3, "char": 1, "varchar": 12, "json": 12, "year": 12,
     "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, "date": 91, "time": 92, "datetime": 93,
     "timestamp": 93, "enum": 4, "set": -7,
 }  # fmt: skip
-_UNSIGNED_SQL_TYPES = {"tinyint": 5, "smallint": 4, "int": -5, "integer": -5, "bigint": 3}
+_UNSIGNED_SQL_TYPES = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 _BLOB = 2004
 
 _TYPES = {OP_INSERT: "INSERT", OP_UPDATE: "UPDATE", OP_DELETE: "DELETE"}

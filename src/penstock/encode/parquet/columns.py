@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.encode.parquet import kernels as lake_kernels
-from penstock.encode.text import BINARIES, CHARACTERS, DECIMALS, FLOATS, numbers, plain_text, unsupported, valid_rows
+from penstock.encode.text import BINARIES, CHARACTERS, FLOATS, numbers, plain_text, unsupported, valid_rows
 from penstock.errors import BadInput
 from penstock.schema.model import Column
 
@@ -23,8 +23,8 @@ DATETIME = pa.timestamp("us")
 TIMESTAMP = pa.timestamp("us", "UTC")
 DECIMAL_DIGITS_MAX = 38  # of decimal128, and of Spark; longer ones are text
 
-_SIGNED: dict[str, pa.DataType] = {"tinyint": pa.int8(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64()}  # fmt: skip
-_UNSIGNED: dict[str, pa.DataType] = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "integer": pa.int64(), "bigint": UINT64}  # fmt: skip
+_SIGNED: dict[str, pa.DataType] = {"tinyint": pa.int8(), "smallint": pa.int16(), "mediumint": pa.int32(), "int": pa.int32(), "bigint": pa.int64()}  # fmt: skip
+_UNSIGNED: dict[str, pa.DataType] = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "bigint": UINT64}  # fmt: skip
 
 
 def lake_type(column: Column) -> pa.DataType:
@@ -34,7 +34,7 @@ def lake_type(column: Column) -> pa.DataType:
         return (_UNSIGNED if column.unsigned else _SIGNED)[base]
     if base in FLOATS:
         return pa.float32() if base == "float" else pa.float64()
-    if base in DECIMALS:
+    if base == "decimal":
         precision, scale = (*(column.arguments or (10,)), 0)[:2]
         return pa.decimal128(precision, scale) if precision <= DECIMAL_DIGITS_MAX else pa.string()
     if base == "bit":

@@ -15,10 +15,12 @@ import pyarrow as pa
 from penstock.errors import NotSupported
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
+from penstock.schema.quoting import quoted_name
+from penstock.schema.type_names import BINARY_TYPES, CHARACTER_TYPES, SPATIAL_TYPES
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
-_TEXT = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"}
-_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point"}
+_TEXT = CHARACTER_TYPES | {"json"}
+_BYTES = BINARY_TYPES | SPATIAL_TYPES
 _DECIMAL_DIGITS_MAX = 38
 
 
@@ -33,7 +35,7 @@ def select_rows(connection: Connection, table: TableSchema) -> ChangeBatch:
     readers = [_reader(column) for column in table.columns]
     expressions = ", ".join(reader[0] for reader in readers)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {expressions} FROM {quote(table.schema)}.{quote(table.table)}")
+        cursor.execute(f"SELECT {expressions} FROM {quoted_name(table.schema, table.table)}")
         rows = cursor.fetchall()
     columns: list[pa.Array[Any]] = []
     for i, (_, kind, convert) in enumerate(readers):
@@ -54,14 +56,9 @@ def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
     )
 
 
-def quote(name: str) -> str:
-    """A quoted identifier for SQL; backquotes in the name are doubled."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _reader(column: Column) -> tuple[str, pa.DataType, Callable[[Any], Any]]:
     """The SQL expression, the physical type, and the conversion of one value."""
-    name, base = quote(column.name), column.base_type
+    name, base = quoted_name(column.name), column.base_type
     if base in _INTEGERS:
         bits = _INTEGERS[base]
         kinds = (
