@@ -11,7 +11,7 @@ from penstock.sources.binlog_files import BinlogFilesSource
 from penstock.sources.demo.plan import Plan
 from penstock.sources.demo.stream import chunk_file
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import BinlogFilesSource as Settings
+from penstock.sources.settings import BinlogFilesSettings as Settings
 from penstock.sources.source import Chunk, SourceError
 from tests.capture.test_loop import SIZE, capture, expected_events, logged_events
 

@@ -18,8 +18,8 @@ from penstock.capture.loop import Capture
 from penstock.entries.stores import SCHEMA_HISTORY, SOURCE, SOURCE_POSITION
 from penstock.log import Log
 from penstock.sources.demo import shop
-from penstock.sources.mysql.source import MariadbServer
-from penstock.sources.settings import MariadbSource
+from penstock.sources.mysql.source import MariadbSource
+from penstock.sources.settings import MariadbSettings
 from penstock.sources.source import SourceError
 from tests.capture.test_loop import logged_events, state_of
 from tools.components.mariadb import MariaDbServer
@@ -27,7 +27,7 @@ from tools.components.mariadb import MariaDbServer
 pytestmark = pytest.mark.mariadb
 
 
-def settings(server: MariaDbServer, **values: Any) -> MariadbSource:
+def settings(server: MariaDbServer, **values: Any) -> MariadbSettings:
     base = {
         "type": "mariadb",
         "host": "127.0.0.1",
@@ -35,7 +35,7 @@ def settings(server: MariaDbServer, **values: Any) -> MariadbSource:
         "user": server.user,
         "password": server.password,
     }
-    return MariadbSource.model_validate({**base, **values})
+    return MariadbSettings.model_validate({**base, **values})
 
 
 @contextlib.contextmanager
@@ -52,11 +52,11 @@ def session(server: MariaDbServer) -> Iterator[Any]:
         yield cursor
 
 
-def run(directory: Path, source: MariadbSource) -> list[dict[str, Any]]:
+def run(directory: Path, source: MariadbSettings) -> list[dict[str, Any]]:
     """Up to where the server is now."""
     said: list[dict[str, Any]] = []
     log = Log.open(directory / "log")
-    server = MariadbServer(source, directory)
+    server = MariadbSource(source, directory)
     try:
         capture = Capture(log, server, tables=source.tables, report=said.append)
         assert capture.run(until_now=True)
@@ -99,15 +99,15 @@ def test_the_stream_from_now_on_and_again(mariadb_server: MariaDbServer, tmp_pat
     assert history == [("a", 0, 2), ("a", 1, 3), ("b", 0, 2)]
     position = state.store(SOURCE_POSITION).get(SOURCE)
     assert position is not None
-    assert position.order == MariadbServer(source, tmp_path).end().order
-    assert position.gtid == MariadbServer(source, tmp_path).end().gtid
+    assert position.order == MariadbSource(source, tmp_path).end().order
+    assert position.gtid == MariadbSource(source, tmp_path).end().gtid
 
 
 def test_a_start_by_gtid_and_by_file_see_the_same(mariadb_server: MariaDbServer, tmp_path: Path) -> None:
     with session(mariadb_server) as cursor:
         fresh(cursor, "two")
         cursor.execute("CREATE TABLE two.t (id int primary key)")
-        here = MariadbServer(settings(mariadb_server), tmp_path).end()
+        here = MariadbSource(settings(mariadb_server), tmp_path).end()
         for n in range(5):
             cursor.execute("INSERT INTO two.t VALUES (%s)", (n,))
     run(tmp_path / "gtid", settings(mariadb_server, start={"gtid": here.gtid}))
@@ -141,7 +141,7 @@ def test_the_connection_is_killed_while_it_streams(mariadb_server: MariaDbServer
         said: list[dict[str, Any]] = []
         stop = threading.Event()
         log = Log.open(tmp_path / "log")
-        server = MariadbServer(source, tmp_path)
+        server = MariadbSource(source, tmp_path)
         capture = Capture(log, server, tables=source.tables, stop=stop, report=said.append)
         thread = threading.Thread(target=capture.run)
         thread.start()
@@ -212,7 +212,7 @@ def test_the_demo_writes_what_a_server_would(mariadb_server: MariaDbServer, tmp_
     """The same statements on a server give the demo's table maps, byte for byte after the table id."""
     with session(mariadb_server) as cursor:
         cursor.execute("DROP DATABASE IF EXISTS shop")
-        here = MariadbServer(settings(mariadb_server), tmp_path).end()
+        here = MariadbSource(settings(mariadb_server), tmp_path).end()
         cursor.execute(shop.CREATE_DATABASE)
         for table in (shop.CUSTOMERS, shop.PRODUCTS, shop.ORDERS, shop.ORDER_ITEMS):
             cursor.execute(table.create)

@@ -17,7 +17,7 @@ from penstock.capture.log_config import LogConfig
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.logging import hide
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SOURCE, EXIT_TRY_AGAIN, ChildProcess, parse_settings
-from penstock.sources.settings import BinlogFilesSource, DemoSettings, MariadbSource, SourceSettings
+from penstock.sources.settings import BinlogFilesSettings, DemoSettings, MariadbSettings, SourceSettings
 from penstock.sources.source import Source
 
 
@@ -39,14 +39,14 @@ def make_source(settings: CaptureSettings) -> Source:
         from penstock.sources.demo.source import DemoSource
 
         return DemoSource(source)
-    if isinstance(source, BinlogFilesSource):
-        from penstock.sources.binlog_files import BinlogFilesSource as Files
+    if isinstance(source, BinlogFilesSettings):
+        from penstock.sources.binlog_files import BinlogFilesSource
 
-        return Files(source)
-    if isinstance(source, MariadbSource):
-        from penstock.sources.mysql.source import MariadbServer
+        return BinlogFilesSource(source)
+    if isinstance(source, MariadbSettings):
+        from penstock.sources.mysql.source import MariadbSource
 
-        return MariadbServer(source, settings.state_dir)
+        return MariadbSource(source, settings.state_dir)
     raise BadInput(f"source type {source.type} is not in this version")
 
 
@@ -82,7 +82,7 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
 
 def _settings(document: dict[str, Any]) -> CaptureSettings:
     settings = parse_settings(CaptureSettings, document, "capture")
-    if isinstance(settings.source, MariadbSource):
+    if isinstance(settings.source, MariadbSettings):
         try:
             hide(settings.source.secret())
         except OSError as error:

@@ -15,7 +15,7 @@ from penstock.binlog.events import split_events
 from penstock.binlog.types import HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED, EventType
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.sources.position import SourcePosition, file_number
-from penstock.sources.settings import BinlogFilesSource as BinlogFilesSettings
+from penstock.sources.settings import BinlogFilesSettings
 from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
 
 READ_BYTES = 8 << 20

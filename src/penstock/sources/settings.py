@@ -75,7 +75,7 @@ class DemoSettings(_Model):
     tables: Tables = Tables()
 
 
-class BinlogFilesSource(_Model):
+class BinlogFilesSettings(_Model):
     """Binlog files on disk, in the order of their numbers."""
 
     type: Literal["binlog-files"]
@@ -113,25 +113,27 @@ class _Server(_Model):
         return self.password.get_secret_value() if self.password is not None else ""
 
 
-class MariadbSource(_Server):
+class MariadbSettings(_Server):
     type: Literal["mariadb"]
 
 
-class MysqlSource(_Server):
+class MysqlSettings(_Server):
     type: Literal["mysql"]
 
     @model_validator(mode="after")
-    def _not_yet(self) -> MysqlSource:
+    def _not_yet(self) -> MysqlSettings:
         raise ValueError("type: mysql is not in this version yet; use mariadb, binlog-files or demo")
 
 
-SourceSettings = Annotated[DemoSettings | BinlogFilesSource | MariadbSource | MysqlSource, Field(discriminator="type")]
+SourceSettings = Annotated[
+    DemoSettings | BinlogFilesSettings | MariadbSettings | MysqlSettings, Field(discriminator="type")
+]
 """Use with `pydantic.TypeAdapter`, or as a field's type."""
 
 
-def process_settings(source: DemoSettings | BinlogFilesSource | MariadbSource | MysqlSource) -> dict[str, Any]:
+def process_settings(source: DemoSettings | BinlogFilesSettings | MariadbSettings | MysqlSettings) -> dict[str, Any]:
     """The source as JSON for the standard input of `python -m penstock.capture`: the one place where a secret is shown."""
     value = source.model_dump(mode="json", exclude_none=True)
-    if isinstance(source, MariadbSource | MysqlSource) and source.password is not None:
+    if isinstance(source, MariadbSettings | MysqlSettings) and source.password is not None:
         value["password"] = source.password.get_secret_value()
     return value

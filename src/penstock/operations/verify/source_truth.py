@@ -8,7 +8,7 @@ from penstock.operations.config.model import Config
 from penstock.operations.verify.source_rows import inserts, select_rows
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
-from penstock.sources.settings import DemoSettings, MariadbSource
+from penstock.sources.settings import DemoSettings, MariadbSettings
 
 
 class SourceTruth(Protocol):
@@ -28,7 +28,7 @@ def source_truth(config: Config) -> SourceTruth | None:
     source = config.source
     if isinstance(source, DemoSettings):
         return DemoTruth(source)
-    if isinstance(source, MariadbSource):
+    if isinstance(source, MariadbSettings):
         return ServerTruth(source)
     return None
 
@@ -55,7 +55,7 @@ class DemoTruth:
 class ServerTruth:
     """The server's tables, selected in one consistent snapshot."""
 
-    def __init__(self, source: MariadbSource) -> None:
+    def __init__(self, source: MariadbSettings) -> None:
         self._source = source
         self._connection: Any = None
 

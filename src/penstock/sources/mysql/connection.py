@@ -1,4 +1,4 @@
-"""Connections to a MariaDB server: PyMySQL for connecting, authentication and TLS, and errors told in our own words."""
+"""Connections to a MariaDB server: PyMySQL connects, authenticates and speaks TLS; its errors become Penstock's kinds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from penstock.errors import Unavailable
-from penstock.sources.settings import MariadbSource, Tls
+from penstock.sources.settings import MariadbSettings, Tls
 from penstock.sources.source import SourceError
 
 CONNECT_SECONDS_MAX = 10
@@ -26,12 +26,12 @@ _LOST = frozenset(
 )
 
 
-def connect(settings: MariadbSource) -> Connection[Any]:
+def connect(settings: MariadbSettings) -> Connection[Any]:
     """A connection for queries, in UTF-8 and autocommit. Raises `SourceError`, or `Unavailable` where nobody answers."""
     address: dict[str, Any] = {"host": settings.host, "port": settings.port}
     if settings.unix_socket is not None:
         address = {"unix_socket": str(settings.unix_socket)}
-    with told(f"cannot connect to {where(settings)}"):
+    with translate_errors(f"cannot connect to {where(settings)}"):
         return pymysql.connect(
             **address,
             user=settings.user,
@@ -46,11 +46,11 @@ def connect(settings: MariadbSource) -> Connection[Any]:
         )
 
 
-def where(settings: MariadbSource) -> str:
+def where(settings: MariadbSettings) -> str:
     return str(settings.unix_socket) if settings.unix_socket else f"{settings.host}:{settings.port}"
 
 
-def unique_server_id(settings: MariadbSource, state_dir: Path) -> int:
+def unique_server_id(settings: MariadbSettings, state_dir: Path) -> int:
     """A replica's id: the same for the same state directory, different for another one, outside of the usual range."""
     if settings.server_id is not None:
         return settings.server_id
@@ -59,8 +59,8 @@ def unique_server_id(settings: MariadbSource, state_dir: Path) -> int:
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
-    """PyMySQL's errors in our kinds."""
+def translate_errors(what: str) -> Iterator[None]:
+    """Inside it, an error of PyMySQL or of the socket is raised as `SourceError` or `Unavailable`; `what` begins its message."""
     try:
         yield
     except pymysql.err.MySQLError as error:
@@ -79,7 +79,7 @@ def told(what: str) -> Iterator[None]:
 
 def rows(connection: Connection[Any], sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The rows of a query."""
-    with told(sql.split(None, 1)[0]), connection.cursor() as cursor:
+    with translate_errors(sql.split(None, 1)[0]), connection.cursor() as cursor:
         cursor.execute(sql, arguments or None)
         return [tuple(row) for row in cursor.fetchall()]
 

@@ -20,11 +20,12 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import NotSupported, Unavailable
 from penstock.schema.ddl import SYSTEM_SCHEMAS, apply_ddl
 from penstock.schema.model import TableSchema
+from penstock.schema.quoting import quoted_name
 from penstock.sources.mysql.checks import require, server_checks
-from penstock.sources.mysql.connection import connect, rows, told, unique_server_id, where
+from penstock.sources.mysql.connection import connect, rows, translate_errors, unique_server_id, where
 from penstock.sources.mysql.packets import NOT_AN_EVENT, unpack
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import MariadbSource, StartAt
+from penstock.sources.settings import MariadbSettings, StartAt
 from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
 
 READ_BYTES = 4 << 20
@@ -38,13 +39,11 @@ _COM_REGISTER_SLAVE = 0x15
 _PURGED = 1236
 _SERVER_ID_CLASH = "same server_uuid/server_id"
 
-__all__ = ["MariadbServer", "connect"]
 
-
-class MariadbServer:
+class MariadbSource:
     """One server, by the settings. Connects when it is asked for something."""
 
-    def __init__(self, settings: MariadbSource, state_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, settings: MariadbSettings, state_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self._settings = settings
         self._server_id = unique_server_id(settings, state_dir)
         self._clock = clock
@@ -85,7 +84,8 @@ class MariadbServer:
                     hint="file offsets of one server mean nothing on another: use a new state_dir",
                 )
             self._ask_for_events(connection, position)
-            # The server says where it starts; told as a chunk, so that nothing depends on when it says so.
+            # The server says where it starts only with its first event: an empty chunk first, so that the caller waits
+            # for nothing when the server is silent.
             yield Chunk(np.empty(0, np.uint8), idle=True)
             yield from self._chunks(connection, position)
         finally:
@@ -125,10 +125,9 @@ class MariadbServer:
         for schema, table in found:
             if schema.lower() in SYSTEM_SCHEMAS or not self._settings.tables.matches(schema, table):
                 continue
-            name = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, table))
             # A table that was dropped since the list was read makes the two readings differ: tried again.
             with contextlib.suppress(SourceError):
-                creates[schema, table] = str(rows(connection, f"SHOW CREATE TABLE {name}")[0][1])
+                creates[schema, table] = str(rows(connection, f"SHOW CREATE TABLE {quoted_name(schema, table)}")[0][1])
         return creates
 
     @staticmethod
@@ -164,7 +163,7 @@ class MariadbServer:
         file = position.file.encode()
         dump = struct.pack("<IHI", position.pos if position.file else 4, 0, self._server_id) + file
         private: Any = connection  # PyMySQL has no public way to send these two commands
-        with told("cannot register as a replica"):
+        with translate_errors("cannot register as a replica"):
             private._execute_command(_COM_REGISTER_SLAVE, register)
             private._read_packet()
             private._execute_command(_COM_BINLOG_DUMP, dump)
@@ -185,7 +184,7 @@ class MariadbServer:
                     if self._clock.monotonic() - heard > SILENCE_SECONDS_MAX:
                         raise Unavailable(f"{where(self._settings)} is silent: not even a heartbeat")
                     continue
-            with told("the stream broke"):
+            with translate_errors("the stream broke"):
                 got = sock.recv_into(memoryview(packets)[have:])
             if not got:
                 raise Unavailable(f"{where(self._settings)} closed the connection")
