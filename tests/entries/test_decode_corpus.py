@@ -18,7 +18,7 @@ from penstock.entries.decode import decode_entries
 from penstock.errors import NotSupported
 from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch
 from penstock.schema.model import Column, TableSchema
-from tests.capture.cutting import entries_of
+from tests.entries.cutting import entries_of
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "mariadb-10.11"
 
