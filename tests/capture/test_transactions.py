@@ -14,7 +14,7 @@ from penstock.binlog.errors import BadChecksum, BadEvent
 from penstock.binlog.events import split_events
 from penstock.binlog.types import EventType
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.transactions import Frame, TransactionCutter
+from penstock.capture.transactions import FrameContent, TransactionCutter
 from penstock.clock import ManualClock
 from penstock.commit_ts import CommitClock
 from penstock.entries.format import Kind, ParsedEntry, Part, parse_entry
@@ -32,7 +32,7 @@ class FakeLog:
     """Frames in order, and what a restart knows from them."""
 
     def __init__(self) -> None:
-        self.frames: list[Frame] = []
+        self.frames: list[FrameContent] = []
         self.clock = ManualClock()
 
     def run(
@@ -257,7 +257,7 @@ def test_a_transaction_that_the_server_gave_up_is_left_out() -> None:
     stream.begin()
     stream.table_map(shop.PRODUCTS)
     cutter = TransactionCutter(START, SchemaTracker(), CommitClock(0, ManualClock()))
-    frames: list[Frame] = []
+    frames: list[FrameContent] = []
     for chunk in [*StreamSource(stream).open(START), Chunk(np.frombuffer(FDE, np.uint8), "bin.000002", 4)]:
         frames += cutter.feed(chunk)
     frames += cutter.flush()

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.capture.recorder import Recorder
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.transactions import ENTRY_BYTES, Frame, TransactionCutter
+from penstock.capture.transactions import ENTRY_BYTES, FrameContent, TransactionCutter
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.commit_ts import CommitClock, milliseconds_of
 from penstock.entries.stores import SCHEMA_HISTORY
@@ -103,7 +103,7 @@ class Capture:
     def _begin(self) -> SourcePosition:
         beginning = self._source.begin(self._commit_clock.next())
         position = replace(beginning.position, commit_ts=self._commit_clock.last)
-        self._recorder.append(Frame([], position, schemas=beginning.schemas))
+        self._recorder.append(FrameContent([], position, schemas=beginning.schemas))
         self._recorder.finish()
         return position
 
@@ -143,7 +143,7 @@ class Capture:
         self._flush(cutter)
         last = self._recorder.position
         if cutter.between_transactions and last is not None and cutter.passed.order > last.order:
-            self._recorder.append(Frame([], cutter.passed))
+            self._recorder.append(FrameContent([], cutter.passed))
         self._recorder.finish()
 
     def _wait_before_retry(self, error: Transient, failures: int) -> None:

@@ -10,12 +10,13 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from penstock.capture.position import PositionTracker
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.transactions import Frame
+from penstock.capture.transactions import FrameContent
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.entries.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
 from penstock.log import Pending
-from penstock.sources.position import OpenTransaction, PositionTracker, SourcePosition
+from penstock.sources.position import OpenTransaction, SourcePosition
 from penstock.state import BucketState
 
 WAITING_BYTES_MAX = 64 << 20
@@ -55,7 +56,7 @@ class Recorder:
         """Something is on its way to the disk."""
         return bool(self._waiting)
 
-    def append(self, frame: Frame) -> None:
+    def append(self, frame: FrameContent) -> None:
         """On its way to the disk when this returns. Waits while too much waits."""
         change = self._state.begin()
         self._positions.put(change, SOURCE, frame.position)
@@ -97,7 +98,7 @@ class Recorder:
         self._tracker.passed(position)
         due = self._tracker.idle_due()
         if due is not None and self.open is None:
-            self.append(Frame([], replace(due, commit_ts=max(due.commit_ts, position.commit_ts))))
+            self.append(FrameContent([], replace(due, commit_ts=max(due.commit_ts, position.commit_ts))))
 
     def _settle(self, *, wait: bool) -> None:
         assert self._tracker is not None

@@ -62,7 +62,7 @@ _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL"})
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameContent:
     """What is appended at once: an entry's buffers (none: state only) and the state after it."""
 
     data: list[Buffer]
@@ -129,7 +129,7 @@ class TransactionCutter:
         # A format description that was only repeated stands before the place that was asked for.
         return here if here.order > self._emitted.order else self._emitted
 
-    def feed(self, chunk: Chunk) -> Iterator[Frame]:
+    def feed(self, chunk: Chunk) -> Iterator[FrameContent]:
         """Takes a chunk; gives the frames that are full. Whole transactions may stay until `flush`."""
         if not len(chunk.data):
             return
@@ -149,7 +149,7 @@ class TransactionCutter:
                 self._verify(data, part)
             yield from self._take(data, part)
 
-    def flush(self) -> Iterator[Frame]:
+    def flush(self) -> Iterator[FrameContent]:
         """Gives out the whole transactions that wait; an open one stays."""
         frame = self._pack()
         if frame is not None:
@@ -164,7 +164,7 @@ class TransactionCutter:
             events = _some(events, plain)
         verify_checksums(data, events)
 
-    def _take(self, data: npt.NDArray[np.uint8], events: Events) -> Iterator[Frame]:
+    def _take(self, data: npt.NDArray[np.uint8], events: Events) -> Iterator[FrameContent]:
         state = self._state
         state[Slot.EVENT_AT] = 0
         trailer = self._fde.trailer_bytes if self._fde else 0
@@ -200,7 +200,7 @@ class TransactionCutter:
             else:
                 yield from self._make_room(int(events.size[i]))
 
-    def _make_room(self, size: int) -> Iterator[Frame]:
+    def _make_room(self, size: int) -> Iterator[FrameContent]:
         state = self._state
         if self.waiting or not self._tail_events():
             yield from self.flush()
@@ -225,7 +225,7 @@ class TransactionCutter:
 
     # -- giving out frames -----------------------------------------------------------------------------------------
 
-    def _pack(self) -> Frame | None:
+    def _pack(self) -> FrameContent | None:
         """The finished transactions as one entry; the bytes of an open one move to the next buffer."""
         state = self._state
         count = int(state[Slot.RECORDS])
@@ -259,7 +259,7 @@ class TransactionCutter:
         self._move_tail(whole)
         if not data:
             return None
-        return Frame(data, self._emitted, self._open, transactions=len(table), events=events)
+        return FrameContent(data, self._emitted, self._open, transactions=len(table), events=events)
 
     def _table(
         self,
@@ -306,7 +306,7 @@ class TransactionCutter:
         self._files = [self._file]
         state[Slot.FILE] = 0
 
-    def _cut_part(self) -> Frame:
+    def _cut_part(self) -> FrameContent:
         """The open transaction so far as a part; the next one starts with the table maps in force."""
         state = self._state
         first = self._open is None
@@ -328,7 +328,7 @@ class TransactionCutter:
         events = int(table["events"][0])
         self._emitted = self._emitted.at(self._emitted.file, self._emitted.pos, commit_ts=self._clock.last)
         self._keep_maps_only()
-        return Frame(data, self._emitted, self._open, events=events)
+        return FrameContent(data, self._emitted, self._open, events=events)
 
     def _one_record(self, part: Part, kind: Kind, commit_ts: int, start: int) -> TxnArray:
         state = self._state
@@ -382,7 +382,7 @@ class TransactionCutter:
 
     # -- rare events -----------------------------------------------------------------------------------------------
 
-    def _special(self, event: memoryview, events: Events, i: int) -> Iterator[Frame]:
+    def _special(self, event: memoryview, events: Events, i: int) -> Iterator[FrameContent]:
         state = self._state
         kind = int(events.type[i])
         # A server that starts in the middle of a file sends its format description again, without a place of its own.
@@ -421,7 +421,7 @@ class TransactionCutter:
             int(state[Slot.GAPS]),
         )
 
-    def _format(self, event: memoryview, artificial: bool) -> Iterator[Frame]:
+    def _format(self, event: memoryview, artificial: bool) -> Iterator[FrameContent]:
         fde = parse_format_description(event)
         if fde.trailer_bytes and not checksum_matches(event):
             raise BadEvent("its checksum does not match; the binlog is damaged here", event_type=event[4])
@@ -471,17 +471,17 @@ class TransactionCutter:
         self._files.append(name)
         self._state[Slot.FILE] = len(self._files) - 1
 
-    def _table_map(self, event: memoryview) -> Iterator[Frame]:
+    def _table_map(self, event: memoryview) -> Iterator[FrameContent]:
         made = self._schemas.after_table_map(event, self._need_fde(), self._clock.peek())
         if made:
             version = self._clock.next()
             made = tuple(dataclasses.replace(table, version=version) for table in made)
             self._emitted = self._emitted.at(self._emitted.file, self._emitted.pos, commit_ts=self._clock.last)
-            yield Frame([], self._emitted, self._open, made)
+            yield FrameContent([], self._emitted, self._open, made)
         table_id = int.from_bytes(event[19:25], "little")
         self._known = np.union1d(self._known, np.array([table_id], np.int64))
 
-    def _query(self, event: memoryview, events: Events, i: int) -> Iterator[Frame]:
+    def _query(self, event: memoryview, events: Events, i: int) -> Iterator[FrameContent]:
         state = self._state
         query = parse_query(event, self._need_fde())
         text = _COMMENT.sub("", query.sql)
@@ -553,7 +553,7 @@ class TransactionCutter:
         if state[Slot.SKIP] == 0:
             self._resume()
 
-    def _ddl(self, event: memoryview, events: Events, i: int, made: tuple[TableSchema, ...]) -> Iterator[Frame]:
+    def _ddl(self, event: memoryview, events: Events, i: int, made: tuple[TableSchema, ...]) -> Iterator[FrameContent]:
         """A DDL alone in its entry, with the GTID that announced it. Inside a transaction it is a part of it."""
         state = self._state
         inside = state[Slot.PHASE] == Phase.INSIDE
@@ -601,7 +601,7 @@ class TransactionCutter:
                 self._file, int(state[Slot.POS]), gtid=self._gtid_text(), commit_ts=commit_ts
             )
         self._known = np.empty(0, np.int64)  # the table may have another shape under a new id
-        yield Frame(data, self._emitted, self._open, made, int(not inside), count)
+        yield FrameContent(data, self._emitted, self._open, made, int(not inside), count)
 
     def _refuse(self, event: memoryview, kind: int, flags: int) -> None:
         """Returns for events that may be left out; raises for the rest."""
