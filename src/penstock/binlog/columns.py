@@ -19,7 +19,7 @@ from penstock.binlog.charset import UTF8_CHARSETS, codec_of, single_byte_table
 from penstock.binlog.errors import BadEvent
 from penstock.binlog.json_binary import jsonb_to_text
 from penstock.binlog.table_map import MapColumn
-from penstock.binlog.types import ColumnType
+from penstock.binlog.types import ColumnType, EventType
 from penstock.errors import NotSupported
 
 C = ColumnType
@@ -105,7 +105,7 @@ def plan_column(column: MapColumn) -> ColumnPlan:
 def _plan_temporal(kind: int, fsp: int) -> ColumnPlan:
     if kind in (C.TIMESTAMP2, C.DATETIME2, C.TIME2):
         if fsp > 6:
-            raise BadEvent(f"{fsp} digits of a second are impossible", event_type=19)
+            raise BadEvent(f"{fsp} digits of a second are impossible", event_type=EventType.TABLE_MAP)
         fraction = (fsp + 1) // 2
         unit = (1, 10_000, 100, 1)[fraction]
         if kind == C.TIMESTAMP2:
@@ -131,7 +131,7 @@ def _plan_temporal(kind: int, fsp: int) -> ColumnPlan:
 
 def _plan_decimal(precision: int, scale: int) -> ColumnPlan:
     if not 1 <= precision <= 65 or scale > min(precision, 38):
-        raise BadEvent(f"decimal({precision},{scale}) is impossible", event_type=19)
+        raise BadEvent(f"decimal({precision},{scale}) is impossible", event_type=EventType.TABLE_MAP)
     whole = precision - scale
     width = whole // 9 * 4 + _GROUP_BYTES[whole % 9] + scale // 9 * 4 + _GROUP_BYTES[scale % 9]
     if precision <= _INT64_DIGITS_MAX:
@@ -143,7 +143,7 @@ def _plan_decimal(precision: int, scale: int) -> ColumnPlan:
 
 def _length_bytes(width: int) -> int:
     if not 1 <= width <= 4:
-        raise BadEvent(f"a value with {width} bytes of length is impossible", event_type=19)
+        raise BadEvent(f"a value with {width} bytes of length is impossible", event_type=EventType.TABLE_MAP)
     return width
 
 

@@ -21,9 +21,9 @@ from penstock.kernels.compile import kernel
 Buffer = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 HEADER = struct.Struct("<IBIIIH")
-_CRC_KERNEL_BYTES_MAX = 2048  # above this zlib's own loop wins over ours plus no call
+_CRC_KERNEL_BYTES_MAX = 2048  # of an event: zlib is faster on larger ones, even with a call for each
 
-_OK, _SHORT_HEADER, _SIZE_TOO_SMALL, _CUT = range(4)
+_OK, _SHORT_HEADER, _SIZE_TOO_SMALL, _TRUNCATED = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def parse_header(buffer: bytes | bytearray | memoryview, offset: int = 0) -> Eve
 def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Events:
     """The events from `start` to the end of `buffer`.
 
-    With `whole` a cut last event raises `BadEvent`; without it, `consumed` says where it begins, so that a reader
-    of a stream goes on from there. A size below 19 bytes always raises: there is no way to find the next event.
+    With `whole` a last event that is not complete raises `BadEvent`; without it, `consumed` says where that event
+    begins, and a reader of a stream continues there. A size below 19 bytes always raises: the next event cannot be found.
     """
     array = as_array(buffer)
     if start < 0 or start > len(array):
@@ -85,7 +85,7 @@ def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Event
         raise BadEvent(f"its size of {size} is below a header's", offset=consumed, event_type=int(array[consumed + 4]))
     if whole and status == _SHORT_HEADER:
         raise BadEvent("fewer bytes than an event header", offset=consumed)
-    if whole and status == _CUT:
+    if whole and status == _TRUNCATED:
         size = int.from_bytes(array[consumed + 9 : consumed + 13].tobytes(), "little")
         raise BadEvent(
             f"has {size} bytes, but only {len(array) - consumed} are left",
@@ -119,16 +119,16 @@ def _count_events(array: npt.NDArray[np.uint8], start: int) -> tuple[int, int, i
     count = 0
     end = len(array)
     while at < end:
-        if end - at < 19:
-            return count, at, 1
+        if end - at < HEADER_BYTES:
+            return count, at, _SHORT_HEADER
         size = _u32(array, at + 9)
-        if size < 19:
-            return count, at, 2
+        if size < HEADER_BYTES:
+            return count, at, _SIZE_TOO_SMALL
         if size > end - at:
-            return count, at, 3
+            return count, at, _TRUNCATED
         at += size
         count += 1
-    return count, at, 0
+    return count, at, _OK
 
 
 @kernel
@@ -159,8 +159,8 @@ def _fill_events(  # noqa: PLR0917
 def verify_checksums(buffer: Buffer, events: Events) -> None:
     """Raises `BadChecksum` at the first event whose last four bytes are not the CRC32 of the rest.
 
-    For buffers whose format description says CRC32. The IN_USE flag of a format description is not part of its CRC: the
-    server clears it in place when the file is closed.
+    Call it only where the format description says CRC32. The IN_USE flag of a format description is not part of its CRC:
+    the server clears the flag in place when it closes the file.
     """
     array = as_array(buffer)
     large = events.size > _CRC_KERNEL_BYTES_MAX
@@ -222,18 +222,18 @@ def _first_bad_crc(  # noqa: PLR0917
     for i in range(len(offset)):
         if size[i] > bytes_max:
             continue
-        if size[i] < 23:
+        if size[i] < HEADER_BYTES + CHECKSUM_BYTES:
             return i
         at = offset[i]
-        end = at + np.int64(size[i]) - 4
+        end = at + np.int64(size[i]) - CHECKSUM_BYTES
         crc = np.uint32(0xFFFFFFFF)
-        if kind[i] == 15:  # byte by byte through the header, with the IN_USE flag cleared
-            for k in range(at, at + 19):
+        if kind[i] == EventType.FORMAT_DESCRIPTION:  # byte by byte through the header, with the IN_USE flag cleared
+            for k in range(at, at + HEADER_BYTES):
                 byte = array[k]
                 if k == at + 17:
-                    byte = byte & np.uint8(0xFE)
+                    byte = byte & np.uint8(0xFF - FLAG_IN_USE)
                 crc = (crc >> np.uint32(8)) ^ tables[0, (crc ^ np.uint32(byte)) & np.uint32(0xFF)]
-            at += 19
+            at += HEADER_BYTES
         while end - at >= 8:
             low = crc ^ np.uint32(_u32(array, at))
             crc = (

@@ -1,23 +1,25 @@
 # ruff: noqa: PLR0917, SIM110 - kernels take many arrays, and numba does not know all()
-"""The inner loops of the row decoder: everything that is done once a row or once a value.
+"""The inner loops of the row decoder: everything that is done once per row or once per value.
 
-Contract of all kernels here: they never read outside `[start, end)` of an event, whatever the bytes say, and answer with
-a status (`ST_*`) and a place instead of raising. Arrays are C-contiguous; `buf` is read-only uint8.
+Contract of all kernels here: whatever the bytes say, they never read outside `[start, end)` of an event, and they return a
+status (`ST_*`) and a place instead of raising. Arrays are C-contiguous; `buf` is read-only uint8.
 
-`walk_rows` fills scratch arrays of a fixed capacity and returns when they are full, with its place in `state`, so that
-one set of scratch buffers stays in the cache however many rows there are. Fixed-width values go to `values` as 64-bit
-words; of values of variable length only start and length are noted, and `gather` copies them in a second pass.
+`walk_rows` fills scratch arrays of a fixed capacity and returns when they are full, with its place in `state`: so the
+scratch arrays stay in the processor's cache however many rows there are. Values of fixed width go to `values` as 64-bit
+words; of values of variable length only start and length are noted, and `text_kernels.gather` copies them in a second pass.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from penstock.binlog.types import HEADER_BYTES, OP_DELETE, OP_INSERT, OP_UPDATE, EventType
 from penstock.kernels.compile import kernel
 
-# What a column's bytes are: (kind, width) and two arguments.
+# How the bytes of a column are read, together with a width and two arguments, a and b.
 K_INT = 0  # little-endian signed
 K_UINT = 1  # little-endian unsigned; also float bits, DATE, ENUM, SET
 K_BE_UINT = 2  # big-endian: BIT
@@ -25,21 +27,42 @@ K_YEAR = 3
 K_TIME_OLD = 4
 K_DATETIME_OLD = 5
 K_TIMESTAMP_OLD = 6
-K_TIMESTAMP2 = 7  # a: bytes of fraction, b: microseconds a unit of it
+K_TIMESTAMP2 = 7  # this and the next two: a: bytes of the fraction, b: microseconds in a unit of it
 K_DATETIME2 = 8
 K_TIME2 = 9
 K_DECIMAL = 10  # up to 18 digits; a: precision, b: scale
 K_DECIMAL_WIDE = 11  # up to 38 digits, two words
-K_RAW = 12  # noted as a slice of `width` bytes
-K_VAR = 13  # noted as a slice, `width` bytes of length before it; a: most bytes, 0: no limit
+K_RAW = 12  # noted as a slice of `width` bytes; this and all above have no words in `values`
+K_VAR = 13  # noted as a slice; `width` bytes before it hold its length
 
 ST_OK = 0
-ST_CUT = 1  # a value or bitmap reaches beyond the event
+ST_SHORT = 1  # a value or bitmap reaches beyond the event
 ST_VALUE = 2  # bytes that no server writes
 ST_PARTIAL = 3  # an image without some of the columns
 ST_COLUMNS = 4  # not as many columns as the table map has
 
-OP_INSERT, OP_UPDATE, OP_DELETE = 73, 85, 68
+# What `map_tables` writes for an event that has no layout.
+NO_ROWS, NO_TABLE_MAP, TOO_SHORT = -1, -2, -3
+
+_FLAGS_BYTES = 2  # between the table id and the rest of the body
+
+
+class Walk(IntEnum):
+    """The state of `walk_rows` between calls: where it stands."""
+
+    EVENT = 0
+    AT = 1  # offset in the buffer; -1: the start of the event's rows
+    ROW = 2  # number of the row in its event
+    FAILED_COLUMN = 3  # -1: none, or the row's null bitmap
+
+
+@kernel
+def is_rows(kind: Any) -> Any:
+    """Whether the decoder reads events of this type as rows: the same set as `ROWS_TYPES`."""
+    return (
+        EventType.WRITE_ROWS_V1 <= kind <= EventType.DELETE_ROWS_V1
+        or EventType.WRITE_ROWS_V2 <= kind <= EventType.DELETE_ROWS_V2
+    )
 
 
 @kernel
@@ -62,10 +85,11 @@ def _be(buf: Any, at: Any, width: Any) -> Any:
 def map_tables(
     buf: Any, offset: Any, size: Any, kind: Any, scope: Any, id_bytes: Any, trailer: Any, layout: Any
 ) -> Any:
-    """For each row event the table map in force, as the index of the first table map with the same bytes; else -1.
+    """Fills `layout`: for each row event the table map in force, as the index of the first table map with the same bytes.
 
-    Two table maps are the same layout if all but table id and flags is equal. `scope` numbers the entries: a table id
-    means nothing beyond its entry. -2: no table map came before; -3: the event is too short.
+    Two table maps are the same layout if everything but table id and flags is equal. `scope` numbers the entries: a table
+    id means nothing beyond its entry. Other events get NO_ROWS or NO_TABLE_MAP; at an event that is TOO_SHORT it stops and
+    returns its index, else -1.
     """
     slots = 1024
     while slots < 4 * len(offset):
@@ -73,29 +97,25 @@ def map_tables(
     by_id = np.full(slots, -1, np.int64)  # table id and scope → event
     by_bytes = np.full(slots, -1, np.int64)  # bytes → event that represents them
     mask = slots - 1
-    head = 19 + id_bytes + 2
+    head = HEADER_BYTES + id_bytes + _FLAGS_BYTES
     for i in range(len(offset)):
         k = kind[i]
-        layout[i] = -1
-        if k == 19:
-            if np.int64(size[i]) - trailer < head:
-                layout[i] = -3
-                return i
-        elif not (23 <= k <= 25 or 30 <= k <= 32):
+        layout[i] = NO_ROWS
+        if k != EventType.TABLE_MAP and not is_rows(k):
             continue
-        elif np.int64(size[i]) - trailer < head:
-            layout[i] = -3
+        if np.int64(size[i]) - trailer < head:
+            layout[i] = TOO_SHORT
             return i
-        table_id = _le(buf, offset[i] + 19, id_bytes)
+        table_id = _le(buf, offset[i] + HEADER_BYTES, id_bytes)
         key = (table_id ^ (np.uint64(scope[i]) << np.uint64(48))) * np.uint64(0x9E3779B97F4A7C15)
         at = np.int64(key >> np.uint64(40)) & mask
         while by_id[at] >= 0:
             other = by_id[at]
-            if scope[other] == scope[i] and _le(buf, offset[other] + 19, id_bytes) == table_id:
+            if scope[other] == scope[i] and _le(buf, offset[other] + HEADER_BYTES, id_bytes) == table_id:
                 break
             at = (at + 1) & mask
-        if k != 19:
-            layout[i] = layout[by_id[at]] if by_id[at] >= 0 else -2
+        if k != EventType.TABLE_MAP:
+            layout[i] = layout[by_id[at]] if by_id[at] >= 0 else NO_TABLE_MAP
             continue
         length = np.int64(size[i]) - trailer - head
         if by_id[at] >= 0:
@@ -145,34 +165,34 @@ def open_rows(
 ) -> Any:
     """Where the rows of each event start and end. Returns (status, event) of the first event that is not full images."""
     for i in range(len(offset)):
-        at = offset[i] + 19 + id_bytes + 2
+        at = offset[i] + HEADER_BYTES + id_bytes + _FLAGS_BYTES
         stop = offset[i] + np.int64(size[i]) - trailer
         k = kind[i]
-        if k >= 30:
+        if k >= EventType.WRITE_ROWS_V2:  # as V1, after a block of extra data
             if stop - at < 2:
-                return ST_CUT, i
+                return ST_SHORT, i
             extra = np.int64(_le(buf, at, 2))
             if extra < 2:
                 return ST_VALUE, i
             at += extra
-            k -= 7
+            k -= EventType.WRITE_ROWS_V2 - EventType.WRITE_ROWS_V1
         if stop - at < 1:
-            return ST_CUT, i
+            return ST_SHORT, i
         count = np.int64(buf[at])
         at += 1
         if count >= 251:
             if count != 252:
                 return ST_VALUE, i
             if stop - at < 2:
-                return ST_CUT, i
+                return ST_SHORT, i
             count = np.int64(_le(buf, at, 2))
             at += 2
         if count != columns:
             return ST_COLUMNS, i
-        images = 2 if k == 24 else 1
+        images = 2 if k == EventType.UPDATE_ROWS_V1 else 1
         width = (count + 7) // 8
         if stop - at < images * width:
-            return ST_CUT, i
+            return ST_SHORT, i
         for _image in range(images):
             for c in range(count):
                 if not (buf[at + (c >> 3)] >> np.uint8(c & 7)) & 1:
@@ -180,7 +200,12 @@ def open_rows(
             at += width
         start[i] = at
         end[i] = stop
-        op[i] = OP_INSERT if k == 23 else (OP_UPDATE if k == 24 else OP_DELETE)
+        if k == EventType.WRITE_ROWS_V1:
+            op[i] = OP_INSERT
+        elif k == EventType.UPDATE_ROWS_V1:
+            op[i] = OP_UPDATE
+        else:
+            op[i] = OP_DELETE
     return ST_OK, -1
 
 
@@ -202,7 +227,7 @@ def _group_bytes(digits: Any) -> Any:
 
 @kernel
 def _decimal(buf: Any, at: Any, precision: Any, scale: Any) -> Any:
-    """(low word, high word, ok) of a packed decimal as a 128-bit integer without its point."""
+    """A packed decimal as a 128-bit integer, its point left out: (low word, high word, whether the digits are possible)."""
     first = at
     negative = (buf[at] & np.uint8(0x80)) == 0
     flip = np.int64(0xFF) if negative else np.int64(0)
@@ -215,7 +240,7 @@ def _decimal(buf: Any, at: Any, precision: Any, scale: Any) -> Any:
         groups = digits // 9
         steps = groups + (1 if rest else 0)
         for g in range(steps):
-            # the short group stands first before the point and last after it
+            # Nine digits make a group. The group with the rest comes first before the point, and last after it.
             short = rest > 0 and (g == 0 if part == 0 else g == steps - 1)
             n = rest if short else 9
             width = _group_bytes(n)
@@ -247,12 +272,12 @@ def walk_rows(
     start: Any,
     end: Any,
     op: Any,
-    state: Any,  # event, place in it (-1: its start), row in it; failed column
+    state: Any,  # indexed by Walk
     kinds: Any,
     widths: Any,
     arg_a: Any,
     arg_b: Any,
-    slots: Any,  # of `values` or of `v_start` and `v_length`
+    slots: Any,  # of each column: its first word in `values`, or its index in `v_start` and `v_length`
     values: Any,
     v_start: Any,
     v_length: Any,
@@ -268,9 +293,9 @@ def walk_rows(
     null_bytes = (columns + 7) // 8
     capacity = len(row_op)
     rows = 0
-    event = state[0]
-    at = state[1]
-    number = state[2]
+    event = state[Walk.EVENT]
+    at = state[Walk.AT]
+    number = state[Walk.ROW]
     while event < len(start):
         if at < 0:
             at = start[event]
@@ -278,7 +303,7 @@ def walk_rows(
         stop = end[event]
         while at < stop:
             if rows == capacity:
-                state[0], state[1], state[2] = event, at, number
+                state[Walk.EVENT], state[Walk.AT], state[Walk.ROW] = event, at, number
                 return rows, ST_OK
             what = op[event]
             for image in range(first_image, last_image + 1):
@@ -296,8 +321,8 @@ def walk_rows(
                                 values[image, slots[c] + 1, rows] = 0
                     continue
                 if stop - at < null_bytes or columns == 0:
-                    state[0], state[1], state[3] = event, at, -1
-                    return rows, ST_CUT
+                    state[Walk.EVENT], state[Walk.AT], state[Walk.FAILED_COLUMN] = event, at, -1
+                    return rows, ST_SHORT
                 nulls = at
                 at += null_bytes
                 for c in range(columns):
@@ -316,14 +341,14 @@ def walk_rows(
                     valid[image, c, rows] = 1
                     width = widths[c]
                     if stop - at < width:
-                        state[0], state[1], state[3] = event, at, c
-                        return rows, ST_CUT
+                        state[Walk.EVENT], state[Walk.AT], state[Walk.FAILED_COLUMN] = event, at, c
+                        return rows, ST_SHORT
                     if kind == K_VAR:
                         length = np.int64(_le(buf, at, width))
                         at += width
                         if length < 0 or length > stop - at:
-                            state[0], state[1], state[3] = event, at, c
-                            return rows, ST_CUT
+                            state[Walk.EVENT], state[Walk.AT], state[Walk.FAILED_COLUMN] = event, at, c
+                            return rows, ST_SHORT
                         v_start[image, slot, rows] = at
                         v_length[image, slot, rows] = length
                         at += length
@@ -402,7 +427,7 @@ def walk_rows(
                         whole |= (clock // 10000) << 12 | (clock // 100 % 100) << 6 | clock % 100
                         value = whole << 24
                     if not ok:
-                        state[0], state[1], state[3] = event, at, c
+                        state[Walk.EVENT], state[Walk.AT], state[Walk.FAILED_COLUMN] = event, at, c
                         return rows, ST_VALUE
                     values[image, slot, rows] = value
                     at += width
@@ -413,15 +438,15 @@ def walk_rows(
             rows += 1
         event += 1
         at = np.int64(-1)
-    state[0], state[1], state[2] = event, at, number
+    state[Walk.EVENT], state[Walk.AT], state[Walk.ROW] = event, at, number
     return rows, ST_OK
 
 
 @kernel
 def decimal_text(buf: Any, start: Any, valid: Any, precision: Any, scale: Any, offsets: Any, out: Any) -> Any:
-    """Packed decimals as text with all `scale` digits, for those above 38 digits. Returns (bytes, bad row or -1).
+    """Packed decimals as text with all `scale` digits: for precisions above 38. Returns (bytes, bad row or -1).
 
-    `out` holds at least precision + 3 bytes a row.
+    `out` needs at least precision + 3 bytes for each row.
     """
     total = np.int64(0)
     digits = np.empty(precision, np.uint8)

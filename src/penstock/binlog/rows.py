@@ -20,7 +20,7 @@ from penstock.binlog.columns import ColumnPlan, fixed_array, plan_column, sliced
 from penstock.binlog.errors import BadEvent, not_supported
 from penstock.binlog.events import Buffer, Events, as_array
 from penstock.binlog.table_map import TableMap
-from penstock.binlog.types import REFUSED_TYPES, ROWS_TYPES
+from penstock.binlog.types import OP_DELETE, OP_INSERT, REFUSED_TYPES, ROWS_TYPES
 from penstock.errors import NotSupported
 
 _SCRATCH_ROWS = 16_384
@@ -44,8 +44,8 @@ class RowGroups:
             return []
         order = rows[np.argsort(self.layout[rows], kind="stable")]
         layouts = self.layout[order]
-        cuts = np.flatnonzero(np.diff(layouts)) + 1
-        found = [(int(self.layout[part[0]]), part) for part in np.split(order, cuts)]
+        edges = np.flatnonzero(np.diff(layouts)) + 1
+        found = [(int(self.layout[part[0]]), part) for part in np.split(order, edges)]
         return sorted(found, key=lambda group: int(group[1][0]))
 
 
@@ -70,10 +70,10 @@ def group_rows(
     )
     if bad >= 0:
         raise _bad("too short", events, bad)
-    missing = np.flatnonzero(layout == -2)
+    missing = np.flatnonzero(layout == k.NO_TABLE_MAP)
     if len(missing):
         raise _bad("rows without a table map before them", events, int(missing[0]))
-    layout[~_IS_ROWS[events.type]] = -1
+    layout[~_IS_ROWS[events.type]] = k.NO_ROWS
     return RowGroups(layout)
 
 
@@ -127,15 +127,17 @@ def decode_rows(
         raise _error(int(status), events, int(chosen[bad]), table, -1)
     capacity = int((end - start).sum()) // max(1, (len(plans) + 7) // 8) + 1
     scratch = _Scratch(plans, min(_SCRATCH_ROWS, capacity))
-    state = np.array([0, -1, 0, -1], np.int64)
+    state = np.array([0, -1, 0, -1], np.int64)  # indexed by k.Walk
     ops, numbers, rows = [], [], []
     columns: list[list[list[pa.Array[Any]]]] = [[[] for _ in plans] for _ in range(2)]
-    has_image = (bool(np.any(op != k.OP_INSERT)), bool(np.any(op != k.OP_DELETE)))
+    has_image = (bool(np.any(op != OP_INSERT)), bool(np.any(op != OP_DELETE)))
     total = 0
     while True:
         n, status = scratch.walk(array, start, end, op, state, has_image)
         if status != k.ST_OK:
-            raise _error(int(status), events, int(chosen[int(state[0])]), table, int(state[3]))
+            raise _error(
+                int(status), events, int(chosen[int(state[k.Walk.EVENT])]), table, int(state[k.Walk.FAILED_COLUMN])
+            )
         if n == 0:
             break
         total += n
@@ -151,7 +153,7 @@ def decode_rows(
                         name = table.columns[c].name or f"#{c + 1}"
                         where = int(chosen[scratch.row_event[0]])
                         raise _bad(f"{table.name}, column {name}: {error}", events, where) from None
-        if state[0] >= len(chosen):
+        if state[k.Walk.EVENT] >= len(chosen):
             break
     images = [
         [
@@ -258,6 +260,6 @@ def _error(status: int, events: Events, i: int, table: TableMap, column: int) ->
     if status == k.ST_COLUMNS:
         return _bad(f"{table.name}: not as many columns as its table map has", events, i)
     where = f", column {table.columns[column].name or f'#{column + 1}'}" if column >= 0 else ""
-    if status == k.ST_CUT:
+    if status == k.ST_SHORT:
         return _bad(f"{table.name}{where}: the event ends inside a row", events, i)
     return _bad(f"{table.name}{where}: bytes that no server writes", events, i)

@@ -1,6 +1,6 @@
-"""Copying values of variable length out of the binlog's bytes, as they are or recoded to UTF-8.
+"""Copies values of variable length out of the binlog's bytes, as they are or recoded to UTF-8.
 
-As in `kernels.py`: `start` and `length` were checked by the walk; `offsets` is Arrow's, one longer than the rows.
+`kernels.walk_rows` has checked `start` and `length`. `offsets` is Arrow's: one element more than there are rows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 
 
 @kernel
@@ -31,9 +32,7 @@ def gather(buf: Any, start: Any, length: Any, offsets: Any, out: Any) -> Any:
         at = np.int64(offsets[i])
         stop = np.int64(offsets[i + 1])
         n = min(np.int64(length[i]), stop - at)
-        source = start[i]
-        for k in range(n):
-            out[at + k] = buf[source + k]
+        copy_bytes(out, at, buf, start[i], n)
         for k in range(at + n, stop):
             out[k] = 0
 

@@ -12,9 +12,12 @@ MAGIC_ENCRYPTED = b"\xfdbin"
 FLAG_IN_USE = 0x0001
 FLAG_ARTIFICIAL = 0x0020
 
+# What happened to a row: the letters of its kind.
+OP_INSERT, OP_UPDATE, OP_DELETE = ord("I"), ord("U"), ord("D")
+
 
 class Flavour(IntEnum):
-    """Whose binlog it is; the numbers of the entry format."""
+    """Which server wrote the binlog. The entry format stores these numbers."""
 
     MYSQL = 0
     MARIADB = 1
@@ -115,10 +118,18 @@ class ColumnType(IntEnum):
     GEOMETRY = 255
 
 
-ROWS_TYPES = frozenset(range(23, 26)) | frozenset(range(30, 33))
+ROWS_TYPES = frozenset(
+    {
+        EventType.WRITE_ROWS_V1,
+        EventType.UPDATE_ROWS_V1,
+        EventType.DELETE_ROWS_V1,
+        EventType.WRITE_ROWS_V2,
+        EventType.UPDATE_ROWS_V2,
+        EventType.DELETE_ROWS_V2,
+    }
+)
 """Row events that the decoder reads."""
 
-_MINIMAL = "set binlog_row_image=FULL on the server"
 REFUSED_TYPES: dict[int, tuple[str, str]] = {
     EventType.PRE_GA_WRITE_ROWS: ("row events of MySQL 5.1 before its release are not supported", ""),
     EventType.PRE_GA_UPDATE_ROWS: ("row events of MySQL 5.1 before its release are not supported", ""),
@@ -134,8 +145,8 @@ REFUSED_TYPES: dict[int, tuple[str, str]] = {
     EventType.GTID_TAGGED: ("tagged GTIDs are not supported yet", "set gtid_next without a tag"),
     EventType.START_ENCRYPTION: ("encrypted binlogs are not supported", "set encrypt_binlog=OFF on the server"),
     **dict.fromkeys(
-        range(165, 172),
+        range(EventType.QUERY_COMPRESSED, EventType.DELETE_ROWS_COMPRESSED + 1),
         ("compressed binlog events are not supported yet", "set log_bin_compress=OFF on the server"),
     ),
 }
-"""Events that carry changes and that this version refuses: why, and the server setting that avoids them."""
+"""Events that carry changes and that this version refuses: why, and the setting of the server that avoids them."""

@@ -1,17 +1,24 @@
-"""The inner loop of cutting: goes over the headers of many events, copies what is kept, notes where transactions end.
+"""The inner loop of cutting the event stream into transactions.
 
-It decides the common events by itself (GTID, BEGIN, TABLE_MAP, rows, XID, COMMIT, and those that are left out) and stops at
-anything else, so that Python sees only what is rare. State lives in one array of integers, `Slot`, between calls.
+It goes over the headers of many events, copies the events that are kept, and notes where each transaction ends. It decides
+the common events by itself (GTID, BEGIN, TABLE_MAP, rows, XID, COMMIT, and those that are left out) and stops at any other,
+so that Python runs for rare events only. Between calls its state is one array of integers, indexed by `Slot`.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.binlog.bodies import GTID_COMPLETED_XA, GTID_PREPARED_XA, GTID_STANDALONE
+from penstock.binlog.kernels import is_rows
+from penstock.binlog.types import FLAG_ARTIFICIAL, HEADER_BYTES, EventType
+from penstock.entries.format import Part
 from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -22,22 +29,22 @@ class Slot(IntEnum):
 
     PHASE = 0
     POS = 1  # source offset after the last event
-    TXN_POS = 2  # source offset where the transaction, or its part, starts
+    TXN_POS = 2  # source offset where the open transaction, or its current part, starts
     OUT = 3  # bytes kept so far
     TXN_OUT = 4  # where the open transaction's bytes start among them
     EVENTS = 5  # events kept so far
     TXN_EVENTS = 6  # events kept before the open transaction
-    HAS_ROWS = 7
-    SOURCE_EVENTS = 8  # kept events of the open transaction, in all its parts, repeated table maps not counted
-    SKIP = 9  # of these, how many are in the log already and are read again
+    HAS_ROWS = 7  # 1: the open transaction has changed a row
+    SOURCE_EVENTS = 8  # kept events of the open transaction, in all its parts, without repeated table maps
+    SKIP = 9  # how many of these are in the log already, and come again because the source was reopened
     RECORDS = 10  # finished transactions
     PART = 11  # 0: the open transaction is whole so far; 1: a part of it is in the log
-    FILE = 12
-    GAPS = 13  # the source leaves events out: trust end_log_pos where it is sane
+    FILE = 12  # index of the source file
+    GAPS = 13  # 1: the source leaves events out, so end_log_pos counts where it is sane
     EVENT_AT = 14  # index of the event to look at next
 
 
-SLOTS = 15
+SLOTS = len(Slot)
 
 
 class Phase(IntEnum):
@@ -48,7 +55,7 @@ class Phase(IntEnum):
 
 
 class Stop(IntEnum):
-    """Why the kernel came back."""
+    """Why the kernel returned."""
 
     DONE = 0
     SPECIAL = 1  # the event at EVENT_AT is for Python; nothing of it was taken
@@ -71,73 +78,93 @@ class Field(IntEnum):
     KEPT = 8  # 0: it changed no row and is left out
 
 
-FIELDS = 9
+FIELDS = len(Field)
 
-# Events that say nothing about rows: STOP, INTVAR, RAND, USER_VAR, IGNORABLE, ROWS_QUERY, PREVIOUS_GTIDS,
-# TRANSACTION_CONTEXT, VIEW_CHANGE, ANNOTATE_ROWS, BINLOG_CHECKPOINT, MariaDB's GTID list.
+# Events that say nothing about rows.
 LEFT_OUT = np.zeros(256, np.bool_)
-LEFT_OUT[[3, 5, 13, 14, 28, 29, 35, 36, 37, 160, 161, 163]] = True
+LEFT_OUT[
+    [
+        EventType.STOP,
+        EventType.INTVAR,
+        EventType.RAND,
+        EventType.USER_VAR,
+        EventType.IGNORABLE,
+        EventType.ROWS_QUERY,
+        EventType.PREVIOUS_GTIDS,
+        EventType.TRANSACTION_CONTEXT,
+        EventType.VIEW_CHANGE,
+        EventType.ANNOTATE_ROWS,
+        EventType.BINLOG_CHECKPOINT,
+        EventType.MARIADB_GTID_LIST,
+    ]
+] = True
 LEFT_OUT.flags.writeable = False
+
+_OTHER_QUERY, _BEGIN, _COMMIT = range(3)
+_BEGIN_TEXT = np.frombuffer(b"BEGIN", np.uint8)
+_COMMIT_TEXT = np.frombuffer(b"COMMIT", np.uint8)
+_XA = GTID_PREPARED_XA | GTID_COMPLETED_XA
+
+
+@kernel
+def _starts_with(data: Bytes, at: Any, text: Bytes) -> bool:
+    for k in range(len(text)):  # noqa: SIM110 - numba does not know all()
+        if data[at + k] != text[k]:
+            return False
+    return True
 
 
 @kernel
 def _query_is(data: Bytes, at: int, size: int, trailer: int) -> int:
-    """1 for BEGIN, 2 for COMMIT, 0 for anything else."""
+    """Whether the statement of a QUERY event is exactly BEGIN, exactly COMMIT, or another."""
     status = np.int64(data[at + 30]) | np.int64(data[at + 31]) << 8
     start = at + 32 + status + np.int64(data[at + 27]) + 1
     length = at + size - trailer - start
-    if length == 5 and data[start] == 66 and data[start + 1] == 69 and data[start + 2] == 71 and data[start + 3] == 73:
-        return 1 if data[start + 4] == 78 else 0
-    if (
-        length == 6
-        and data[start] == 67
-        and data[start + 1] == 79
-        and data[start + 2] == 77
-        and data[start + 3] == 77
-        and data[start + 4] == 73
-        and data[start + 5] == 84
-    ):
-        return 2
-    return 0
+    if length == len(_BEGIN_TEXT) and _starts_with(data, start, _BEGIN_TEXT):
+        return _BEGIN
+    if length == len(_COMMIT_TEXT) and _starts_with(data, start, _COMMIT_TEXT):
+        return _COMMIT
+    return _OTHER_QUERY
 
 
 @kernel
 def end_of(pos: int, size: int, end_pos: int, flags: int, gaps: int) -> int:
-    """The 64-bit source offset after an event: counted; where the source leaves events out, read from 32 bits."""
+    """The 64-bit source offset after an event: counted; where the source leaves events out, from its 32 bits."""
     counted = pos + size
-    if gaps == 0 or end_pos == 0 or flags & 0x20:
+    if gaps == 0 or end_pos == 0 or flags & FLAG_ARTIFICIAL:
         return counted
-    told = (counted >> 32 << 32) | end_pos
-    if told < counted:
-        # Far below: the 32 bits wrapped. A little below: the event stands where it cannot; count instead.
-        if counted - told < 1 << 31:
+    claimed = (counted >> 32 << 32) | end_pos
+    if claimed < counted:
+        # Far below: the 32 bits wrapped. A little below: no event can end there, so the count is right.
+        if counted - claimed < 1 << 31:
             return counted
-        told += 1 << 32
-    return told
+        claimed += 1 << 32
+    return claimed
 
 
 @kernel
 def _finish(state: Ints, records: Ints, gtids: Bytes, gtid: Bytes) -> None:
-    n = state[10]
-    kept = 1 if (state[7] != 0 or state[11] != 0) else 0
-    records[n, 0] = state[4]
-    records[n, 1] = state[3] - state[4]
-    records[n, 2] = state[2]
-    records[n, 3] = state[1]
-    records[n, 4] = state[6]
-    records[n, 5] = state[5] - state[6]
-    records[n, 6] = state[12]
-    records[n, 7] = 3 if state[11] else 0
-    records[n, 8] = kept
+    """The open transaction ends here: its record, and its bytes taken back where it changed no row."""
+    n = state[Slot.RECORDS]
+    kept = 1 if (state[Slot.HAS_ROWS] != 0 or state[Slot.PART] != 0) else 0
+    records[n, Field.OFFSET] = state[Slot.TXN_OUT]
+    records[n, Field.LENGTH] = state[Slot.OUT] - state[Slot.TXN_OUT]
+    records[n, Field.START_POS] = state[Slot.TXN_POS]
+    records[n, Field.END_POS] = state[Slot.POS]
+    records[n, Field.FIRST_EVENT] = state[Slot.TXN_EVENTS]
+    records[n, Field.EVENTS] = state[Slot.EVENTS] - state[Slot.TXN_EVENTS]
+    records[n, Field.FILE] = state[Slot.FILE]
+    records[n, Field.PART] = Part.LAST if state[Slot.PART] else Part.WHOLE
+    records[n, Field.KEPT] = kept
     gtids[n] = gtid
     if kept == 0:
-        state[3] = state[4]
-        state[5] = state[6]
-    state[10] = n + 1
-    state[0] = 0
-    state[7] = 0
-    state[8] = 0
-    state[11] = 0
+        state[Slot.OUT] = state[Slot.TXN_OUT]
+        state[Slot.EVENTS] = state[Slot.TXN_EVENTS]
+    state[Slot.RECORDS] = n + 1
+    state[Slot.PHASE] = Phase.OUTSIDE
+    state[Slot.HAS_ROWS] = 0
+    state[Slot.SOURCE_EVENTS] = 0
+    state[Slot.PART] = 0
 
 
 @kernel
@@ -158,101 +185,100 @@ def cut(  # noqa: PLR0917
     trailer: int,
     enough: int,
 ) -> int:
-    """Takes events from EVENT_AT on until one of `Stop`. Kept events go to `out`, finished transactions to `records`."""
+    """Takes events from EVENT_AT on until one of `Stop`. Kept events go to `out`, finished transactions to `records`.
+
+    `known_tables`: ascending table ids whose table map Python has seen; another table map is SPECIAL. `enough`: bytes of
+    whole transactions at which an entry is large enough. `trailer`: bytes of checksum at the end of each event.
+    """
     count = len(offset)
-    i = state[14]
+    i = state[Slot.EVENT_AT]
     while i < count:
         t = kind[i]
         # int() of an unsigned number is unsigned in a kernel, and unsigned + signed is a float there.
         bytes_here: int = np.int64(size[i])  # type: ignore[assignment]
-        told: int = np.int64(end_pos[i])  # type: ignore[assignment]
+        claimed: int = np.int64(end_pos[i])  # type: ignore[assignment]
         bits: int = np.int64(flags[i])  # type: ignore[assignment]
         at = offset[i]
-        end = end_of(state[1], bytes_here, told, bits, state[13])
-        phase = state[0]
+        end = end_of(state[Slot.POS], bytes_here, claimed, bits, state[Slot.GAPS])
+        phase = state[Slot.PHASE]
         if left_out[t]:
-            if flags[i] & 0x20 == 0 and (state[13] == 0 or end_pos[i] != 0):
-                state[1] = end
+            if bits & FLAG_ARTIFICIAL == 0 and (state[Slot.GAPS] == 0 or claimed != 0):
+                state[Slot.POS] = end
             i += 1
             continue
         starts = False
         finishes = False
-        inside = bool(phase == 1)
+        inside = bool(phase == Phase.INSIDE)
         take = False
-        if (t >= 23 and t <= 25) or (t >= 30 and t <= 32):
+        if is_rows(t):
             take = inside and bytes_here >= 29 + trailer
-        elif t == 19:
+        elif t == EventType.TABLE_MAP:
             if inside and bytes_here >= 27 + trailer:
                 table = np.int64(0)
                 for k in range(6):
-                    table |= np.int64(data[at + 19 + k]) << (8 * k)
+                    table |= np.int64(data[at + HEADER_BYTES + k]) << (8 * k)
                 where = np.searchsorted(known_tables, table)
                 take = bool(where < len(known_tables) and known_tables[where] == table)
-        elif t == 16:
+        elif t == EventType.XID:
             take = finishes = inside
-        elif t == 162:
+        elif t == EventType.MARIADB_GTID:
             flags2 = data[at + 31] if bytes_here >= 38 else np.uint8(0xFF)
-            take = starts = bool(phase == 0 and flags2 & 0xC0 == 0)
+            take = starts = bool(phase == Phase.OUTSIDE and flags2 & _XA == 0)
             if take:
-                inside = bool(flags2 & 1 == 0)
-        elif t in (33, 34):
-            take = starts = bool(phase == 0 and bytes_here >= 44 + trailer)
+                inside = bool(flags2 & GTID_STANDALONE == 0)
+        elif t in (EventType.GTID, EventType.ANONYMOUS_GTID):
+            take = starts = bool(phase == Phase.OUTSIDE and bytes_here >= 44 + trailer)
             inside = False
-        elif t == 2 and bytes_here >= 37 + trailer:
+        elif t == EventType.QUERY and bytes_here >= 37 + trailer:
             what = _query_is(data, at, bytes_here, trailer)
-            if what == 1 and phase in (0, 3):
+            if what == _BEGIN and phase in (Phase.OUTSIDE, Phase.ANNOUNCED):
                 take = inside = True
-                starts = bool(phase == 0)
-            elif what == 2 and phase == 1:
+                starts = bool(phase == Phase.OUTSIDE)
+            elif what == _COMMIT and phase == Phase.INSIDE:
                 take = finishes = True
         if not take:
-            state[14] = i
-            return 1
+            state[Slot.EVENT_AT] = i
+            return Stop.SPECIAL
+        if state[Slot.OUT] + bytes_here > len(out):
+            # Nothing has changed yet: the same event is decided again once the buffer has space.
+            state[Slot.EVENT_AT] = i
+            return Stop.FULL
         if starts:
-            # The event may still not fit; the same decision is taken again after the buffer was changed.
-            if state[3] + bytes_here > len(out):
-                state[14] = i
-                return 2
-            state[2] = state[1]
-            state[4] = state[3]
-            state[6] = state[5]
-            state[7] = 0
-            state[8] = 0
+            state[Slot.TXN_POS] = state[Slot.POS]
+            state[Slot.TXN_OUT] = state[Slot.OUT]
+            state[Slot.TXN_EVENTS] = state[Slot.EVENTS]
+            state[Slot.HAS_ROWS] = 0
+            state[Slot.SOURCE_EVENTS] = 0
             gtid[:] = 0
-            if t == 162:  # domain u32, server u32, sequence u64
-                for k in range(4):
-                    gtid[k] = data[at + 27 + k]
-                    gtid[4 + k] = data[at + 5 + k]
-                for k in range(8):
-                    gtid[8 + k] = data[at + 19 + k]
-            elif t == 33:  # UUID, number u64
-                for k in range(24):
-                    gtid[k] = data[at + 20 + k]
-            state[0] = 1 if inside else (2 if t == 162 else 3)
-        elif state[3] + bytes_here > len(out):
-            state[14] = i
-            return 2
+            if t == EventType.MARIADB_GTID:  # domain u32, server u32, sequence u64
+                copy_bytes(gtid, 0, data, at + 27, 4)
+                copy_bytes(gtid, 4, data, at + 5, 4)
+                copy_bytes(gtid, 8, data, at + HEADER_BYTES, 8)
+            elif t == EventType.GTID:  # UUID, number u64
+                copy_bytes(gtid, 0, data, at + 20, 24)
+            if inside:
+                state[Slot.PHASE] = Phase.INSIDE
+            else:
+                state[Slot.PHASE] = Phase.STANDALONE if t == EventType.MARIADB_GTID else Phase.ANNOUNCED
         elif inside:
-            state[0] = 1
-        to = state[3]
-        for k in range(bytes_here):
-            out[to + k] = data[at + k]
-        state[3] = to + bytes_here
-        state[5] += 1
-        state[8] += 1
-        state[1] = end
-        if (t >= 23 and t <= 25) or (t >= 30 and t <= 32):
-            state[7] = 1
+            state[Slot.PHASE] = Phase.INSIDE
+        copy_bytes(out, state[Slot.OUT], data, at, bytes_here)
+        state[Slot.OUT] += bytes_here
+        state[Slot.EVENTS] += 1
+        state[Slot.SOURCE_EVENTS] += 1
+        state[Slot.POS] = end
+        if is_rows(t):
+            state[Slot.HAS_ROWS] = 1
         i += 1
-        if state[9] > 0:
-            state[9] -= 1
-            if state[9] == 0:
-                state[14] = i
-                return 4
+        if state[Slot.SKIP] > 0:
+            state[Slot.SKIP] -= 1
+            if state[Slot.SKIP] == 0:
+                state[Slot.EVENT_AT] = i
+                return Stop.SKIPPED
         if finishes:
             _finish(state, records, gtids, gtid)
-            if state[3] >= enough or state[10] >= len(records):
-                state[14] = i
-                return 3
-    state[14] = i
-    return 0
+            if state[Slot.OUT] >= enough or state[Slot.RECORDS] >= len(records):
+                state[Slot.EVENT_AT] = i
+                return Stop.LARGE_ENOUGH
+    state[Slot.EVENT_AT] = i
+    return Stop.DONE

@@ -29,11 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.binlog.types import OP_DELETE, OP_INSERT, OP_UPDATE
 from penstock.schema.model import TableSchema
 
-OP_INSERT = ord("I")
-OP_UPDATE = ord("U")
-OP_DELETE = ord("D")
+__all__ = ["OP_DELETE", "OP_INSERT", "OP_UPDATE", "SEQ_DTYPE", "ChangeBatch", "SchemaChange"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -108,9 +109,7 @@ def _read_only(data: Bytes) -> Bytes:
 
 @kernel
 def _scatter(out: Bytes, at: Ints, data: Bytes, start: Ints, length: Ints) -> None:
+    """Row i of the column goes to `out[at[i]:]`; `at` moves behind it."""
     for i in range(len(at)):
-        to = at[i]
-        source = start[i]
-        for k in range(length[i]):
-            out[to + k] = data[source + k]
-        at[i] = to + length[i]
+        copy_bytes(out, at[i], data, start[i], length[i])
+        at[i] += length[i]

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.binlog.types import MAGIC, EventType
+from penstock.binlog.types import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, EventType
 from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 from penstock.sources.demo import shop
 from penstock.sources.demo.byte_column import (
     ByteColumn,
@@ -35,13 +36,16 @@ SERVER_ID = 7
 _TIMESTAMP = 1_704_067_200
 _DDL_FLAGS2 = 0x29  # standalone, transactional engine, DDL: as MariaDB 10.11 writes them
 _ROWS_FLAGS2 = 0x0C
+_GTID_FLAGS = 8  # in the header of a GTID event
 _QUERY_STATUS = bytes.fromhex("0000000000010100002054000000000603737464042100210008 00".replace(" ", ""))
 _POST_HEADERS = (
     bytes.fromhex("380d000800120004040404120000e400041a08000000080808020000000a0a0a0000000000000a0a0a")
     + bytes(119)
     + bytes.fromhex("041304000d0808080a0a0a")
 )
-_FDE_BODY = struct.pack("<H50sIB", 4, b"10.11.19-MariaDB-0+deb12u1-log", _TIMESTAMP, 19) + _POST_HEADERS + b"\x01"
+_FDE_BODY = (
+    struct.pack("<H50sIB", 4, b"10.11.19-MariaDB-0+deb12u1-log", _TIMESTAMP, HEADER_BYTES) + _POST_HEADERS + b"\x01"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,9 @@ class _Script:
         order = np.argsort(place[np.concatenate(self._txn)] * 128 + np.concatenate(self._rank), kind="stable")
         timestamp = _TIMESTAMP + chunk * 60
         head = self._head(chunk, timestamp)
-        out = np.empty(len(head) + int(bodies.length.sum()) + 23 * len(order) + 64, np.uint8)
+        out = np.empty(
+            len(head) + int(bodies.length.sum()) + (HEADER_BYTES + CHECKSUM_BYTES) * len(order) + 64, np.uint8
+        )
         out[: len(head)] = np.frombuffer(head, np.uint8)
         ends = np.empty(count, np.int64)
         at = _write_events(
@@ -277,7 +283,7 @@ class _Script:
 
 
 def _event(kind: EventType, body: bytes, timestamp: int, at: int) -> bytes:
-    size = 19 + len(body) + 4
+    size = HEADER_BYTES + len(body) + CHECKSUM_BYTES
     event = struct.pack("<IBIIIH", timestamp, kind, SERVER_ID, size, at + size, 0) + body
     return event + struct.pack("<I", zlib.crc32(event))
 
@@ -317,8 +323,8 @@ def _write_events(  # noqa: PLR0917
     """Header, body and CRC of each event in `order`; the offset after each transaction goes to `ends`."""
     txn = -1
     for i in order:
-        size = length[i] + 23
-        if kinds[i] == 162:
+        size = length[i] + HEADER_BYTES + CHECKSUM_BYTES
+        if kinds[i] == EventType.MARIADB_GTID:
             if txn >= 0:
                 ends[txn] = at
             txn += 1
@@ -327,15 +333,13 @@ def _write_events(  # noqa: PLR0917
         _put32(out, at + 5, server)
         _put32(out, at + 9, size)
         _put32(out, at + 13, at + size)
-        out[at + 17] = 8 if kinds[i] == 162 else 0
+        out[at + 17] = _GTID_FLAGS if kinds[i] == EventType.MARIADB_GTID else 0
         out[at + 18] = 0
-        source = start[i]
-        for k in range(length[i]):
-            out[at + 19 + k] = data[source + k]
+        copy_bytes(out, at + HEADER_BYTES, data, start[i], length[i])
         crc = np.uint32(0xFFFFFFFF)
-        for k in range(at, at + size - 4):
+        for k in range(at, at + size - CHECKSUM_BYTES):
             crc = table[(crc ^ np.uint32(out[k])) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-        _put32(out, at + size - 4, int(crc ^ np.uint32(0xFFFFFFFF)))
+        _put32(out, at + size - CHECKSUM_BYTES, int(crc ^ np.uint32(0xFFFFFFFF)))
         at += size
     if txn >= 0:
         ends[txn] = at
