@@ -92,7 +92,7 @@ def test_several_entries_and_tables_become_one_batch_a_table() -> None:
 
 def test_small_chunks_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [entry(Position(1, i), (i, Kind.ROWS, [*insert("a", i), XID])) for i in range(1, 6)]
-    monkeypatch.setattr(module, "CHUNK_BYTES_MAX", 1)
+    monkeypatch.setattr(module, "GROUP_BYTES_MAX", 1)
     found = batches(*entries, schemas=view(table("a")))
     assert [batch.after[0].to_pylist() for batch in found] == [[1], [2], [3], [4], [5]]
 

@@ -106,7 +106,7 @@ class TableMap:
         return f"{self.schema}.{self.table}"
 
 
-class _Cursor:
+class _ByteReader:
     """Reads forward, never beyond the end."""
 
     def __init__(self, data: bytes, what: str) -> None:
@@ -154,29 +154,29 @@ def parse_table_map(event: Bytes, fde: FormatDescription) -> TableMap:
     if len(event) < 5 or event[4] != EventType.TABLE_MAP:
         raise BadEvent("a TABLE_MAP was expected here", event_type=event[4] if len(event) > 4 else None)
     width = fde.table_id_bytes
-    cursor = _Cursor(bytes(event_body(event, fde, least=width + 2)), "the table map")
-    table_id = cursor.integer(width)
-    flags = cursor.integer(2)
-    cursor.at = max(cursor.at, fde.post_header_bytes(EventType.TABLE_MAP))
-    schema = cursor.take(cursor.integer(1)).decode("utf-8", "replace")
-    cursor.take(1)
-    table = cursor.take(cursor.integer(1)).decode("utf-8", "replace")
-    cursor.take(1)
-    count = cursor.packed()
+    reader = _ByteReader(bytes(event_body(event, fde, least=width + 2)), "the table map")
+    table_id = reader.integer(width)
+    flags = reader.integer(2)
+    reader.at = max(reader.at, fde.post_header_bytes(EventType.TABLE_MAP))
+    schema = reader.take(reader.integer(1)).decode("utf-8", "replace")
+    reader.take(1)
+    table = reader.take(reader.integer(1)).decode("utf-8", "replace")
+    reader.take(1)
+    count = reader.packed()
     if count > _COLUMNS_MAX:
         raise BadEvent(f"{count} columns are more than any server has", event_type=EventType.TABLE_MAP)
-    types = cursor.take(count)
-    metas = _Cursor(cursor.take(cursor.packed()), "the column metadata")
+    types = reader.take(count)
+    metas = _ByteReader(reader.take(reader.packed()), "the column metadata")
     shapes = [_shape(kind, metas) for kind in types]
-    nulls = cursor.take((count + 7) // 8)
+    nulls = reader.take((count + 7) // 8)
     columns = [
         MapColumn(kind, length, scale, bool(nulls[i >> 3] >> (i & 7) & 1))
         for i, (kind, length, scale) in enumerate(shapes)
     ]
-    return _with_metadata(TableMap(table_id, flags, schema, table, tuple(columns)), cursor)
+    return _with_metadata(TableMap(table_id, flags, schema, table, tuple(columns)), reader)
 
 
-def _shape(kind: int, metas: _Cursor) -> tuple[int, int, int]:
+def _shape(kind: int, metas: _ByteReader) -> tuple[int, int, int]:
     """Real type, length and scale of a column from its meta bytes."""
     meta = metas.take(_META_BYTES.get(ColumnType(kind), 0) if kind in ColumnType._value2member_map_ else 0)
     if kind in (ColumnType.STRING, ColumnType.VAR_STRING, ColumnType.ENUM, ColumnType.SET):
@@ -193,7 +193,7 @@ def _shape(kind: int, metas: _Cursor) -> tuple[int, int, int]:
     return kind, int.from_bytes(meta, "little"), 0
 
 
-def _with_metadata(table: TableMap, cursor: _Cursor) -> TableMap:
+def _with_metadata(table: TableMap, reader: _ByteReader) -> TableMap:
     columns = table.columns
     numeric = [i for i, c in enumerate(columns) if c.type in _NUMERIC]
     character = [i for i, c in enumerate(columns) if c.type in _CHARACTER]
@@ -205,9 +205,9 @@ def _with_metadata(table: TableMap, cursor: _Cursor) -> TableMap:
     key: dict[int, int] = {}
     element_lists: list[tuple[int, bytes]] = []
     seen: set[int] = set()
-    while cursor:
-        kind = cursor.integer(1)
-        value = _Cursor(cursor.take(cursor.packed()), f"metadata field {kind}")
+    while reader:
+        kind = reader.integer(1)
+        value = _ByteReader(reader.take(reader.packed()), f"metadata field {kind}")
         seen.add(kind)
         if kind == 1:
             bits = list(_bits(value.data))
@@ -240,7 +240,7 @@ def _with_metadata(table: TableMap, cursor: _Cursor) -> TableMap:
     # Element lists come before their charsets, so they are read last.
     elements: dict[int, tuple[str, ...]] = {}
     for real, data in element_lists:
-        value = _Cursor(data, "the elements of an enum or set")
+        value = _ByteReader(data, "the elements of an enum or set")
         for i in (i for i in listed if columns[i].type == real):
             elements[i] = tuple(value.text(charsets.get(i)) for _ in range(value.packed()))
     return TableMap(
@@ -280,7 +280,7 @@ def _charset(collation_id: int) -> str:
     return charset_of(collation_id) or f"of collation {collation_id}"
 
 
-def _default_charsets(value: _Cursor, ordinals: list[int]) -> dict[int, str | None]:
+def _default_charsets(value: _ByteReader, ordinals: list[int]) -> dict[int, str | None]:
     """A default for all, then pairs (index among these columns, collation) for the others."""
     default = _charset(value.packed())
     found: dict[int, str | None] = dict.fromkeys(ordinals, default)

@@ -1,6 +1,6 @@
 """Log entries → changes of tables, in columns.
 
-Entries are taken together, up to `CHUNK_BYTES_MAX` and never across a DDL, because small batches cost several times as
+Entries are taken together, up to `GROUP_BYTES_MAX` and never across a DDL, because small batches cost several times as
 much a row. Rows come grouped by table, each table in seq order; a `SchemaChange` comes after all rows before it and
 before all rows after it. No Python runs per event or per row.
 """
@@ -30,9 +30,9 @@ from penstock.schema.from_table_map import complete_table_map
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaAt, SchemaView
 
-__all__ = ["CHUNK_BYTES_MAX", "SchemaAt", "SchemaView", "decode_entries"]
+__all__ = ["GROUP_BYTES_MAX", "SchemaAt", "SchemaView", "decode_entries"]
 
-CHUNK_BYTES_MAX = 32 << 20  # of events that are decoded together; in columns they take about five times as much
+GROUP_BYTES_MAX = 32 << 20  # of events that are decoded together; in columns they take about five times as much
 
 Wanted = Callable[[str, str], bool]
 
@@ -45,19 +45,19 @@ def decode_entries(
     `schemas` knows every version of the tables that the entries change. With `wanted`, rows of other tables are passed
     over undecoded; without it all tables count, but for the server's own schemas.
     """
-    chunk = _Chunk(schemas, wanted)
+    group = _EntryGroup(schemas, wanted)
     for entry in entries:
         if not len(entry.data):
             continue  # a frame of state only
         parsed = parse_entry(entry.data)
         is_ddl = _has_ddl(parsed.transactions["kind"], entry.position)
-        if is_ddl or not chunk.takes(parsed):
-            yield from chunk.decode()
-            chunk = _Chunk(schemas, wanted)
+        if is_ddl or not group.takes(parsed):
+            yield from group.decode()
+            group = _EntryGroup(schemas, wanted)
         if is_ddl:
             yield from _schema_changes(entry.position, parsed, schemas, wanted)
-        chunk.add(entry.position, parsed)
-    yield from chunk.decode()
+        group.add(entry.position, parsed)
+    yield from group.decode()
 
 
 def _has_ddl(kinds: npt.NDArray[np.uint8], position: Position) -> bool:
@@ -87,8 +87,8 @@ def _schema_changes(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where each event of a chunk stands: its entry, its ordinal there, and the commit_ts of its transaction."""
+class _Origins:
+    """Where each event of a group stands: its entry, its ordinal there, and the commit_ts of its transaction."""
 
     ledger: npt.NDArray[np.uint64]
     entry: npt.NDArray[np.uint64]
@@ -96,7 +96,7 @@ class _Place:
     commit_ts: npt.NDArray[np.uint64]
 
 
-class _Chunk:
+class _EntryGroup:
     """Entries of one source format without a schema change between them."""
 
     def __init__(self, schemas: SchemaView, wanted: Wanted | None) -> None:
@@ -108,7 +108,7 @@ class _Chunk:
     def takes(self, parsed: ParsedEntry) -> bool:
         if not self._entries:
             return True
-        return self._bytes + len(parsed.events) <= CHUNK_BYTES_MAX and _same_format(
+        return self._bytes + len(parsed.events) <= GROUP_BYTES_MAX and _same_format(
             self._entries[0][1].header, parsed.header
         )
 
@@ -126,7 +126,7 @@ class _Chunk:
         if len(self._entries) > 1:
             buffer = np.concatenate([parsed.events for _, parsed in self._entries])
         events = split_events(buffer)
-        scope, place, counts = self._places(events)
+        scope, origins, counts = self._origins(events)
         layout = group_rows(buffer, events, fde, scope)
         layout.layout[~counts] = -1
         parts: dict[tuple[str, str, int], list[tuple[TableSchema, DecodedRows]]] = {}
@@ -136,7 +136,7 @@ class _Chunk:
                 table = decoded[0]  # a table seen to differ from its schema gets a new version without a DDL
                 parts.setdefault((table.schema, table.table, table.version), []).append(decoded)
         for found in parts.values():
-            yield _batch(found[0][0], _merged([rows for _, rows in found]), place)
+            yield _batch(found[0][0], _merged([rows for _, rows in found]), origins)
 
     def _decode_layout(  # noqa: PLR0917
         self,
@@ -157,8 +157,8 @@ class _Chunk:
         table = self._schemas.at(table_map.schema, table_map.table, position)
         return table, decode_rows(buffer, events, chosen, complete_table_map(table_map, table), fde)
 
-    def _places(self, events: Events) -> tuple[npt.NDArray[np.int64], _Place, npt.NDArray[np.bool_]]:
-        """(index of its entry, place, whether its rows count) for each event."""
+    def _origins(self, events: Events) -> tuple[npt.NDArray[np.int64], _Origins, npt.NDArray[np.bool_]]:
+        """(index of its entry, origins, whether its rows count) for each event."""
         starts = np.cumsum([0, *(len(parsed.events) for _, parsed in self._entries)])
         inner = starts[1:-1][starts[1:-1] < starts[-1]]
         if not np.array_equal(events.offset[np.searchsorted(events.offset, inner)], inner):
@@ -178,13 +178,13 @@ class _Chunk:
         if np.any(transaction < 0) or np.any(events.offset >= ends[transaction]):
             raise BadInput(f"entry {self._entries[0][0]} or one after it has events outside its transactions")
         counts = np.isin(kinds, (Kind.ROWS, Kind.DDL))[transaction]
-        place = _Place(
+        origins = _Origins(
             positions[scope, 0],
             positions[scope, 1],
             (np.arange(len(events)) - first[scope]).astype(np.uint32),
             commit_ts[transaction],
         )
-        return scope, place, counts
+        return scope, origins, counts
 
 
 def _same_format(a: EntryHeader, b: EntryHeader) -> bool:
@@ -212,10 +212,10 @@ def _merged(parts: list[DecodedRows]) -> DecodedRows:
     )
 
 
-def _batch(table: TableSchema, rows: DecodedRows, place: _Place) -> ChangeBatch:
+def _batch(table: TableSchema, rows: DecodedRows, origins: _Origins) -> ChangeBatch:
     seq = np.empty(len(rows), SEQ_DTYPE)
-    seq["ledger"] = place.ledger[rows.event]
-    seq["entry"] = place.entry[rows.event]
-    seq["event"] = place.ordinal[rows.event]
+    seq["ledger"] = origins.ledger[rows.event]
+    seq["entry"] = origins.entry[rows.event]
+    seq["event"] = origins.ordinal[rows.event]
     seq["row"] = rows.row
-    return ChangeBatch(table, rows.op, seq, place.commit_ts[rows.event], rows.before, rows.after)
+    return ChangeBatch(table, rows.op, seq, origins.commit_ts[rows.event], rows.before, rows.after)

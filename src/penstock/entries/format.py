@@ -142,26 +142,26 @@ def encode_entry(header: EntryHeader, transactions: TxnArray, events: Sequence[B
 def parse_entry(data: Buffer) -> ParsedEntry:
     """The views of an entry. Raises `BadEntry` unless every length adds up and every record points inside the entry."""
     raw = np.frombuffer(data, np.uint8)
-    cursor = _Cursor(memoryview(data).cast("B"))
-    magic, version, flavour, checksum, _ = _FIXED.unpack(cursor.take(_FIXED.size, "header"))
+    reader = _ByteReader(memoryview(data).cast("B"))
+    magic, version, flavour, checksum, _ = _FIXED.unpack(reader.take(_FIXED.size, "header"))
     if magic != MAGIC:
         raise BadEntry(f"an entry starts with {magic!r}, not {MAGIC!r}", hint="the log holds something else")
     if version != VERSION:
         raise BadEntry(f"entry version {version} is unknown", hint="it was written by a newer Penstock: upgrade")
     if flavour > 1 or checksum > 1:
         raise BadEntry(f"entry flavour {flavour}, checksum {checksum}: unknown values")
-    source = cursor.text("source id")
-    files = tuple(cursor.text("file name") for _ in range(cursor.u16("file count")))
-    fde = bytes(cursor.take(cursor.u32("format description length"), "format description"))
-    count = cursor.u32("transaction count")
-    start = cursor.at
-    cursor.take(count * TXN_DTYPE.itemsize, "transaction records")
-    transactions = raw[start : cursor.at].view(TXN_DTYPE) if count else np.empty(0, TXN_DTYPE)
-    length = cursor.u32("events length")
-    start = cursor.at
-    cursor.take(length, "events")
-    if cursor.at != len(raw):
-        raise BadEntry(f"{len(raw) - cursor.at} bytes follow the entry's events")
+    source = reader.text("source id")
+    files = tuple(reader.text("file name") for _ in range(reader.u16("file count")))
+    fde = bytes(reader.take(reader.u32("format description length"), "format description"))
+    count = reader.u32("transaction count")
+    start = reader.at
+    reader.take(count * TXN_DTYPE.itemsize, "transaction records")
+    transactions = raw[start : reader.at].view(TXN_DTYPE) if count else np.empty(0, TXN_DTYPE)
+    length = reader.u32("events length")
+    start = reader.at
+    reader.take(length, "events")
+    if reader.at != len(raw):
+        raise BadEntry(f"{len(raw) - reader.at} bytes follow the entry's events")
     if count:
         ends = transactions["offset"].astype(np.uint64) + transactions["length"]
         if int(ends.max()) > length or int(max(transactions["file"].max(), transactions["end_file"].max())) >= len(
@@ -169,10 +169,10 @@ def parse_entry(data: Buffer) -> ParsedEntry:
         ):
             raise BadEntry("a transaction record points outside its entry")
     header = EntryHeader(Flavour(flavour), bool(checksum), source, files, fde)
-    return ParsedEntry(header, transactions, raw[start : cursor.at])
+    return ParsedEntry(header, transactions, raw[start : reader.at])
 
 
-class _Cursor:
+class _ByteReader:
     """Takes bytes off the front, and names what is missing where they end."""
 
     def __init__(self, view: memoryview) -> None:

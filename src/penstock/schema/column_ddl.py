@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.binlog.charset import charset_of_collation
 from penstock.schema.model import Column
 from penstock.schema.quoting import quoted_string
-from penstock.schema.tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Cursor, Token, split_commas
+from penstock.schema.tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Token, TokenReader, split_commas
 from penstock.schema.type_names import CHARACTER_TYPES, INTEGER_TYPES
 
 _SYNONYMS = {
@@ -86,43 +86,43 @@ class ColumnDefinition:
     after: str | None = None
 
 
-def read_column(cursor: Cursor, default_charset: str) -> ColumnDefinition:
-    """Takes `name type attributes…` up to the end of the cursor's tokens."""
-    name = cursor.name()
-    spelled = _read_type(cursor)
-    first, after = _read_attributes(cursor, spelled)
+def read_column(reader: TokenReader, default_charset: str) -> ColumnDefinition:
+    """Takes `name type attributes…` up to the end of the reader's tokens."""
+    name = reader.name()
+    spelled = _read_type(reader)
+    first, after = _read_attributes(reader, spelled)
     return ColumnDefinition(_column(name, spelled, default_charset), first, after)
 
 
-def _read_type(cursor: Cursor) -> _Spelled:
-    token = cursor.next()
+def _read_type(reader: TokenReader) -> _Spelled:
+    token = reader.next()
     if token.kind != WORD:
-        cursor.at -= 1
-        raise cursor.unreadable()
+        reader.at -= 1
+        raise reader.unreadable()
     word = token.upper
     charset = "utf8mb3" if word in _NATIONAL else None
     if word == "NATIONAL":
         charset = "utf8mb3"
-        word = cursor.next().upper
+        word = reader.next().upper
     base = _SYNONYMS.get(word, word.lower())
     if word == "DOUBLE":
-        cursor.word("PRECISION")
-    elif (word in ("CHAR", "CHARACTER", "NCHAR") and cursor.word("VARYING")) or (
-        word in ("NCHAR",) and cursor.word("VARCHAR")
+        reader.word("PRECISION")
+    elif (word in ("CHAR", "CHARACTER", "NCHAR") and reader.word("VARYING")) or (
+        word in ("NCHAR",) and reader.word("VARCHAR")
     ):
         base = "varchar"
     elif word == "LONG":
-        base = "mediumblob" if cursor.any_word("VARBINARY", "BYTE") else "mediumtext"
-        cursor.any_word("VARCHAR", "VARCHARACTER")
-        cursor.word("VARYING")
+        base = "mediumblob" if reader.any_word("VARBINARY", "BYTE") else "mediumtext"
+        reader.any_word("VARCHAR", "VARCHARACTER")
+        reader.word("VARYING")
     elif word in ("BOOL", "BOOLEAN"):
         return _Spelled("tinyint", ["1"])
     elif word == "SERIAL":
         return _Spelled("bigint", [], unsigned=True, nullable=False)
     arguments: list[str] = []
     elements: tuple[str, ...] = ()
-    if cursor.now.kind == SYMBOL and cursor.now.text == "(":
-        inside = cursor.inside()
+    if reader.now.kind == SYMBOL and reader.now.text == "(":
+        inside = reader.inside()
         if base in ("enum", "set"):
             elements = tuple(part[-1].text.rstrip(" ") for part in split_commas(inside) if part)
         else:
@@ -130,74 +130,74 @@ def _read_type(cursor: Cursor) -> _Spelled:
     return _Spelled(base, arguments, elements, charset=charset)
 
 
-def _read_attributes(cursor: Cursor, spelled: _Spelled) -> tuple[bool, str | None]:
+def _read_attributes(reader: TokenReader, spelled: _Spelled) -> tuple[bool, str | None]:
     """Everything after the type; what does not matter for the shape is passed over."""
     first = False
     after: str | None = None
-    while not cursor.done:
-        if cursor.word("UNSIGNED"):
+    while not reader.done:
+        if reader.word("UNSIGNED"):
             spelled.unsigned = True
-        elif cursor.word("ZEROFILL"):
+        elif reader.word("ZEROFILL"):
             spelled.unsigned = spelled.zerofill = True
-        elif cursor.word("CHARACTER", "SET") or cursor.word("CHAR", "SET") or cursor.word("CHARSET"):
-            cursor.symbol("=")
-            spelled.charset = charset_name(cursor.name())
-        elif cursor.word("COLLATE"):
-            cursor.symbol("=")
-            collation = charset_of_collation(cursor.name())
+        elif reader.word("CHARACTER", "SET") or reader.word("CHAR", "SET") or reader.word("CHARSET"):
+            reader.symbol("=")
+            spelled.charset = charset_name(reader.name())
+        elif reader.word("COLLATE"):
+            reader.symbol("=")
+            collation = charset_of_collation(reader.name())
             spelled.charset = spelled.charset or (None if collation == "default" else collation)
-        elif cursor.word("ASCII"):
+        elif reader.word("ASCII"):
             spelled.charset = "latin1"
-        elif cursor.word("UNICODE"):
+        elif reader.word("UNICODE"):
             spelled.charset = "ucs2"
-        elif cursor.word("BYTE"):
+        elif reader.word("BYTE"):
             spelled.byte = True
-        elif cursor.word("NOT", "NULL"):
+        elif reader.word("NOT", "NULL"):
             spelled.nullable = False
-        elif cursor.word("PRIMARY"):
-            cursor.word("KEY")
+        elif reader.word("PRIMARY"):
+            reader.word("KEY")
             spelled.primary_key = True
-        elif cursor.word("UNIQUE"):
-            cursor.word("KEY")
-        elif cursor.word("KEY"):
+        elif reader.word("UNIQUE"):
+            reader.word("KEY")
+        elif reader.word("KEY"):
             spelled.primary_key = True
-        elif cursor.word("DEFAULT"):
-            spelled.default = _read_default(cursor)
-        elif cursor.word("ON", "UPDATE") or cursor.word("ON", "DELETE") or cursor.word("COMMENT"):
-            cursor.next()
-        elif cursor.word("REFERENCES"):
-            cursor.qualified()
-        elif cursor.any_word("COMPRESSED"):
+        elif reader.word("DEFAULT"):
+            spelled.default = _read_default(reader)
+        elif reader.word("ON", "UPDATE") or reader.word("ON", "DELETE") or reader.word("COMMENT"):
+            reader.next()
+        elif reader.word("REFERENCES"):
+            reader.qualified()
+        elif reader.any_word("COMPRESSED"):
             pass  # the table map says it, and the decoder refuses it by name
-        elif cursor.word("FIRST"):
+        elif reader.word("FIRST"):
             first = True
-        elif cursor.word("AFTER"):
-            after = cursor.name()
-        elif cursor.now.kind == SYMBOL and cursor.now.text == "(":
-            cursor.skip_group()
+        elif reader.word("AFTER"):
+            after = reader.name()
+        elif reader.now.kind == SYMBOL and reader.now.text == "(":
+            reader.skip_group()
         else:
-            cursor.next()
+            reader.next()
     return first, after
 
 
-def _read_default(cursor: Cursor) -> str | None:
+def _read_default(reader: TokenReader) -> str | None:
     """The default as text; None for NULL. Expressions keep their spelling."""
-    token = cursor.now
+    token = reader.now
     if token.kind == SYMBOL and token.text == "(":
-        cursor.inside()
-        return cursor.sql[token.start : cursor.tokens[cursor.at - 1].end]
-    cursor.next()
+        reader.inside()
+        return reader.sql[token.start : reader.tokens[reader.at - 1].end]
+    reader.next()
     if token.kind == SYMBOL and token.text in "+-":
-        number = cursor.next()
+        number = reader.next()
         return number.text if token.text == "+" else f"-{number.text}"
     if token.kind == WORD:
-        follows = cursor.now
+        follows = reader.now
         if follows.kind == STRING and (token.text.startswith("_") or token.upper in ("B", "X", "N")):
-            cursor.next()  # _utf8mb4'x', b'01', x'ff'
+            reader.next()  # _utf8mb4'x', b'01', x'ff'
             return follows.text if token.text.startswith("_") or token.upper == "N" else f"{token.text}'{follows.text}'"
         if follows.kind == SYMBOL and follows.text == "(":
-            cursor.inside()
-            return cursor.sql[token.start : cursor.tokens[cursor.at - 1].end]
+            reader.inside()
+            return reader.sql[token.start : reader.tokens[reader.at - 1].end]
         return None if token.upper == "NULL" else token.text
     return token.text
 

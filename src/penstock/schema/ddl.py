@@ -16,7 +16,7 @@ from penstock.binlog.charset import charset_of_collation
 from penstock.errors import BadInput, NotSupported
 from penstock.schema.column_ddl import charset_name, key_columns, read_column
 from penstock.schema.model import Column, DdlType, TableSchema
-from penstock.schema.tokens import NAME, SYMBOL, WORD, Cursor, split_commas, tokens_of
+from penstock.schema.tokens import NAME, SYMBOL, WORD, TokenReader, split_commas, tokens_of
 
 Lookup = Callable[[str, str], TableSchema | None]
 
@@ -85,40 +85,40 @@ class _Statement:
         self.commit_ts = commit_ts
         self.lookup = lookup
         self.default_charset = default_charset
-        self.cursor = Cursor(sql)
+        self.reader = TokenReader(sql)
 
     def apply(self) -> list[TableSchema]:
-        cursor = self.cursor
-        if cursor.word("CREATE"):
-            cursor.word("OR", "REPLACE")
-            if cursor.word("TEMPORARY"):
+        reader = self.reader
+        if reader.word("CREATE"):
+            reader.word("OR", "REPLACE")
+            if reader.word("TEMPORARY"):
                 return []
-            if cursor.any_word("DATABASE", "SCHEMA"):
-                cursor.word("IF", "NOT", "EXISTS")
-                return [self._database(cursor.name(), DdlType.CREATE_SCHEMA)]
-            if cursor.word("SEQUENCE"):
+            if reader.any_word("DATABASE", "SCHEMA"):
+                reader.word("IF", "NOT", "EXISTS")
+                return [self._database(reader.name(), DdlType.CREATE_SCHEMA)]
+            if reader.word("SEQUENCE"):
                 raise self._refused(
                     "CREATE SEQUENCE",
                     hint="use AUTO_INCREMENT instead, and start after this statement with a new state_dir",
                 )
-            return self._create_table() if cursor.word("TABLE") else []
-        if cursor.word("DROP"):
-            if cursor.word("TEMPORARY"):
+            return self._create_table() if reader.word("TABLE") else []
+        if reader.word("DROP"):
+            if reader.word("TEMPORARY"):
                 return []
-            if cursor.any_word("DATABASE", "SCHEMA"):
-                cursor.word("IF", "EXISTS")
-                return [self._database(cursor.name(), DdlType.DROP_SCHEMA)]
-            return self._drop_tables() if cursor.any_word("TABLE", "TABLES") else []
-        if cursor.word("ALTER"):
-            cursor.any_word("ONLINE", "OFFLINE")
-            cursor.word("IGNORE")
-            return self._alter_table() if cursor.word("TABLE") else []
-        if cursor.word("RENAME"):
-            if cursor.any_word("TABLE", "TABLES"):
+            if reader.any_word("DATABASE", "SCHEMA"):
+                reader.word("IF", "EXISTS")
+                return [self._database(reader.name(), DdlType.DROP_SCHEMA)]
+            return self._drop_tables() if reader.any_word("TABLE", "TABLES") else []
+        if reader.word("ALTER"):
+            reader.any_word("ONLINE", "OFFLINE")
+            reader.word("IGNORE")
+            return self._alter_table() if reader.word("TABLE") else []
+        if reader.word("RENAME"):
+            if reader.any_word("TABLE", "TABLES"):
                 self._refuse_followed("RENAME TABLE")
             return []
-        cursor.word("TRUNCATE")
-        cursor.word("TABLE")
+        reader.word("TRUNCATE")
+        reader.word("TABLE")
         self._refuse_followed("TRUNCATE TABLE")
         return []
 
@@ -126,7 +126,7 @@ class _Statement:
         return TableSchema(name, "", self.commit_ts, (), self.sql, kind)
 
     def _target(self) -> tuple[str, str]:
-        schema, table = self.cursor.qualified()
+        schema, table = self.reader.qualified()
         return schema or self.default_schema, table
 
     def _refused(self, what: str, *, table: str = "", hint: str = "") -> NotSupported:
@@ -138,14 +138,14 @@ class _Statement:
 
     def _refuse_followed(self, what: str) -> None:
         """Raises if any table named in the rest of the statement is followed."""
-        cursor = self.cursor
-        while not cursor.done:
-            if cursor.now.kind in (NAME, WORD):
+        reader = self.reader
+        while not reader.done:
+            if reader.now.kind in (NAME, WORD):
                 schema, table = self._target()
                 if self._known(schema, table):
                     raise self._refused(what, table=f"{schema}.{table}")
             else:
-                cursor.next()
+                reader.next()
 
     def _known(self, schema: str, table: str) -> TableSchema | None:
         if schema.lower() in SYSTEM_SCHEMAS:
@@ -154,29 +154,29 @@ class _Statement:
         return None if known is None or known.dropped else known
 
     def _create_table(self) -> list[TableSchema]:
-        cursor = self.cursor
-        if_not_exists = cursor.word("IF", "NOT", "EXISTS")
+        reader = self.reader
+        if_not_exists = reader.word("IF", "NOT", "EXISTS")
         schema, table = self._target()
         if schema.lower() in SYSTEM_SCHEMAS:
             return []
         if if_not_exists and self._known(schema, table):
             return []
         made = TableSchema(schema, table, self.commit_ts, (), self.sql, DdlType.CREATE_TABLE)
-        if cursor.word("LIKE"):
+        if reader.word("LIKE"):
             return [self._like(made)]
-        if not (cursor.now.kind == SYMBOL and cursor.now.text == "("):
+        if not (reader.now.kind == SYMBOL and reader.now.text == "("):
             raise self._refused("CREATE TABLE … SELECT", table=made.name)
-        body = cursor.inside()
+        body = reader.inside()
         if body and body[0].upper == "LIKE":
-            cursor = self.cursor = Cursor(self.sql, body[1:])
+            reader = self.reader = TokenReader(self.sql, body[1:])
             return [self._like(made)]
         charset = self._table_options(made)
         columns: list[Column] = []
         key: list[str] = []
         for part in split_commas(body):
             if not part:
-                raise cursor.unreadable()
-            inner = Cursor(self.sql, part)
+                raise reader.unreadable()
+            inner = TokenReader(self.sql, part)
             first = part[0].upper
             if first in _TABLE_ELEMENTS or (first == "PERIOD" and len(part) > 1 and part[1].upper == "FOR"):
                 if first == "PERIOD":
@@ -188,26 +188,26 @@ class _Statement:
 
     def _table_options(self, made: TableSchema) -> str:
         """Takes the options after the columns; gives the table's default charset."""
-        cursor = self.cursor
+        reader = self.reader
         charset: str | None = None
         collation: str | None = None
-        while not cursor.done:
-            if cursor.word("CHARSET") or cursor.word("CHARACTER", "SET") or cursor.word("CHAR", "SET"):
-                cursor.symbol("=")
-                charset = charset_name(cursor.name(), self.default_charset)
-            elif cursor.word("COLLATE"):
-                cursor.symbol("=")
-                collation = charset_of_collation(cursor.name())
-            elif cursor.word("SYSTEM", "VERSIONING"):
+        while not reader.done:
+            if reader.word("CHARSET") or reader.word("CHARACTER", "SET") or reader.word("CHAR", "SET"):
+                reader.symbol("=")
+                charset = charset_name(reader.name(), self.default_charset)
+            elif reader.word("COLLATE"):
+                reader.symbol("=")
+                collation = charset_of_collation(reader.name())
+            elif reader.word("SYSTEM", "VERSIONING"):
                 raise self._refused("a system-versioned table", table=made.name)
-            elif cursor.any_word("SELECT", "WITH") == "SELECT":
+            elif reader.any_word("SELECT", "WITH") == "SELECT":
                 raise self._refused("CREATE TABLE … SELECT", table=made.name)
-            elif cursor.word("PARTITION", "BY"):
+            elif reader.word("PARTITION", "BY"):
                 break  # nothing after it concerns the columns
-            elif cursor.now.kind == SYMBOL and cursor.now.text == "(":
-                cursor.skip_group()
+            elif reader.now.kind == SYMBOL and reader.now.text == "(":
+                reader.skip_group()
             else:
-                cursor.next()
+                reader.next()
         return charset or collation or self.default_charset
 
     def _like(self, made: TableSchema) -> TableSchema:
@@ -218,30 +218,30 @@ class _Statement:
         return replace(made, columns=model.columns, charset=model.charset)
 
     def _drop_tables(self) -> list[TableSchema]:
-        cursor = self.cursor
-        cursor.word("IF", "EXISTS")
+        reader = self.reader
+        reader.word("IF", "EXISTS")
         dropped: list[TableSchema] = []
         while True:
             schema, table = self._target()
             if self._known(schema, table):
                 dropped.append(TableSchema(schema, table, self.commit_ts, (), self.sql, DdlType.DROP_TABLE))
-            if not cursor.symbol(","):
+            if not reader.symbol(","):
                 return dropped
 
     def _alter_table(self) -> list[TableSchema]:
-        cursor = self.cursor
-        cursor.word("IF", "EXISTS")
+        reader = self.reader
+        reader.word("IF", "EXISTS")
         schema, table = self._target()
         known = self._known(schema, table)
         if known is None:
             return []  # not followed, or followed from its next table map on
-        if cursor.word("WAIT"):
-            cursor.next()
-        cursor.word("NOWAIT")
+        if reader.word("WAIT"):
+            reader.next()
+        reader.word("NOWAIT")
         change = _Alteration(self, known)
-        for part in split_commas(cursor.tokens[cursor.at : -1]):
+        for part in split_commas(reader.tokens[reader.at : -1]):
             if part:
-                change.apply(Cursor(self.sql, part))
+                change.apply(TokenReader(self.sql, part))
         return change.result()
 
 
@@ -272,63 +272,63 @@ class _Alteration:
             )
         ]
 
-    def apply(self, cursor: Cursor) -> None:
-        word = cursor.now.upper
+    def apply(self, reader: TokenReader) -> None:
+        word = reader.now.upper
         refuse = self.statement._refused
         if word == "ADD":
-            cursor.next()
-            self._add(cursor)
+            reader.next()
+            self._add(reader)
         elif word == "DROP":
-            cursor.next()
-            self._drop(cursor)
+            reader.next()
+            self._drop(reader)
         elif word in _REFUSED_SPECS:
             raise refuse(f"ALTER TABLE … {_REFUSED_SPECS[word]}", table=self.table.name)
         elif word == "RENAME":
-            cursor.next()
-            if not cursor.any_word("INDEX", "KEY"):
-                what = "RENAME COLUMN" if cursor.word("COLUMN") else "RENAME"
+            reader.next()
+            if not reader.any_word("INDEX", "KEY"):
+                what = "RENAME COLUMN" if reader.word("COLUMN") else "RENAME"
                 raise refuse(f"ALTER TABLE … {what}", table=self.table.name)
         elif word in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE"):
-            self._default_charset(cursor)
+            self._default_charset(reader)
         # the rest (ENGINE, COMMENT, ALGORITHM, ORDER BY, ALTER COLUMN … DEFAULT, …) leaves the shape alone
 
-    def _default_charset(self, cursor: Cursor) -> None:
-        cursor.word("DEFAULT")
-        if cursor.word("CHARSET") or cursor.word("CHARACTER", "SET"):
-            cursor.symbol("=")
-            self.charset = charset_name(cursor.name(), self.statement.default_charset)
-        elif cursor.word("COLLATE"):
-            cursor.symbol("=")
-            self.charset = charset_of_collation(cursor.name())
+    def _default_charset(self, reader: TokenReader) -> None:
+        reader.word("DEFAULT")
+        if reader.word("CHARSET") or reader.word("CHARACTER", "SET"):
+            reader.symbol("=")
+            self.charset = charset_name(reader.name(), self.statement.default_charset)
+        elif reader.word("COLLATE"):
+            reader.symbol("=")
+            self.charset = charset_of_collation(reader.name())
 
-    def _add(self, cursor: Cursor) -> None:
+    def _add(self, reader: TokenReader) -> None:
         name = self.table.name
-        named = cursor.word("COLUMN")
+        named = reader.word("COLUMN")
         if not named:
-            if cursor.word("CONSTRAINT"):
-                if not cursor.any_word("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
-                    cursor.name()
+            if reader.word("CONSTRAINT"):
+                if not reader.any_word("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+                    reader.name()
                 else:
-                    cursor.at -= 1
-                if cursor.now.upper != "PRIMARY":
+                    reader.at -= 1
+                if reader.now.upper != "PRIMARY":
                     return
-            if cursor.word("PRIMARY"):
+            if reader.word("PRIMARY"):
                 raise self.statement._refused("ALTER TABLE … ADD PRIMARY KEY", table=name)
-            if cursor.now.upper in ("SYSTEM", "PERIOD"):
+            if reader.now.upper in ("SYSTEM", "PERIOD"):
                 raise self.statement._refused("ALTER TABLE … ADD SYSTEM VERSIONING", table=name)
-            if cursor.now.upper in _HARMLESS_ADDS:
+            if reader.now.upper in _HARMLESS_ADDS:
                 return
-        if_not_exists = cursor.word("IF", "NOT", "EXISTS")
-        if cursor.now.kind == SYMBOL and cursor.now.text == "(":
-            for part in split_commas(cursor.inside()):
+        if_not_exists = reader.word("IF", "NOT", "EXISTS")
+        if reader.now.kind == SYMBOL and reader.now.text == "(":
+            for part in split_commas(reader.inside()):
                 if part and part[0].upper not in _TABLE_ELEMENTS:
-                    self._add_column(Cursor(cursor.sql, part), if_not_exists)
+                    self._add_column(TokenReader(reader.sql, part), if_not_exists)
             return
-        self._add_column(cursor, if_not_exists)
+        self._add_column(reader, if_not_exists)
 
-    def _add_column(self, cursor: Cursor, if_not_exists: bool) -> None:
+    def _add_column(self, reader: TokenReader, if_not_exists: bool) -> None:
         charset = self.charset or self.statement.default_charset
-        definition = read_column(cursor, charset)
+        definition = read_column(reader, charset)
         if self._find(definition.column.name) is not None:
             if if_not_exists:
                 return
@@ -345,16 +345,16 @@ class _Alteration:
         else:
             self.columns.append(definition.column)
 
-    def _drop(self, cursor: Cursor) -> None:
-        if not cursor.word("COLUMN"):
-            if cursor.word("PRIMARY"):
+    def _drop(self, reader: TokenReader) -> None:
+        if not reader.word("COLUMN"):
+            if reader.word("PRIMARY"):
                 raise self.statement._refused("ALTER TABLE … DROP PRIMARY KEY", table=self.table.name)
-            if cursor.word("PARTITION") or cursor.now.upper in ("SYSTEM", "PERIOD"):
+            if reader.word("PARTITION") or reader.now.upper in ("SYSTEM", "PERIOD"):
                 raise self.statement._refused("ALTER TABLE … DROP PARTITION", table=self.table.name)
-            if cursor.now.upper in _HARMLESS_DROPS:
+            if reader.now.upper in _HARMLESS_DROPS:
                 return
-        if_exists = cursor.word("IF", "EXISTS")
-        name = cursor.name()
+        if_exists = reader.word("IF", "EXISTS")
+        name = reader.name()
         if if_exists and self._find(name) is None:
             return
         del self.columns[self._place(name)]
@@ -371,16 +371,16 @@ class _Alteration:
         return at
 
 
-def _primary_key(cursor: Cursor) -> list[str]:
+def _primary_key(reader: TokenReader) -> list[str]:
     """The columns of `[CONSTRAINT [name]] PRIMARY KEY [name] [USING x] (…)`; empty for other elements."""
-    if cursor.word("CONSTRAINT") and cursor.now.upper != "PRIMARY":
-        cursor.name()
-    if not cursor.word("PRIMARY"):
+    if reader.word("CONSTRAINT") and reader.now.upper != "PRIMARY":
+        reader.name()
+    if not reader.word("PRIMARY"):
         return []
-    while not cursor.done:
-        if cursor.now.kind == SYMBOL and cursor.now.text == "(":
-            return key_columns(cursor.inside())
-        cursor.next()
+    while not reader.done:
+        if reader.now.kind == SYMBOL and reader.now.text == "(":
+            return key_columns(reader.inside())
+        reader.next()
     return []
 
 

@@ -105,7 +105,7 @@ def _cut(sql: str) -> NotSupported:
     return NotSupported(f"a statement that ends inside a quote or comment: {sql[:80]!r}")
 
 
-class Cursor:
+class TokenReader:
     """Walks the tokens of a statement."""
 
     def __init__(self, sql: str, tokens: list[Token] | None = None) -> None:
