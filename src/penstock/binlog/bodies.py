@@ -1,7 +1,7 @@
 """Bodies of the events that say where a transaction begins and ends: FORMAT_DESCRIPTION, GTID, QUERY, XID, ROTATE, XA.
 
-Each parser takes one whole event, header and checksum included, and the format description in force. All of them raise
-`BadEvent` for bytes that are too short, and read nothing beyond the event.
+Each parser takes one complete event, header and checksum included, and the format description in force. It raises
+`BadEvent` for an event that is too short, and reads nothing beyond it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ GTID_ROLLBACK_ALTER = 0x08
 
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
-    """What the rest of a binlog needs: post-header lengths by event type, and whether events end with a CRC32."""
+    """What is needed to read the events that follow: post-header lengths by event type, and whether a CRC32 ends each."""
 
     server_version: str
     flavour: Flavour
     checksum: int  # CHECKSUM_NONE or CHECKSUM_CRC32
-    post_header: bytes  # length of type t at index t - 1
+    post_header: bytes  # the length for event type t is at index t - 1
     timestamp: int = 0
 
     @property
@@ -84,7 +84,7 @@ def parse_format_description(event: Bytes) -> FormatDescription:
         if size < 76 + tail:
             raise BadEvent(f"{size} bytes are too short", event_type=header.type)
         checksum = event[size - tail]
-        if checksum == 255:  # written by a server that does not know: as none
+        if checksum == 255:  # "undefined", which some servers write: as none
             checksum = CHECKSUM_NONE
         if checksum not in (CHECKSUM_NONE, CHECKSUM_CRC32):
             raise BadEvent(f"unknown checksum algorithm {checksum}", event_type=header.type)
@@ -127,7 +127,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """Opens each transaction of MariaDB; without `standalone` the transaction runs to its XID or COMMIT."""
+    """The first event of each transaction of MariaDB. Unless it is `standalone`, the transaction ends with XID or COMMIT."""
 
     domain: int
     server_id: int
@@ -158,13 +158,13 @@ class MariadbGtid:
 
     @property
     def alter_without_effect(self) -> bool:
-        """The ALTER only starts or is undone here (two-phase alter): its outcome is another GTID's."""
+        """A two-phase ALTER only starts or is rolled back here; it takes effect, if ever, with a later GTID."""
         return bool(self.flags_extra & (GTID_START_ALTER | GTID_ROLLBACK_ALTER))
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A statement in the log. `database_charset` is the default of the session's database where the server says it."""
+    """A logged statement. `database_charset`: the default of the session's database; None where the server does not say."""
 
     schema: str
     sql: str
@@ -187,7 +187,7 @@ class XaPrepare:
 
 
 def event_body(event: Bytes, fde: FormatDescription, *, least: int = 0) -> memoryview:
-    """The event without header and checksum; at least `least` bytes of it, else `BadEvent`."""
+    """The event without header and checksum. Raises `BadEvent` where these are fewer than `least` bytes."""
     size = _checked_size(event)
     end = size - fde.trailer_bytes
     if end - HEADER_BYTES < least:
@@ -280,7 +280,7 @@ _FIXED_STATUS = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 
 
 
 def _query_charsets(status: memoryview) -> tuple[str, str | None]:
-    """Charset of the client and default charset of the database, from the status variables; utf8mb4 where unsaid."""
+    """From the status variables: the client's charset (utf8mb4 where absent) and the database's default charset."""
     client = "utf8mb4"
     database: str | None = None
     server: str | None = None
@@ -298,7 +298,7 @@ def _query_charsets(status: memoryview) -> tuple[str, str | None]:
                 break
             width = host - at + 1 + status[host]
         else:
-            break  # the rest says nothing that we need
+            break  # a variable of unknown length; what follows it cannot be read, and is not needed
         value = status[at : at + width]
         if len(value) < width:
             break
@@ -317,7 +317,10 @@ def parse_xid(event: Bytes, fde: FormatDescription) -> int:
 
 
 def parse_rotate(event: Bytes, fde: FormatDescription) -> Rotate:
-    """ROTATE: where the log goes on. An artificial one at the start of a stream has no checksum on some servers."""
+    """ROTATE: the file and offset where the binlog continues.
+
+    The artificial one at the start of a stream has no checksum on some servers: pass an `fde` that says so.
+    """
     body = event_body(event, fde, least=8)
     try:
         name = bytes(body[8:]).decode("utf-8")
@@ -327,7 +330,7 @@ def parse_rotate(event: Bytes, fde: FormatDescription) -> Rotate:
 
 
 def parse_xa_prepare(event: Bytes, fde: FormatDescription) -> XaPrepare:
-    """XA_PREPARE of MySQL: the rows before it are held until the outcome."""
+    """XA_PREPARE of MySQL: whether the rows before it count is decided later, by XA COMMIT or XA ROLLBACK."""
     body = event_body(event, fde, least=13)
     one_phase, format_id, gtrid, bqual = struct.unpack_from("<BIII", body, 0)
     if len(body) < 13 + gtrid + bqual:

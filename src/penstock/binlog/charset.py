@@ -1,7 +1,7 @@
 """MySQL's character sets: collation id → charset name → Python codec.
 
-A charset without an exact codec is refused by name, never guessed. MySQL's `latin1` is Windows-1252 whose five free
-bytes are the control characters of the same number.
+A charset without an exact codec is refused by name, never guessed. MySQL's `latin1` is Windows-1252; the five bytes that
+Windows-1252 leaves undefined are control characters of the same number.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _MULTI_BYTE = frozenset(
 
 
 def charset_of(collation_id: int) -> str | None:
-    """The charset of a collation, `binary` for 63, None for an id that nobody has published."""
+    """The charset of a collation; `binary` for 63; None for an unknown id."""
     return _BY_ID.get(collation_id)
 
 
@@ -141,7 +141,7 @@ def single_byte_table(charset: str) -> npt.NDArray[np.uint32] | None:
 
 
 def decode_text(raw: bytes, charset: str) -> str:
-    """`raw` as text, with replacement characters where bytes do not belong to the charset: for statements, not data."""
+    """`raw` as text; bytes that do not belong to the charset become replacement characters. For statements, never for data."""
     if charset in UTF8_CHARSETS or charset == "binary":
         return raw.decode("utf-8", "replace")
     return raw.decode(_CODECS.get(charset, "latin_1"), "replace")

@@ -1,6 +1,6 @@
-"""From a column of a table map to how its bytes are walked and which Arrow form they take (schema/changes.py).
+"""How the bytes of a column are read, and which Arrow form they take (schema/changes.py).
 
-`plan_column` decides once per layout; nothing here runs per row but JSON and charsets of several bytes a character.
+`plan_column` decides once per layout. Python runs per value only for binary JSON and for multi-byte charsets.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BLOB_LENGTH = {C.TINY_BLOB: 1, C.MEDIUM_BLOB: 3, C.LONG_BLOB: 4}
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """How one column is walked (`kind`, `width`, `a`, `b`: see kernels.py) and what becomes of it."""
+    """How one column is read (`kind`, `width`, `a`, `b`: see kernels.py) and what becomes of it."""
 
     kind: int
     width: int
-    arrow: Any  # pa.DataType; the stubs want to know which one
+    arrow: Any  # a pa.DataType, whose stubs demand the exact type
     a: int = 0
     b: int = 0
     charset: str | None = None  # of text; None: bytes stay bytes
@@ -55,16 +55,17 @@ class ColumnPlan:
 
     @property
     def words(self) -> int:
-        """64-bit words a value takes in the scratch arrays; 0 for slices."""
+        """How many 64-bit words a value takes in the scratch arrays; 0 for kinds that are noted as slices."""
         if self.kind >= k.K_RAW:
             return 0
         return 2 if self.kind == k.K_DECIMAL_WIDE else 1
 
 
 def plan_column(column: MapColumn) -> ColumnPlan:
-    """Raises `NotSupported` for types that this version does not read, `BadEvent` for impossible metadata.
+    """The plan of a column. Raises `NotSupported` for types that this version does not read, `BadEvent` for impossible ones.
 
-    An unknown signedness counts as signed and an unknown charset as binary: complete the table map first.
+    Unknown signedness counts as signed, and an unknown charset as binary: complete the table map before
+    (schema/from_table_map.py).
     """
     kind = column.type
     length = column.length
@@ -151,7 +152,7 @@ Words = npt.NDArray[np.int64]
 
 
 def fixed_array(plan: ColumnPlan, words: Words, valid: npt.NDArray[np.uint8]) -> pa.Array[Any]:
-    """The Arrow array of a column of fixed width; `words` has one line a word."""
+    """The Arrow array of a column of fixed width. `words[w]` holds word w of every value."""
     n = words.shape[1]
     data: npt.NDArray[Any]
     if pa.types.is_decimal(plan.arrow):
@@ -167,7 +168,7 @@ def fixed_array(plan: ColumnPlan, words: Words, valid: npt.NDArray[np.uint8]) ->
 
 
 def _buffer(array: Any) -> pa.Buffer:
-    """A numpy array as Arrow memory, shared; `Any` because the stubs do not know that arrays are buffers."""
+    """A numpy array as Arrow memory, without copying. `Any` because the stubs do not know that arrays are buffers."""
     return pa.py_buffer(array)
 
 
@@ -185,7 +186,7 @@ def sliced_array(
     length: npt.NDArray[np.int64],
     valid: npt.NDArray[np.uint8],
 ) -> pa.Array[Any]:
-    """The Arrow array of a column of slices. Raises `ValueError` naming what is wrong with a value."""
+    """The Arrow array of a column whose values are slices of `buf`. Raises `ValueError` that names what is wrong."""
     n = len(start)
     offsets = np.empty(n + 1, np.int32)
     if plan.kind == k.K_RAW:
@@ -242,7 +243,7 @@ def _by_value(  # noqa: PLR0917
     valid: npt.NDArray[np.uint8],
     convert: Callable[[bytes], str],
 ) -> pa.Array[Any]:
-    """Each distinct value once through Python: for binary JSON and charsets of several bytes a character."""
+    """Converts each distinct value once, in Python: for binary JSON and for multi-byte charsets."""
     raw = sliced_array(ColumnPlan(k.K_VAR, plan.width, pa.binary()), buf, start, length, valid)
     encoded = raw.dictionary_encode()
     try:

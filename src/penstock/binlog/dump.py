@@ -1,7 +1,7 @@
-"""A binlog file's bytes → one JSON-able dict an event, with decoded rows: for looking, not for the data path.
+"""A binlog file's bytes → one dict per event that JSON can hold, with decoded rows. For people to look at; no data passes here.
 
-Columns without a name in the table map are `@1`, `@2`, …; values without a known charset are text where they are UTF-8,
-else hexadecimal. Events come out up to the first one that cannot be read; then its error is raised.
+Columns without a name in the table map are called `@1`, `@2`, …. Values without a known charset are text where they are
+UTF-8, else hexadecimal. Events are given up to the first one that cannot be read; then its error is raised.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _OPS = {ord("I"): "insert", ord("U"): "update", ord("D"): "delete"}
 
 
 def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
-    """The events of a binlog file. Raises typed errors; a file of another kind, an encrypted or a cut one too."""
+    """The events of a binlog file. Raises `BadEvent` or `NotSupported` where one cannot be read, and for a file that is
+    not a binlog, is encrypted, or ends inside an event."""
     if data[:4] == MAGIC_ENCRYPTED:
         raise NotSupported("an encrypted binlog file", hint="set binlog_encryption=OFF on the server")
     if data[:4] != MAGIC:
@@ -42,17 +43,17 @@ def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _part(events: Events, first: int, last: int) -> Events:
-    """The events of one format description; the file up to it is as consumed."""
-    cut = slice(first, last)
+    """Events `first` to `last`."""
+    which = slice(first, last)
     end = int(events.offset[last - 1]) + int(events.size[last - 1])
     return Events(
-        events.offset[cut],
-        events.size[cut],
-        events.type[cut],
-        events.flags[cut],
-        events.end_pos[cut],
-        events.timestamp[cut],
-        events.server_id[cut],
+        events.offset[which],
+        events.size[which],
+        events.type[which],
+        events.flags[which],
+        events.end_pos[which],
+        events.timestamp[which],
+        events.server_id[which],
         end,
     )
 
@@ -118,7 +119,7 @@ def _body(kind: int, event: bytes, fde: bodies.FormatDescription) -> dict[str, A
 
 
 class _Rows:
-    """Rows by event, decoded a layout at a time when the first of its events is asked for."""
+    """The rows of each event. All events of a layout are decoded together, when the first of them is asked for."""
 
     def __init__(self, data: bytes, events: Events, fde: bodies.FormatDescription) -> None:
         self._data = data
@@ -167,7 +168,7 @@ def _rows(table: TableMap, rows: DecodedRows, first: int, last: int) -> list[dic
 
 
 def formatter(column: MapColumn) -> Callable[[Any], Any]:
-    """How a value of this column is shown: temporals and decimals as text, like the server prints them."""
+    """A function that shows a value of this column: temporal values and decimals as the server prints them."""
     kind, fsp = column.type, column.length
     if kind in (C.DATE, C.NEWDATE):
         return lambda v: f"{v >> 9:04}-{v >> 5 & 15:02}-{v & 31:02}"

@@ -1,4 +1,4 @@
-"""What can be wrong with binlog bytes. Nothing of a bad event is ever used."""
+"""What can be wrong with the bytes of a binlog. Nothing of an event that raises one of these is ever used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _where(offset: int, event_type: int | None) -> str:
 
 
 def type_name(event_type: int) -> str:
-    """`WRITE_ROWS_V2`, or `type 200` where nobody knows it."""
+    """`WRITE_ROWS_V2`, or `type 200` for a number that no type has."""
     from penstock.binlog.types import EventType
 
     try:

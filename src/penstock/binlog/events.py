@@ -1,7 +1,7 @@
-"""Event headers: splitting a buffer of back-to-back events into columns, and checking their CRC32.
+"""Event headers: splits a buffer of back-to-back events into columns, and checks their CRC32.
 
-`split_events` is the walker of the data path: it touches headers only and costs a few nanoseconds an event. The bodies
-of single events are parsed by `bodies.py`, row events many at a time by `rows.py`.
+`split_events` touches headers only and costs a few nanoseconds per event. `bodies.py` parses the bodies of single events;
+`rows.py` decodes many row events at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EventHeader:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The headers of a buffer's events in columns. `consumed`: bytes up to the end of the last whole event."""
+    """The headers of a buffer's events in columns. `consumed`: bytes up to the end of the last complete event."""
 
     offset: npt.NDArray[np.int64]
     size: npt.NDArray[np.uint32]
@@ -58,7 +58,9 @@ def as_array(buffer: Buffer) -> npt.NDArray[np.uint8]:
     array = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, dtype=np.uint8)
     if array.flags.writeable:
         array = array.view()
-        array.flags.writeable = False  # one kernel signature for all callers: read-only arrays are another numba type
+        array.flags.writeable = (
+            False  # to numba a read-only array is another type: this way each kernel is compiled once
+        )
     return array
 
 

@@ -1,7 +1,8 @@
 """MySQL's binary JSON → JSON text, as the server's own `CAST(json AS CHAR)` prints it.
 
-A value is a type byte and its payload; objects and arrays hold a count, their size, and a table of offsets with small
-scalars inlined. Offsets count from the start of the object or array. Depth and every offset are checked.
+A value is a type byte and its payload. An object or array holds a count, its size, and a table with an offset for each
+element; small scalars stand in that table themselves. Offsets count from the start of the object or array. Depth and every
+offset are checked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _INTEGERS = {
 
 
 def jsonb_to_text(raw: bytes) -> str:
-    """The text of one binary JSON value; `ValueError` for bytes that are none. No bytes at all are JSON null."""
+    """The text of one binary JSON value. Raises `ValueError` for other bytes. An empty value is JSON null."""
     if not raw:
         return "null"
     parts: list[str] = []
@@ -69,7 +70,7 @@ def _value(kind: int, data: bytes, parts: list[str], depth: int) -> None:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """A length of 7 bits a byte, low first, and where it ends."""
+    """A length, stored with 7 bits in each byte, the lowest first; and the offset after it."""
     value = 0
     for i in range(5):
         byte = data[at + i]
@@ -124,7 +125,8 @@ def _container(kind: int, data: bytes, parts: list[str], depth: int) -> None:
 
 
 def _opaque(kind: int, raw: bytes) -> str:
-    """Values of SQL types inside JSON: decimals as numbers, temporals as text, the rest as base64 like the server."""
+    """A value of an SQL type inside JSON, as the server prints it: a decimal as a number, a temporal value as text, others
+    as base64."""
     if kind == ColumnType.NEWDECIMAL:
         return _decimal(raw)
     if kind in (ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP, ColumnType.TIME):

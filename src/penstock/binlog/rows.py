@@ -1,8 +1,8 @@
 """Row events of one layout → columns, many events at once.
 
-`group_rows` finds the table map of every row event of a buffer; `decode_rows` walks all rows of the events of one layout
-in order, whatever their kinds, and gives full before and after images in the forms of schema/changes.py. No Python runs
-per event or per row. Images that are not full, and all events that this version does not read, are refused by name.
+`group_rows` finds the table map of every row event in a buffer. `decode_rows` reads all rows of the events of one layout,
+in order, inserts, updates and deletes together, into before and after images in the forms of schema/changes.py. No Python
+runs per event or per row. Images without all columns, and events that this version does not read, are refused by name.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _IS_ROWS[list(ROWS_TYPES)] = True
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """`layout[i]`: for a row event, the index of the event that holds its table map; -1 for all other events."""
+    """`layout[i]`: for a row event, the index of the event that holds its table map; `NO_ROWS` for all other events."""
 
     layout: npt.NDArray[np.int64]
 
     def groups(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """(layout, indexes of its row events, ascending), by the first row event of each."""
+        """(layout, ascending indexes of its row events), ordered by the first row event."""
         rows = np.flatnonzero(self.layout >= 0)
         if not len(rows):
             return []
@@ -52,9 +52,9 @@ class RowGroups:
 def group_rows(
     buffer: Buffer, events: Events, fde: FormatDescription, scope: npt.NDArray[np.int64] | None = None
 ) -> RowGroups:
-    """Which row events belong together. `scope`: a number per event; table maps hold within equal numbers only.
+    """Which row events share a layout. `scope`: a number per event; a table map applies only to events of its own number.
 
-    Refuses events with changes that this version does not read, and raises for rows without a table map.
+    Raises `NotSupported` for events with changes that this version does not read, `BadEvent` for rows without a table map.
     """
     refused = np.flatnonzero(_REFUSED[events.type])
     if len(refused):
@@ -110,9 +110,9 @@ def _plans(table: TableMap) -> list[ColumnPlan]:
 def decode_rows(
     buffer: Buffer, events: Events, chosen: npt.NDArray[np.int64], table: TableMap, fde: FormatDescription
 ) -> DecodedRows:
-    """All rows of the events with indexes `chosen` (ascending), which all have the layout `table`.
+    """All rows of the events with the ascending indexes `chosen`, which all have the layout `table`.
 
-    Complete `table` with what the server left out (signedness, charsets) before: see schema/from_table_map.py.
+    `table` must be complete: schema/from_table_map.py adds the signedness and charsets that the server left out.
     """
     array = as_array(buffer)
     plans = _plans(table)
@@ -183,7 +183,7 @@ def _nulls(rows: int, arrow: Any) -> pa.Array[Any]:
 
 
 class _Scratch:
-    """The arrays that the walk fills, again and again."""
+    """The arrays that `walk_rows` fills, used again for every `_SCRATCH_ROWS` rows."""
 
     def __init__(self, plans: list[ColumnPlan], rows: int) -> None:
         self._slots = np.zeros(len(plans), np.int64)
@@ -237,7 +237,7 @@ class _Scratch:
         return int(rows), int(status)
 
     def column(self, array: npt.NDArray[np.uint8], plan: ColumnPlan, image: int, c: int, n: int) -> pa.Array[Any]:
-        """The first `n` values of a column; copies, the scratch is used again."""
+        """The first `n` values of a column, copied, because the next walk overwrites the scratch."""
         slot = int(self._slots[c])
         valid = self._valid[image, c, :n]
         if plan.words:

@@ -1,7 +1,7 @@
-"""TABLE_MAP: the layout of the rows that follow it, with everything that optional metadata may say.
+"""TABLE_MAP: the layout of the rows that follow it, with everything that its optional metadata says.
 
-Column types and meta are always there; names, signedness, charsets, elements and the key only as far as
-`binlog_row_metadata` makes the server write them. What is absent is None, never guessed here.
+Column types are always there; names, signedness, charsets, elements and the key only as far as the server's
+`binlog_row_metadata` says. What is absent is None, never guessed.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ _META_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class MapColumn:
-    """One column. `type` is the real type (ENUM and SET unwrapped), `length` its maximum or packed length by type:
+    """One column. `type` is the real type: the server logs ENUM and SET as STRING.
 
-    bytes of a STRING or VARCHAR, bytes of an ENUM or SET value, length bytes of a BLOB, bits of a BIT, fsp of a
-    temporal type, precision of a NEWDECIMAL (with `scale`).
+    `length` depends on the type: the most bytes of a STRING or VARCHAR, the bytes of an ENUM or SET value, the bytes of a
+    BLOB's length, the bits of a BIT, the digits of a second of a temporal type, the precision of a NEWDECIMAL.
     """
 
     type: int
@@ -107,7 +107,7 @@ class TableMap:
 
 
 class _ByteReader:
-    """Reads forward, never beyond the end."""
+    """Takes bytes off the front. Raises `BadEvent` rather than read beyond the end."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self.data = data
@@ -183,7 +183,7 @@ def _shape(kind: int, metas: _ByteReader) -> tuple[int, int, int]:
         real, length = meta[0], meta[1]
         if real == 0:
             return ColumnType.STRING, length, 0
-        if real & 0x30 != 0x30:  # two bits of a length above 255 are hidden, inverted, in the type
+        if real & 0x30 != 0x30:  # a length above 255 stores two of its bits, inverted, in the type
             return real | 0x30, length | ((real & 0x30) ^ 0x30) << 4, 0
         return real, length, 0
     if kind == ColumnType.NEWDECIMAL:
@@ -237,7 +237,7 @@ def _with_metadata(table: TableMap, reader: _ByteReader) -> TableMap:
             visible = list(_bits(value.data))
     if any(ordinal >= len(columns) for ordinal in key):
         raise BadEvent("a key column that does not exist", event_type=EventType.TABLE_MAP)
-    # Element lists come before their charsets, so they are read last.
+    # The elements of enums and sets come before their charsets, so they are decoded last.
     elements: dict[int, tuple[str, ...]] = {}
     for real, data in element_lists:
         value = _ByteReader(data, "the elements of an enum or set")
@@ -281,7 +281,7 @@ def _charset(collation_id: int) -> str:
 
 
 def _default_charsets(value: _ByteReader, ordinals: list[int]) -> dict[int, str | None]:
-    """A default for all, then pairs (index among these columns, collation) for the others."""
+    """A default collation, then pairs (index among these columns, collation) for the columns that have another."""
     default = _charset(value.packed())
     found: dict[int, str | None] = dict.fromkeys(ordinals, default)
     while value:
