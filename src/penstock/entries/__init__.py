@@ -1,0 +1,8 @@
+"""The entry: what capture appends to the log and every reader decodes.
+
+| module | job |
+|---|---|
+| `format.py` | the bytes of an entry (docs/formats/entry.md) |
+| `stores.py` | the state that rides in the frames of entries |
+| `decode.py` | entries → changes of tables, in columns |
+"""

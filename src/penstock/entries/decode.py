@@ -1,8 +1,8 @@
 """Log entries → changes of tables, in columns.
 
-Entries are taken together, up to `GROUP_BYTES_MAX` and never across a DDL, because small batches cost several times as
-much a row. Rows come grouped by table, each table in seq order; a `SchemaChange` comes after all rows before it and
-before all rows after it. No Python runs per event or per row.
+Entries are decoded in groups of up to `GROUP_BYTES_MAX`, because small batches cost several times as much per row; a group
+never reaches across a DDL. Rows come by table, each table in seq order. A `SchemaChange` comes after all rows that precede
+it in the log, and before all that follow. No Python runs per event or per row.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def decode_entries(
 ) -> Iterator[ChangeBatch | SchemaChange]:
     """The changes of `entries`, which are in the order of the log.
 
-    `schemas` knows every version of the tables that the entries change. With `wanted`, rows of other tables are passed
-    over undecoded; without it all tables count, but for the server's own schemas.
+    `schemas` must know every version of the tables that the entries change. With `wanted`, rows of other tables are not
+    decoded; without it only those of the server's own schemas are left out.
     """
     group = _EntryGroup(schemas, wanted)
     for entry in entries:
         if not len(entry.data):
-            continue  # a frame of state only
+            continue  # a frame with state only
         parsed = parse_entry(entry.data)
         is_ddl = _has_ddl(parsed.transactions["kind"], entry.position)
         if is_ddl or not group.takes(parsed):
@@ -61,7 +61,7 @@ def decode_entries(
 
 
 def _has_ddl(kinds: npt.NDArray[np.uint8], position: Position) -> bool:
-    """Whether a DDL is among the transactions; refuses kinds that this version does not read."""
+    """Whether a DDL is among the transactions. Raises for kinds that this version does not read."""
     highest = int(kinds.max(initial=0))
     if highest == 0:
         return False  # nearly always: rows only
@@ -75,7 +75,7 @@ def _has_ddl(kinds: npt.NDArray[np.uint8], position: Position) -> bool:
 def _schema_changes(
     position: Position, parsed: ParsedEntry, schemas: SchemaView, wanted: Wanted | None
 ) -> Iterator[SchemaChange]:
-    """The versions that begin with this DDL; their seq is the statement's."""
+    """The table versions that begin with this DDL. Their seq is that of the statement's event."""
     transaction = parsed.transactions[parsed.transactions["kind"] == Kind.DDL][0]
     events = split_events(parsed.events)
     statements = np.flatnonzero(events.type == EventType.QUERY)
@@ -88,7 +88,7 @@ def _schema_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Origins:
-    """Where each event of a group stands: its entry, its ordinal there, and the commit_ts of its transaction."""
+    """For each event of a group: its entry, its ordinal in the entry, and the commit_ts of its transaction."""
 
     ledger: npt.NDArray[np.uint64]
     entry: npt.NDArray[np.uint64]
@@ -97,7 +97,7 @@ class _Origins:
 
 
 class _EntryGroup:
-    """Entries of one source format without a schema change between them."""
+    """Entries that are decoded together: of one format description, without a schema change between them."""
 
     def __init__(self, schemas: SchemaView, wanted: Wanted | None) -> None:
         self._schemas = schemas
@@ -117,7 +117,7 @@ class _EntryGroup:
         self._bytes += len(parsed.events)
 
     def decode(self) -> Iterator[ChangeBatch]:
-        """One batch a table and version, by the first row of each."""
+        """A batch for each table version, ordered by its first row."""
         if not self._bytes:
             return
         header = self._entries[0][1].header
@@ -133,7 +133,9 @@ class _EntryGroup:
         for map_event, chosen in layout.groups():
             decoded = self._decode_layout(buffer, events, fde, map_event, chosen, scope)
             if decoded is not None and len(decoded[1]):
-                table = decoded[0]  # a table seen to differ from its schema gets a new version without a DDL
+                table = decoded[
+                    0
+                ]  # one table may have two versions here: a drifted schema gets a new one without a DDL
                 parts.setdefault((table.schema, table.table, table.version), []).append(decoded)
         for found in parts.values():
             yield _batch(found[0][0], _merged([rows for _, rows in found]), origins)
@@ -158,7 +160,7 @@ class _EntryGroup:
         return table, decode_rows(buffer, events, chosen, complete_table_map(table_map, table), fde)
 
     def _origins(self, events: Events) -> tuple[npt.NDArray[np.int64], _Origins, npt.NDArray[np.bool_]]:
-        """(index of its entry, origins, whether its rows count) for each event."""
+        """For each event: the index of its entry, its origin, and whether its rows count."""
         starts = np.cumsum([0, *(len(parsed.events) for _, parsed in self._entries)])
         inner = starts[1:-1][starts[1:-1] < starts[-1]]
         if not np.array_equal(events.offset[np.searchsorted(events.offset, inner)], inner):
@@ -192,7 +194,7 @@ def _same_format(a: EntryHeader, b: EntryHeader) -> bool:
 
 
 def _merged(parts: list[DecodedRows]) -> DecodedRows:
-    """Rows of one table that were logged with different table maps, in their order."""
+    """The rows of one table that were logged with different table maps, back in the order of the log."""
     if len(parts) == 1:
         return parts[0]
     event = np.concatenate([part.event for part in parts])

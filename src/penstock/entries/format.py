@@ -1,7 +1,7 @@
 """The entry: what capture appends to the log (docs/formats/entry.md).
 
-`encode_entry` makes the buffers of one entry without copying the events; `parse_entry` gives views into the entry's
-bytes, never copies. Bytes that are not an entry end in `BadEntry`, with what is wrong and where.
+`encode_entry` makes the buffers of an entry without copying the events; `parse_entry` gives views into the entry's bytes,
+never copies. Bytes that are not an entry raise `BadEntry`, which says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.files import Buffer
 
 MAGIC = b"PSE1"
 VERSION = 1
-EVENTS_BYTES_MAX = 16 << 20  # of events in an entry, unless a single event is larger
+EVENTS_BYTES_MAX = 16 << 20  # of events in an entry; a single event that is larger gets an entry of its own
 
 TXN_DTYPE = np.dtype(
     [
@@ -67,6 +67,8 @@ __all__ = [
 
 
 class Part(IntEnum):
+    """Which part of its transaction a record is."""
+
     WHOLE = 0
     FIRST = 1
     MIDDLE = 2
@@ -74,6 +76,8 @@ class Part(IntEnum):
 
 
 class Kind(IntEnum):
+    """What a transaction holds. This version writes ROWS and DDL; the others are reserved."""
+
     ROWS = 0
     DDL = 1
     HELD = 2
@@ -87,7 +91,7 @@ class BadEntry(Corruption):
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """What all events of an entry have in common."""
+    """What all events of an entry share."""
 
     flavour: Flavour
     checksum: bool  # each event ends with four bytes of CRC
@@ -123,7 +127,7 @@ def gtid_text(flavour: Flavour, raw: bytes) -> str:
 
 
 def encode_entry(header: EntryHeader, transactions: TxnArray, events: Sequence[Buffer]) -> list[Buffer]:
-    """The entry's bytes as buffers, in order: a head, then `events` untouched (back to back, as the records say)."""
+    """The entry's bytes as buffers, in order: a head, then `events` as they are."""
     if transactions.dtype != TXN_DTYPE:
         raise BadInput(f"transactions have dtype {transactions.dtype}, not TXN_DTYPE")
     source = header.source.encode()
@@ -140,7 +144,7 @@ def encode_entry(header: EntryHeader, transactions: TxnArray, events: Sequence[B
 
 
 def parse_entry(data: Buffer) -> ParsedEntry:
-    """The views of an entry. Raises `BadEntry` unless every length adds up and every record points inside the entry."""
+    """Views into an entry. Raises `BadEntry` unless all lengths add up and every record points inside the entry."""
     raw = np.frombuffer(data, np.uint8)
     reader = _ByteReader(memoryview(data).cast("B"))
     magic, version, flavour, checksum, _ = _FIXED.unpack(reader.take(_FIXED.size, "header"))
@@ -173,7 +177,7 @@ def parse_entry(data: Buffer) -> ParsedEntry:
 
 
 class _ByteReader:
-    """Takes bytes off the front, and names what is missing where they end."""
+    """Takes bytes off the front. Where too few are left, the error names what they were for."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view

@@ -1,12 +1,12 @@
-"""The stores that ride in capture's frames: shared by capture (writes), the planner and status (read).
+"""The stores whose changes ride in capture's frames. Capture writes them; the driver, `status` and `verify` read them.
 
 | store | key | value |
 |---|---|---|
 | `source.position` | `SOURCE` | `SourcePosition`: where a restart reads on |
-| `source.open` | `SOURCE` | `OpenTransaction`; absent: the log ends with a whole transaction |
+| `source.open` | `SOURCE` | `OpenTransaction`; absent if the log ends with a complete transaction |
 | `schema.history` | (schema, table, n) | `TableSchema`; n grows by one for each change of that table |
 
-All versions of a table: `store.prefix((schema, table))`, in order.
+`store.prefix((schema, table))` gives all versions of a table in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T", bound=_Json)
 
 
 class _JsonObject(Generic[T]):
-    """A value that knows its own JSON."""
+    """The codec of a value that converts itself to JSON and back."""
 
     def __init__(self, name: str, from_json: Callable[[bytes], T]) -> None:
         self.name = name

@@ -1,6 +1,6 @@
 """Decoded changes of one table at one schema version, in columns, lossless.
 
-Each column comes in the *physical form* of its MySQL type, so that nothing is rounded or lost before an encoder decides:
+Each column has the *physical form* of its MySQL type, which rounds and loses nothing; what becomes of it is for an encoder to decide:
 
 | MySQL type | Arrow form of the column |
 |---|---|
@@ -37,9 +37,9 @@ __all__ = ["OP_DELETE", "OP_INSERT", "OP_UPDATE", "SEQ_DTYPE", "ChangeBatch", "S
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """Changes of one table in seq order. Arrays have one element a row; column lists one array a column.
+    """Changes of one table in seq order. Each array has an element per row; `before` and `after` have an array per column.
 
-    `before` is null for inserts, `after` is null for deletes, both are full images.
+    Both are full images. Of an insert, the before image is null; of a delete, the after image.
     """
 
     table: TableSchema
@@ -70,7 +70,7 @@ SEQ_DTYPE = np.dtype([("ledger", ">u8"), ("entry", ">u8"), ("event", ">u4"), ("r
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A DDL at its place in the order of rows: `table` is the schema in force after it."""
+    """A DDL among the rows, in the order of the log. `table` is the schema in force after it."""
 
     table: TableSchema
     seq: bytes

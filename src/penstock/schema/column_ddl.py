@@ -54,7 +54,7 @@ def bytes_a_character(charset: str | None) -> int:
 
 
 def charset_name(text: str, default: str | None = None) -> str:
-    """A charset as tables name it; `utf8` is `utf8mb3`, DEFAULT the table's."""
+    """A charset as tables name it: `utf8` is `utf8mb3`; the word DEFAULT stands for `default`."""
     name = text.lower()
     if name == "default":
         return default or "utf8mb4"
@@ -63,7 +63,7 @@ def charset_name(text: str, default: str | None = None) -> str:
 
 @dataclass
 class _Spelled:
-    """What was read of a column so far."""
+    """The parts of a column definition as they were read so far."""
 
     base: str
     arguments: list[str]
@@ -79,7 +79,7 @@ class _Spelled:
 
 @dataclass(frozen=True)
 class ColumnDefinition:
-    """A column and where ALTER TABLE puts it: `first`, `after` another, or last."""
+    """A column, and where ALTER TABLE puts it: first, after the column `after`, or last."""
 
     column: Column
     first: bool = False
@@ -131,7 +131,7 @@ def _read_type(reader: TokenReader) -> _Spelled:
 
 
 def _read_attributes(reader: TokenReader, spelled: _Spelled) -> tuple[bool, str | None]:
-    """Everything after the type; what does not matter for the shape is passed over."""
+    """Reads everything after the type; passes over what does not change the shape of the table."""
     first = False
     after: str | None = None
     while not reader.done:
@@ -168,7 +168,7 @@ def _read_attributes(reader: TokenReader, spelled: _Spelled) -> tuple[bool, str 
         elif reader.word("REFERENCES"):
             reader.qualified()
         elif reader.any_word("COMPRESSED"):
-            pass  # the table map says it, and the decoder refuses it by name
+            pass  # the decoder refuses the column by name, from its table map
         elif reader.word("FIRST"):
             first = True
         elif reader.word("AFTER"):
@@ -181,7 +181,7 @@ def _read_attributes(reader: TokenReader, spelled: _Spelled) -> tuple[bool, str 
 
 
 def _read_default(reader: TokenReader) -> str | None:
-    """The default as text; None for NULL. Expressions keep their spelling."""
+    """The default value as text; None for NULL. An expression keeps its spelling."""
     token = reader.now
     if token.kind == SYMBOL and token.text == "(":
         reader.inside()

@@ -1,10 +1,11 @@
 """DDL statements → the schemas they make.
 
-Read by a small parser of our own: a general SQL parser gives up on much of what servers log (`ADD COLUMN (a INT, b INT)`,
-`NATIONAL VARCHAR`, `POINT`, MariaDB's clauses), and most of a statement does not matter for the shape of a table.
+The parser is our own (docs/decisions/0005-ddl-is-read-by-our-own-parser.md): general SQL parsers give up on much of what
+servers log (`ADD COLUMN (a INT, b INT)`, `NATIONAL VARCHAR`, `POINT`, MariaDB's clauses), and most of a statement does not
+matter for the shape of a table.
 
-Three answers: new schemas; an empty list, where no followed table changes its shape; or `NotSupported` by name, where a
-followed table would change in a way that this version does not carry on. Nothing is guessed.
+There are three outcomes: new schemas; an empty list, if no followed table changes its shape; or `NotSupported`, if a
+followed table changes in a way that this version cannot follow. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ def is_ddl(sql: str) -> bool:
 def apply_ddl(
     sql: str, default_schema: str, commit_ts: int, lookup: Lookup, *, default_charset: str = "utf8mb4"
 ) -> list[TableSchema]:
-    """The schemas in force after `sql`, each with `version` = `commit_ts`; empty where no followed table changes.
+    """The schemas in force after `sql`, each with `version` = `commit_ts`; empty if no followed table changes.
 
-    `lookup(schema, table)` gives the schema in force before, None for tables that nobody follows. `default_charset` is
-    the database's, where the caller knows it. A database itself is a `TableSchema` with an empty table name.
+    `lookup(schema, table)` gives the schema in force before, or None for a table that is not followed. `default_charset`
+    is the database's. A database itself is a `TableSchema` with an empty table name.
     """
     statement = _Statement(sql, default_schema, commit_ts, lookup, default_charset)
     if tokens_of(sql, limit=1)[0].upper not in ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"):
@@ -187,7 +188,7 @@ class _Statement:
         return [replace(made, columns=_with_key(columns, key, made), charset=charset)]
 
     def _table_options(self, made: TableSchema) -> str:
-        """Takes the options after the columns; gives the table's default charset."""
+        """Reads the options after the columns. Returns the table's default charset."""
         reader = self.reader
         charset: str | None = None
         collation: str | None = None
@@ -203,7 +204,7 @@ class _Statement:
             elif reader.any_word("SELECT", "WITH") == "SELECT":
                 raise self._refused("CREATE TABLE … SELECT", table=made.name)
             elif reader.word("PARTITION", "BY"):
-                break  # nothing after it concerns the columns
+                break  # what follows says nothing about columns
             elif reader.now.kind == SYMBOL and reader.now.text == "(":
                 reader.skip_group()
             else:
@@ -234,7 +235,7 @@ class _Statement:
         schema, table = self._target()
         known = self._known(schema, table)
         if known is None:
-            return []  # not followed, or followed from its next table map on
+            return []  # not followed; or not known yet, then its next table map tells its shape
         if reader.word("WAIT"):
             reader.next()
         reader.word("NOWAIT")
@@ -246,7 +247,7 @@ class _Statement:
 
 
 class _Alteration:
-    """One ALTER TABLE, clause by clause, on the columns before it."""
+    """The columns of a table while the clauses of one ALTER TABLE are applied to them."""
 
     def __init__(self, statement: _Statement, table: TableSchema) -> None:
         self.statement = statement
@@ -290,7 +291,7 @@ class _Alteration:
                 raise refuse(f"ALTER TABLE … {what}", table=self.table.name)
         elif word in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE"):
             self._default_charset(reader)
-        # the rest (ENGINE, COMMENT, ALGORITHM, ORDER BY, ALTER COLUMN … DEFAULT, …) leaves the shape alone
+        # All other clauses (ENGINE, COMMENT, ALGORITHM, ORDER BY, ALTER COLUMN … DEFAULT, …) leave the shape as it is.
 
     def _default_charset(self, reader: TokenReader) -> None:
         reader.word("DEFAULT")
@@ -361,7 +362,7 @@ class _Alteration:
         self.dropped = True
 
     def _find(self, name: str) -> int | None:
-        """Column names do not care for case."""
+        """Where the column stands; None if there is none. Column names ignore case."""
         return next((i for i, c in enumerate(self.columns) if c.name.lower() == name.lower()), None)
 
     def _place(self, name: str) -> int:

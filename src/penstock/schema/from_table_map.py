@@ -1,8 +1,8 @@
-"""Table maps and schemas, held against each other.
+"""Table maps and schemas, checked against each other.
 
-`schema_from_table_map` reads a schema off a table map with full metadata, for tables whose CREATE was never seen.
-`complete_table_map` fills in what a server leaves out of its table maps (signedness, charsets, names) from the schema at
-that point of the log, and refuses layouts that the schema does not explain: that is how a missed DDL comes to light.
+`schema_from_table_map` makes the schema of a table whose CREATE was never seen from a table map with full metadata.
+`complete_table_map` adds what a server leaves out of its table maps (signedness, charsets, names) from the schema in force
+at that point of the log. It refuses a layout that does not match the schema: so a missed DDL is noticed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MISSED_DDL = "a DDL was missed; leave the table out (source.tables.exclude), or
 
 
 def complete_table_map(table_map: TableMap, schema: TableSchema) -> TableMap:
-    """The table map with signedness, charsets and names from `schema`. Raises `SchemaDrift` where they do not fit."""
+    """The table map with signedness, charsets and names from `schema`. Raises `SchemaDrift` if the two do not match."""
     if len(table_map.columns) != len(schema.columns):
         raise SchemaDrift(
             f"schema drift: {schema.name} has {len(schema.columns)} columns, but the server logs "
@@ -112,7 +112,7 @@ def _drift(schema: TableSchema, column: Column, what: str) -> SchemaDrift:
 
 
 def schema_from_table_map(table_map: TableMap, version: int) -> TableSchema:
-    """The schema that full metadata spells out. Raises `BadInput` where the server does not write it."""
+    """The schema that a table map with full metadata describes. Raises `BadInput` if the server writes less."""
     if not table_map.has_names or not table_map.has_signedness:
         raise BadInput(
             f"the columns of {table_map.name} are not known: its CREATE TABLE is not in the log, and its table maps "

@@ -1,4 +1,4 @@
-"""What a table looks like at one point of the log: immutable, versioned by the commit_ts of the DDL that made it."""
+"""What a table looks like at one point of the log. Immutable; its version is the commit_ts of the DDL that made it."""
 
 from __future__ import annotations
 

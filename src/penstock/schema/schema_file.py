@@ -1,7 +1,8 @@
 """Schema files of the storage protocol: the JSON of a table version and its name, as TiCDC writes and checks them.
 
-The checksum is the CRC-32 of the definition without query, type and version, its columns sorted by name: so a DDL that
-is undone later gives the same checksum. JSON as Go's encoder prints it, four spaces deep, `<`, `>` and `&` escaped.
+The checksum is the CRC-32 of the definition without query, type and version, and with its columns sorted by name: so a
+table that returns to an earlier shape has the earlier checksum. The JSON is what Go's encoder prints: indented by four
+spaces, with `<`, `>` and `&` escaped.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _DEFAULT_PRECISION = {
 
 
 def schema_file(table: TableSchema) -> tuple[str, bytes]:
-    """Name and content of the schema file of a table version, or of a database (empty table name)."""
+    """Name and content of the schema file of a table version, or of a database (whose table name is empty)."""
     return f"schema_{table.version}_{schema_checksum(table):010d}.json", schema_json(table)
 
 
 def schema_json(table: TableSchema) -> bytes:
-    """The file's content. A database has `null` for its columns, as in Go."""
+    """The file's content. The columns of a database are `null`, as Go prints an absent list."""
     columns = [_column(column) for column in table.columns]
     return _go_json(
         {
@@ -61,7 +62,7 @@ def schema_json(table: TableSchema) -> bytes:
 
 
 def schema_checksum(table: TableSchema) -> int:
-    """What the consumer recomputes and compares with the file's name."""
+    """The checksum in the file's name; the consumer computes it again and compares."""
     columns = [_column(column) for column in sorted(table.columns, key=lambda column: column.name.encode())]
     return zlib.crc32(
         _go_json(
@@ -108,5 +109,5 @@ _GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u
 
 
 def _go_json(value: dict[str, Any]) -> bytes:
-    """None of the escaped characters can stand outside a string, so they are replaced in the text."""
+    """JSON as Go prints it. The characters that Go escapes occur only inside strings, so replacing them in the text is safe."""
     return json.dumps(value, indent=4, ensure_ascii=False).translate(_GO_ESCAPES).encode("utf-8", "surrogatepass")

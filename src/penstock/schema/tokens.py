@@ -1,7 +1,7 @@
 """SQL text → tokens, enough to read DDL: words, quoted names, strings, numbers, symbols.
 
-Comments are dropped, but for executable ones (`/*!50100 … */`, `/*M! … */`), whose inside is SQL. Knows nothing of
-grammar; text that ends inside a quote or comment raises.
+Comments are dropped, except executable ones (`/*!50100 … */`, `/*M! … */`): their content is SQL. There is no grammar here.
+Text that ends inside a quote or comment raises `NotSupported`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is unquoted; `upper` is the word in upper case, empty for all but words; `start`, `end`: where it stood."""
+    """`text` is without quotes. `upper`: a word in upper case, empty for other kinds. `start`, `end`: offsets in the SQL."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class Token:
 
 
 def tokens_of(sql: str, *, limit: int | None = None) -> list[Token]:
-    """The tokens of a statement, `END` last; only the first `limit` of them where that is enough."""
+    """The tokens of a statement, `END` last; at most the first `limit` of them."""
     found: list[Token] = []
     at = 0
     executable = 0
@@ -53,7 +53,7 @@ def tokens_of(sql: str, *, limit: int | None = None) -> list[Token]:
                 continue
             end = sql.find("*/", at + 2)
             if end < 0:
-                raise _cut(sql)
+                raise _unterminated(sql)
             at = end + 2
             continue
         if executable and sql.startswith("*/", at):
@@ -98,15 +98,15 @@ def _quoted(sql: str, at: int, quote: str) -> tuple[str, int]:
             continue
         parts.append(char)
         i += 1
-    raise _cut(sql)
+    raise _unterminated(sql)
 
 
-def _cut(sql: str) -> NotSupported:
+def _unterminated(sql: str) -> NotSupported:
     return NotSupported(f"a statement that ends inside a quote or comment: {sql[:80]!r}")
 
 
 class TokenReader:
-    """Walks the tokens of a statement."""
+    """Takes the tokens of a statement one after the other."""
 
     def __init__(self, sql: str, tokens: list[Token] | None = None) -> None:
         self.sql = sql

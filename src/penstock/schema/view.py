@@ -1,4 +1,4 @@
-"""Which schema a table had at a position of the log: never the schema of "now"."""
+"""Which schema a table had at a position of the log: rows are always decoded by this one, never by the newest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SchemaAt(NamedTuple):
 
 
 class SchemaView:
-    """Versions of tables, each with the position of the entry that carries it.
+    """Versions of tables. Each is in force from the position of the entry whose frame carries it.
 
-    A version holds from its own position on. Built from `schema.history`; small enough to travel with a task.
+    Built from the store `schema.history`; small enough to be sent along with a task.
     """
 
     def __init__(self, schemas: Iterable[tuple[Position, TableSchema]] = ()) -> None:
@@ -32,7 +32,7 @@ class SchemaView:
             self.add(position, table)
 
     def add(self, position: Position, table: TableSchema) -> None:
-        """`table` holds from `position` on. Again at the same position: the later one counts."""
+        """`table` is in force from `position` on. A second one at the same position replaces the first."""
         key = (table.schema, table.table)
         positions = self._positions.setdefault(key, [])
         schemas = self._schemas.setdefault(key, [])

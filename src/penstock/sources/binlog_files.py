@@ -1,7 +1,7 @@
 """Binlog files on disk as a source: a directory, a file or a glob, in the order of their numbers.
 
-With `follow` the last file is read as it grows, and the next one when it appears. A file that ends in the middle of an event
-is damaged, unless it is the last one and is followed.
+With `follow` the last file is read as it grows, and the next one when it appears. A file that ends in the middle of an
+event is damaged, unless it is the last one and may still grow.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class BinlogFilesSource:
                 return
 
     def _file(self, path: Path, start: int) -> Iterator[Chunk]:
-        """From `start` to the last whole event that is there now, the format description first."""
+        """The format description, then the events from `start` to the last complete one that the file has now."""
         with path.open("rb", buffering=0) as file:
             head = file.read(4 + HEADER_BYTES)
             if head[:4] == MAGIC_ENCRYPTED:
                 raise SourceError(f"{path} is encrypted", hint="SET GLOBAL encrypt_binlog = OFF")
             if len(head) < 4 + HEADER_BYTES and self._follow and MAGIC.startswith(head[:4]):
                 self._read_to = start
-                return  # just created
+                return  # just created: its first bytes are still to come
             if head[:4] != MAGIC:
                 raise SourceError(f"{path} is not a binlog file: it starts with {head[:4].hex()}")
             if head[8] != EventType.FORMAT_DESCRIPTION:
@@ -91,7 +91,7 @@ class BinlogFilesSource:
                     at += consumed
                     window = self._read_bytes
                 elif len(data) == window:
-                    window *= 2  # one event larger than the window
+                    window *= 2  # the event is larger than the window
                 else:
                     break
             self._read_to = at

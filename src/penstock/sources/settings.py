@@ -1,4 +1,4 @@
-"""The `source:` part of the configuration: plain data, one model a kind of source. Unknown keys are refused."""
+"""The `source:` part of the configuration: plain data, one model for each kind of source. Unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Tls(_Model):
 
 
 class DemoSettings(_Model):
-    """A small shop that lives only in its own binlog: the same bytes for the same seed and size."""
+    """A small shop that exists only as a binlog: the same bytes for the same seed and size."""
 
     type: Literal["demo"]
     seed: int = Field(default=1, ge=0, lt=1 << 32)
@@ -84,7 +84,9 @@ class BinlogFilesSettings(_Model):
     tables: Tables = Tables()
 
 
-class _Server(_Model):
+class _ServerSettings(_Model):
+    """What a live server needs, of either flavour."""
+
     host: str = "127.0.0.1"
     port: int = Field(default=3306, ge=1, le=65535)
     unix_socket: Path | None = None
@@ -93,11 +95,13 @@ class _Server(_Model):
     password_file: Path | None = None
     tls: Tls | None = None
     start: Literal["now", "snapshot"] | StartAt = "now"
-    server_id: int | None = Field(default=None, ge=1, lt=1 << 32)  # by default made from the state directory
+    server_id: int | None = Field(
+        default=None, ge=1, lt=1 << 32
+    )  # as a replica; by default made from the state directory
     tables: Tables = Tables()
 
     @model_validator(mode="after")
-    def _one_password(self) -> _Server:
+    def _one_password(self) -> _ServerSettings:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
         if self.start == "snapshot":
@@ -113,11 +117,11 @@ class _Server(_Model):
         return self.password.get_secret_value() if self.password is not None else ""
 
 
-class MariadbSettings(_Server):
+class MariadbSettings(_ServerSettings):
     type: Literal["mariadb"]
 
 
-class MysqlSettings(_Server):
+class MysqlSettings(_ServerSettings):
     type: Literal["mysql"]
 
     @model_validator(mode="after")
@@ -132,7 +136,7 @@ SourceSettings = Annotated[
 
 
 def process_settings(source: DemoSettings | BinlogFilesSettings | MariadbSettings | MysqlSettings) -> dict[str, Any]:
-    """The source as JSON for the standard input of `python -m penstock.capture`: the one place where a secret is shown."""
+    """The source as JSON, for the standard input of `python -m penstock.capture`: the only place where a secret is shown."""
     value = source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, MariadbSettings | MysqlSettings) and source.password is not None:
         value["password"] = source.password.get_secret_value()

@@ -1,7 +1,7 @@
-"""What capture asks of a source: a place to start, the bytes from a place on, and where the end is now.
+"""What capture asks of a source: where to start, the bytes from a position on, and where the end is now.
 
-A source delivers raw events and nothing else: it neither cuts transactions nor decodes rows. It may be read again from any
-position that capture made durable, and gives the same bytes each time.
+A source delivers raw events and nothing else: it neither cuts them into transactions nor decodes rows. It can be read again
+from any position that capture made durable, and gives the same bytes each time.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from penstock.sources.position import SourcePosition
 
 
 class SourceError(Terminal):
-    """The source refuses, or cannot give what is needed: the operator must act."""
+    """The source refuses, or lacks what is needed: the operator must act."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole events back to back; none where the source only says that it is alive.
+    """Complete events, back to back; none if the source only says that it is alive.
 
-    `start` is the offset of the first byte in `file`; where `file` is empty, the chunk goes on where the last one ended.
-    With `gaps` the source leaves events out, so that `end_log_pos` is needed to tell where the next one stands.
+    `start` is the offset of the first byte in `file`; without a `file` the chunk continues where the last one ended. With
+    `gaps` the source may leave events out, so offsets cannot be counted: `end_log_pos` says where an event ends.
     """
 
     data: npt.NDArray[np.uint8]
     file: str = ""
     start: int = 0
     gaps: bool = False
-    idle: bool = False  # nothing follows at once: whatever waits for more may go out now
+    idle: bool = False  # nothing follows at once: do not wait for more before appending
 
 
 IDLE = Chunk(np.empty(0, np.uint8), idle=True)
@@ -49,17 +49,17 @@ class Beginning:
 
 
 class Source(Protocol):
-    """One source. Used by one thread."""
+    """One source. For one thread."""
 
     def begin(self, version: int) -> Beginning:
-        """The start that the settings ask for. Made durable before anything is read. `version` is for its schemas."""
+        """The start that the settings ask for; capture makes it durable before it reads anything. Its schemas get `version`."""
         ...
 
     def open(self, position: SourcePosition) -> Iterator[Chunk]:
-        """The events from a transaction's start on, the format description in force first.
+        """The events from the start of a transaction on, after the format description in force there.
 
-        Never ends by itself for a source that goes on: it yields `IDLE` at least every 50 ms where nothing comes. A source
-        that has an end yields `IDLE` before it ends.
+        A source without an end never stops: while nothing comes it yields `IDLE`, at least every 50 ms. A source with an
+        end yields `IDLE` before it stops.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""The demo source: a small shop whose real binlog bytes are a function of a seed and a size, and its independent truth.
+"""The demo source: a small shop. Its binlog is real bytes, a function of a seed and a size; its truth is computed apart.
 
 | module | job |
 |---|---|
-| `byte_column.py` | strings of bytes of differing lengths in columns, and the kernels that join them |
+| `byte_column.py` | columns of byte strings, and how they are joined row by row |
 | `plan.py` | which row is written when: closed forms, no history to replay |
 | `shop.py` | the tables, and the content of any row at any of its stages |
 | `rows.py` | column values to row images of the binlog |

@@ -1,7 +1,7 @@
-"""Byte strings of differing lengths, one a row, in columns; and the kernels that join them row by row.
+"""Columns of byte strings of differing lengths, one per row, and how they are joined row by row.
 
-A row, an event and a transaction are all the same thing here: pieces laid end to end. `join` does that for a million
-rows with one pass over each piece and no Python per row.
+A row, an event and a transaction are all made alike: pieces laid end to end. `join` does this for a million rows with one
+pass over each piece and no Python per row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ByteColumn:
 
 
 def fixed(matrix: Bytes) -> ByteColumn:
-    """One row of bytes a row."""
+    """Row i is `matrix[i]`."""
     count, width = matrix.shape
     return ByteColumn(np.ascontiguousarray(matrix).reshape(-1), np.arange(count) * width, np.full(count, width))
 
@@ -71,7 +71,7 @@ def digits(values: npt.NDArray[np.integer], width: int) -> ByteColumn:
 
 
 def join(pieces: Sequence[ByteColumn]) -> ByteColumn:
-    """Row by row, the pieces end to end, in fresh memory without gaps."""
+    """Row i is row i of each piece, end to end, in new memory without gaps."""
     length: Ints = np.zeros(len(pieces[0]), np.int64)
     for piece in pieces:
         length += piece.length
@@ -84,7 +84,7 @@ def join(pieces: Sequence[ByteColumn]) -> ByteColumn:
 
 
 def groups(rows: ByteColumn, counts: Ints) -> ByteColumn:
-    """`rows` as `join` made them, in runs of `counts` rows that become one each."""
+    """Row i is the next `counts[i]` of `rows` together. `rows` must be as `join` makes them, without gaps."""
     ends = np.cumsum(counts)
     edges = np.append(rows.start, len(rows.data))
     first = edges[ends - counts]
@@ -103,7 +103,7 @@ def concatenate(parts: Sequence[ByteColumn]) -> ByteColumn:
 
 def _read_only(data: Bytes) -> Bytes:
     view = data.view()
-    view.flags.writeable = False  # one kernel signature for fresh arrays and constants
+    view.flags.writeable = False  # to numba a read-only array is another type: this way the kernel is compiled once
     return view
 
 

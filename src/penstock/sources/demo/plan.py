@@ -1,6 +1,6 @@
-"""Which row of the shop is written when. Everything is a closed form of (seed, size), so that no history is replayed.
+"""Which row of the shop is written when. Everything is a closed form of (seed, size): no history is replayed.
 
-The stream is cut into chunks, one binlog file each; a chunk has a first and a second half. Row ids grow by chunk:
+The stream is a series of chunks, one binlog file each; a chunk has a first and a second half. Row ids grow by chunk:
 
 | rows | first half of chunk c | second half of c | second half of c + 1 | second half of c + 2 |
 |---|---|---|---|---|
@@ -9,8 +9,8 @@ The stream is cut into chunks, one binlog file each; a chunk has a first and a s
 | orders of c | insert | update where `paid_early` | update | delete where id % 16 = 5 |
 | items of those orders | insert | | | delete with their order |
 
-A row's *stage* counts its writes: 0 inserted, 1 … updated. `ALTER TABLE shop.orders ADD COLUMN note` stands between the
-halves of the chunk in the middle. Content of a row is a function of (seed, table, id, stage) alone: shop.py.
+A row's *stage* counts its writes: 0 when inserted, then one more with each update. `ALTER TABLE shop.orders ADD COLUMN note`
+stands between the halves of the chunk in the middle. A row's content is a function of (seed, table, id, stage): shop.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 _ORDERS_PER_CHUNK_MAX = 4096
 _CHANGES_PER_ORDER = 5.5
-_CHUNKS_MIN = 16  # below this size the chunks shrink, so that every stage happens
+_CHUNKS_MIN = 16  # a small shop has smaller chunks instead of fewer, so that every stage happens
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Plan:
         return (self.chunks - 1) // 2
 
     def orders(self, chunk: int) -> Ids:
-        """Ids of the orders inserted in a chunk; none before the first."""
+        """Ids of the orders inserted in a chunk; none for a negative chunk."""
         return _block(chunk, self.orders_per_chunk)
 
     def customers(self, chunk: int) -> Ids:
@@ -91,7 +91,7 @@ class Plan:
         return _mask((ids + chunk) % 8 == 0)
 
     def product_stage(self, ids: Ids, chunk: int) -> Ids:
-        """Updates of a product up to and with a chunk: the multiples of 8 in [id, id + chunk]."""
+        """How often a product was updated in chunks 0 to `chunk`: the multiples of 8 in [id, id + chunk]."""
         return (ids + chunk) // 8 - (ids - 1) // 8
 
     def items(self, ids: Ids) -> Ids:

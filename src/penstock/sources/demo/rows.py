@@ -1,7 +1,7 @@
-"""Column values to row images of the binlog, and to the Arrow arrays of schema/changes.py: two ways out of one value.
+"""Column values → row images of the binlog; and, independently, → the Arrow arrays of schema/changes.py.
 
-Values are in the physical form of schema/changes.py (decimals as an integer of hundredths). The binlog side is the only
-one that knows how MariaDB packs bytes; the truth never passes through it.
+Values are in the physical form of schema/changes.py (decimals as an integer of hundredths). Only the way to row images
+knows how MariaDB packs bytes; the truth takes the other way.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class ColumnForm:
-    """How a type's values become bytes and Arrow."""
+    """How the values of a type become bytes and Arrow."""
 
     arrow: pa.DataType
-    pack: Callable[[npt.NDArray[np.generic]], ByteColumn] | int  # int: a length prefix of so many bytes
+    pack: Callable[[npt.NDArray[np.generic]], ByteColumn] | int  # an int: byte strings, after a length of so many bytes
 
 
 def integer(arrow: pa.DataType, width: int) -> ColumnForm:
@@ -112,7 +112,7 @@ FLOAT = ColumnForm(pa.float32(), _float)
 DOUBLE = ColumnForm(pa.float64(), _double)
 BIT = integer(pa.uint64(), 1)  # up to eight bits
 YEAR = ColumnForm(pa.int16(), lambda values: little_endian(values.astype(np.int64) - 1900, 1))
-DATE = integer(pa.int32(), 3)  # packed alike in the binlog and here
+DATE = integer(pa.int32(), 3)  # the physical form is the binlog's
 TIME = ColumnForm(pa.int64(), _time)
 DATETIME = ColumnForm(pa.int64(), _datetime)
 DATETIME6 = ColumnForm(pa.int64(), _datetime6)
@@ -123,7 +123,7 @@ SET = integer(pa.uint64(), 1)
 
 
 def row_images(forms: Sequence[ColumnForm], columns: Sequence[Values]) -> ByteColumn:
-    """One image a row: the null bitmap (spare bits set, as MariaDB does), then every value that is not null."""
+    """The image of each row: the null bitmap (its spare bits set, as MariaDB does), then every value that is not null."""
     count = len(columns[0])
     nulls = np.ones((count, -(-len(columns) // 8) * 8), np.uint8)
     pieces: list[ByteColumn] = []

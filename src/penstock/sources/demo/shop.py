@@ -1,4 +1,4 @@
-"""The tables of the demo shop, and what is in any row at any stage: a function of (seed, table, id, stage).
+"""The tables of the demo shop, and the content of any row at any stage: a function of (seed, table, id, stage).
 
 The statements and table maps are those of a real MariaDB 10.11 with `binlog_row_metadata=FULL`; a test creates the same
 tables on a server and compares.
@@ -40,7 +40,7 @@ ALTER_ORDERS = "ALTER TABLE shop.orders ADD COLUMN note varchar(64)"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the shop from one DDL to the next. `table_map`: the event's body after the table id."""
+    """A table of the shop from one DDL to the next. `table_map` is the body of its TABLE_MAP event after the table id."""
 
     name: str
     table_id: int

@@ -1,4 +1,4 @@
-"""The demo as a source: files `demo-bin.000001` … that exist only while they are read."""
+"""The demo as a source: binlog files `demo-bin.000001` and following, each made in memory when it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TICK_SECONDS = 0.05
 
 
 class DemoSource:
-    """Reads the demo's stream at `rate` row changes a second, or as fast as it can be made."""
+    """The demo's stream at `rate` row changes a second; at rate 0 as fast as it can be made."""
 
     def __init__(self, settings: DemoSettings, clock: Clock = SYSTEM_CLOCK) -> None:
         self._plan = Plan(settings.seed, settings.changes)
@@ -27,7 +27,7 @@ class DemoSource:
         self.name = f"demo:{settings.seed}:{settings.changes}"
 
     def begin(self, version: int) -> Beginning:
-        """The first byte: the shop's tables are created in the stream itself, so no schema is known before it."""
+        """The first event. There are no schemas yet: the stream itself creates the shop's tables."""
         del version
         return Beginning(SourcePosition(file_name(0), 4, source=self.name))
 

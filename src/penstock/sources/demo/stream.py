@@ -1,8 +1,8 @@
-"""A chunk of the plan as one binlog file: MariaDB's own bytes, checksums and all.
+"""A chunk of the plan as one binlog file, byte for byte as MariaDB would write it, with checksums.
 
-`chunk_file(plan, k)` is a pure function: a restart from any position of file k + 1 regenerates exactly the same bytes
-without the files before it. GTIDs are numbered from the end of each chunk's reserved range, so that the GTID list at the
-head of a file is true without knowing how many transactions the files before it hold.
+`chunk_file(plan, k)` is a pure function: a restart at any position of file k + 1 makes exactly the same bytes again, without
+the files before it. Each chunk has a reserved range of GTIDs and uses the last ones of it: so the GTID list at the head of
+a file, which names the last GTID before it, is right whatever number of transactions the files before it hold.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FDE_BODY = (
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """One file of the stream. `ends` are the offsets after each transaction, `rows` the row changes up to each of them."""
+    """One file of the stream. `ends[t]` is the offset after transaction t, `rows[t]` the row changes in the file up to it."""
 
     name: str
     data: Bytes
@@ -63,7 +63,7 @@ def file_name(chunk: int) -> str:
 
 
 def chunk_of(name: str) -> int:
-    """Which chunk a file of the demo is; -1 where the name is another's."""
+    """The chunk of a file of the demo; -1 for any other name."""
     digits = name.removeprefix(FILE_PREFIX)
     return int(digits) - 1 if name.startswith(FILE_PREFIX) and digits.isdigit() else -1
 
@@ -142,7 +142,7 @@ def _delete_orders(script: _Script, plan: Plan, table: shop.Table, orders: Ids) 
 
 
 def _batches(count: int, size: int) -> Ints:
-    """`count` rows in batches of `size`; the last one has the rest."""
+    """The sizes of batches of `size` rows that make `count` together; the last one has what is left."""
     sizes = np.full(-(-count // size), size, np.int64)
     if count % size:
         sizes[-1] = count % size
@@ -150,13 +150,16 @@ def _batches(count: int, size: int) -> Ints:
 
 
 class _Script:
-    """Collects events by transaction and rank, then lays them out. Transactions of a half are shuffled, as clients are."""
+    """Collects the events of a chunk, then writes them in the order of their transactions and, inside these, of their rank.
+
+    The transactions of a half are shuffled, because those of real clients come in any order.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._half_start = 0
         self._next = 0
-        self._place: list[Ints] = []  # of each half: where its transactions stand
+        self._place: list[Ints] = []  # for each half: the place of each of its transactions in the file
         self._row_counts: list[Ints] = []
         self._flags2: list[Ints] = []
         self._txn: list[Ints] = []
@@ -183,7 +186,7 @@ class _Script:
     def _plain(self, table: shop.Table, kind: EventType, images: ByteColumn, batch: int) -> None:
         counts = _batches(len(images), batch)
         txns = self.begin(len(counts), rows=counts)
-        if batch > 1:  # MariaDB writes the statement beside the rows; capture leaves it out
+        if batch > 1:  # MariaDB logs the statement with the rows; capture leaves such events out
             self._add(
                 txns, 1, EventType.ANNOTATE_ROWS, constant(f"/* demo */ {kind.name} {table.name}".encode(), len(txns))
             )
@@ -191,7 +194,7 @@ class _Script:
         self.commit(txns)
 
     def begin(self, count: int, *, rows: Ints, flags2: int = _ROWS_FLAGS2) -> Ints:
-        """New transactions; their numbers within the chunk before shuffling."""
+        """Starts `count` transactions. Returns their numbers in the chunk, before shuffling."""
         txns = np.arange(self._next, self._next + count, dtype=np.int64)
         self._next += count
         self._row_counts.append(rows)
@@ -201,7 +204,7 @@ class _Script:
     def rows(  # noqa: PLR0917
         self, txns: Ints, rank: int, table: shop.Table, kind: EventType, images: ByteColumn, counts: Ints
     ) -> None:
-        """A TABLE_MAP and a row event in each of `txns`; `counts` images go to each."""
+        """A TABLE_MAP and a row event in each of `txns`. Transaction i gets the next `counts[i]` of the images."""
         table_id = table.table_id.to_bytes(6, "little")
         self._add(txns, rank, EventType.TABLE_MAP, constant(table_id + table.table_map, len(txns)))
         width = len(table.columns)
@@ -226,7 +229,7 @@ class _Script:
         self.end_half(-1)
 
     def end_half(self, chunk: int) -> None:
-        """Everything since the last call is shuffled among itself (not at all for DDL, which comes one by one)."""
+        """Shuffles the transactions since the last call among themselves. A DDL is alone, so it keeps its place."""
         local = np.arange(self._half_start, self._next, dtype=np.int64)
         place = np.empty_like(local)
         keys = self._plan.random("shuffle", local, chunk + 1)
@@ -320,7 +323,7 @@ def _write_events(  # noqa: PLR0917
     table: npt.NDArray[np.uint32],
     ends: Ints,
 ) -> int:
-    """Header, body and CRC of each event in `order`; the offset after each transaction goes to `ends`."""
+    """Writes header, body and CRC of each event in `order`, and the offset after each transaction to `ends`."""
     txn = -1
     for i in order:
         size = length[i] + HEADER_BYTES + CHECKSUM_BYTES

@@ -1,4 +1,4 @@
-"""What the demo shop holds in the end, and how many changes led there: from the plan alone, never from the bytes."""
+"""What the demo shop holds in the end, and how many changes led there: computed from the plan, never from the bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.sources.settings import DemoSettings
 
 @dataclass(frozen=True, slots=True)
 class TableTruth:
-    """One table: its final rows, sorted by key, in physical forms; and how many changes led there."""
+    """One table: its final rows in physical forms, sorted by key; and how many changes led there."""
 
     rows: pa.Table
     inserts: int
@@ -28,7 +28,7 @@ class TableTruth:
 
 
 def demo_truth(settings: DemoSettings) -> dict[str, TableTruth]:
-    """By table name (`shop.orders`): what a whole run of this demo leaves."""
+    """By table name (`shop.orders`): the tables after a complete run of this demo."""
     return truth(settings.seed, settings.changes)
 
 

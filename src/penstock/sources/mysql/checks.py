@@ -1,4 +1,4 @@
-"""What a MariaDB server must be set to before it can be captured, each with the SQL to paste."""
+"""The settings and grants that a MariaDB server needs before capture can read it, each with the SQL that gives it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CAN_SEE_END = ("BINLOG MONITOR", "REPLICATION CLIENT", "SUPER", "ALL PRIVILEGES
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One setting or grant. `required`: without it nothing is captured."""
+    """One setting or grant. Capture refuses to start without a `required` one."""
 
     name: str
     passed: bool
@@ -31,7 +31,7 @@ def server_checks(connection: Connection[Any]) -> list[Check]:
     version, user = rows(connection, "SELECT VERSION(), CURRENT_USER()")[0]
     if "mariadb" not in str(version).lower():
         raise NotSupported(f"the server is {version}, not MariaDB: MySQL is not in this version yet")
-    # SHOW GLOBAL VARIABLES knows no error for a variable that an old server does not have.
+    # Unlike SELECT @@name, this is no error for a variable that an old server does not have.
     wanted = (
         "'log_bin', 'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'log_bin_compress', 'encrypt_binlog'"
     )
@@ -52,7 +52,7 @@ def server_checks(connection: Connection[Any]) -> list[Check]:
 
 
 def require(checks: list[Check]) -> None:
-    """Raises `SourceError` with everything that is missing, and the SQL that mends it."""
+    """Raises `SourceError` with everything that is missing, and the SQL that gives it."""
     missing = [check for check in checks if check.required and not check.passed]
     if missing:
         raise SourceError(

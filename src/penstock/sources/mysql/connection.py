@@ -27,7 +27,7 @@ _LOST = frozenset(
 
 
 def connect(settings: MariadbSettings) -> Connection[Any]:
-    """A connection for queries, in UTF-8 and autocommit. Raises `SourceError`, or `Unavailable` where nobody answers."""
+    """A connection for queries, in UTF-8 and autocommit. Raises `SourceError`, or `Unavailable` if the server is not there."""
     address: dict[str, Any] = {"host": settings.host, "port": settings.port}
     if settings.unix_socket is not None:
         address = {"unix_socket": str(settings.unix_socket)}
@@ -51,7 +51,7 @@ def where(settings: MariadbSettings) -> str:
 
 
 def unique_server_id(settings: MariadbSettings, state_dir: Path) -> int:
-    """A replica's id: the same for the same state directory, different for another one, outside of the usual range."""
+    """Our id as a replica: a function of host and state directory, from a range that people do not assign by hand."""
     if settings.server_id is not None:
         return settings.server_id
     identity = f"{socket.gethostname()} {os.fspath(state_dir.resolve())}".encode()

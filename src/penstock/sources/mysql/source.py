@@ -1,7 +1,7 @@
 """A live MariaDB server as a source: the replication protocol, by file and offset or by GTID.
 
-A start is made of one position and the tables as they are there, without a lock: the CREATE statements are read, then the
-position, then the CREATE statements again; where they differ, a DDL came between, and it is done once more.
+A start is a position, and the tables as they are at that position. To get both without a lock, the CREATE statements are
+read, then the position, then the CREATE statements again; if these differ, a DDL came between, and all is read again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
 
 READ_BYTES = 4 << 20
 HEARTBEAT_SECONDS = 0.5
-SILENCE_SECONDS_MAX = 15.0  # without even a heartbeat the connection is dead, whatever TCP thinks
-_BRIEF_SECONDS = 0.005  # nothing within this: the server has nothing more right now
+SILENCE_SECONDS_MAX = 15.0  # without even a heartbeat: then the connection is dead, even if TCP has not noticed
+_BRIEF_SECONDS = 0.005  # if nothing comes within this, the server has nothing more right now
 _TICK_SECONDS = 0.05
 _BEGIN_TRIES_MAX = 10
 _COM_BINLOG_DUMP = 0x12
@@ -41,7 +41,7 @@ _SERVER_ID_CLASH = "same server_uuid/server_id"
 
 
 class MariadbSource:
-    """One server, by the settings. Connects when it is asked for something."""
+    """One server. Connects with the first call that needs it."""
 
     def __init__(self, settings: MariadbSettings, state_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class MariadbSource:
             checks = server_checks(connection)
             require(checks)
             if isinstance(self._settings.start, StartAt) and all(check.passed for check in checks):
-                # Tables may have looked otherwise there; full table maps say how.
+                # The tables may have had another shape there; with full metadata the table maps tell it.
                 return Beginning(self._start(connection, self._name(connection)))
             name = self._name(connection)
             for _ in range(_BEGIN_TRIES_MAX):
@@ -125,7 +125,7 @@ class MariadbSource:
         for schema, table in found:
             if schema.lower() in SYSTEM_SCHEMAS or not self._settings.tables.matches(schema, table):
                 continue
-            # A table that was dropped since the list was read makes the two readings differ: tried again.
+            # A table that was dropped since the list was read: the two readings differ, and all is read again.
             with contextlib.suppress(SourceError):
                 creates[schema, table] = str(rows(connection, f"SHOW CREATE TABLE {quoted_name(schema, table)}")[0][1])
         return creates
@@ -192,14 +192,14 @@ class MariadbSource:
             have += got
             consumed, made, stopped = unpack(np.frombuffer(packets, np.uint8), have, events)
             if made:
-                # The position that was asked for is where the first event stands; after it the stream says so itself.
+                # The first event stands at the position that was asked for; from then on the events say where they are.
                 file, start = (position.file, position.pos) if first and position.file else ("", 0)
                 first = False
                 yield Chunk(events[:made], file, start, gaps=True)
             if stopped == NOT_AN_EVENT:
                 self._end_of_stream(bytes(packets[consumed:have]), position)
             rest = have - consumed
-            if not consumed and have == len(packets):  # one event larger than the buffer
+            if not consumed and have == len(packets):  # an event larger than the buffer
                 packets = packets + bytearray(len(packets))
                 events = np.empty(len(packets), np.uint8)
             elif consumed:
@@ -214,7 +214,7 @@ class MariadbSource:
         return bool(select.select([sock], [], [], seconds)[0])
 
     def _end_of_stream(self, packet: bytes, position: SourcePosition) -> None:
-        """The server says something that is no event: an error, or that it ends."""
+        """Raises for a packet that is not an event: an error, or the end of the stream."""
         payload = packet[4:]
         if payload[:1] != b"\xff":
             raise Unavailable(f"{where(self._settings)} ended the stream")
