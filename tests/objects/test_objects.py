@@ -109,11 +109,11 @@ def test_a_put_survives_a_power_cut_or_never_was(seed: int) -> None:
         store = open_objects("file:///o", files)
         store.put("log/kept", b"kept" * 400)
         files.cut_power_at(files.operations + operation)
-        told = False
+        acknowledged = False
         try:
             store.put("log/new", b"new" * 400)
             store.delete(["log/kept"])
-            told = True
+            acknowledged = True
         except PowerCut:
             pass
         after = open_objects("file:///o", files.crash(rng))
@@ -121,7 +121,7 @@ def test_a_put_survives_a_power_cut_or_never_was(seed: int) -> None:
         for name, data in (("log/kept", b"kept" * 400), ("log/new", b"new" * 400)):
             if name in names:
                 assert after.get(name, 0, 10_000) == data
-        if told:
+        if acknowledged:
             assert names == ["log/new"]
             return
         assert "log/kept" in names or "log/new" in names, "deleted before the put was durable"
