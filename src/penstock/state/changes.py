@@ -37,7 +37,7 @@ class ChangedStore(Protocol):
 
 
 class TypedChanges(Protocol):
-    """A typed store that was written to: its commit sees to it that the registry knows its schema version."""
+    """A typed store with changes: their commit enters its schema version into the registry, where it is new."""
 
     known_to: Registry | None
 

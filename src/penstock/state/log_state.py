@@ -32,14 +32,14 @@ from penstock.state.state import BucketState
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
 
 _CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpoint of it is written
-_HEAL_SECONDS_MAX = 30.0
+_HEAL_SECONDS_MAX = 30.0  # a thread that cannot get the state's lock for so long gives up rebuilding the state
 
 
 class LogState(BucketState, of=Log):
     """See the module."""
 
     _log: Log
-    _ready = False  # False until the constructor is through: a ledger may be sealed before
+    _ready = False  # True at the end of the constructor: a ledger may be sealed while it runs
 
     @classmethod
     def _open(cls, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock | None) -> Self:
@@ -92,8 +92,7 @@ class LogState(BucketState, of=Log):
         """(1) checks that a checkpoint at or below `position`, or the whole log, can give the state there; (2) drops
         the checkpoints above it, durably; (3) truncates the log; (4) applies the frames after the newest one left.
 
-        A crash after (2) leaves an older checkpoint and the whole log: nothing is lost. After (3) the truncation
-        counts.
+        A crash after (2) leaves an older checkpoint and the whole log: nothing is lost. After (3) it is truncated.
         """
         with self._checkpointer.turn, self._lock:
             self._check()
@@ -197,8 +196,7 @@ class LogState(BucketState, of=Log):
         return pending
 
     def _settle(self) -> None:
-        """Forgets commits that are durable. Raises where one failed: memory is ahead of the log, for good. Lock
-        held."""
+        """Forgets durable commits. Raises where one failed: memory stays ahead of the log. Lock held."""
         unsettled = self._unsettled
         while unsettled and unsettled[0][0].done():
             error = unsettled.popleft()[0].exception(0)

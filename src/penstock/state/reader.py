@@ -32,7 +32,7 @@ from penstock.state.view import StateView
 OnFrame = Callable[[Position, int, tuple[StateChange, ...]], None]
 
 _OPEN_ATTEMPTS = 5  # the owner may remove a checkpoint while it is being opened: then the next one is tried
-# A change begins with its namespace, and registrations come first in a frame: so begin the changes of a frame with any.
+# A change begins with its namespace, and registrations come first in a frame: a frame has some if it begins like this.
 _REGISTRY_FIRST = REGISTRY_NAMESPACE.to_bytes(8, "little")
 
 
@@ -85,7 +85,7 @@ class StateReader(StateView):
                 changes: tuple[StateChange, ...] = ()
                 if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):
                     changes = decode_changes(raw, header.wall_ms)
-                    self._learn(changes)
+                    self._check_namespaces(changes)
                 if raw:
                     self.engine.apply_encoded(raw)
                 self.position = position
@@ -104,7 +104,8 @@ class StateReader(StateView):
         """Releases the checkpoint's files. The log's reader stays open."""
         self.engine.close()
 
-    def _learn(self, changes: tuple[StateChange, ...]) -> None:
+    def _check_namespaces(self, changes: tuple[StateChange, ...]) -> None:
+        """Enters registrations into the registry. Raises `Corruption` where a change names an unregistered store."""
         for change in changes:
             if change.namespace == REGISTRY_NAMESPACE:
                 self.registry.load(change.value)
@@ -112,6 +113,7 @@ class StateReader(StateView):
                 raise unregistered(change.namespace)
 
     def _rebuild(self, position: Position, *, verify: bool = False) -> None:
+        """Recovers the state at `position` anew, and puts it under the stores."""
         old = self.engine
         recovered = _recover(self._location, position, None, verify=verify)
         with self._lock:

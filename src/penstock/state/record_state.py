@@ -1,5 +1,4 @@
-"""The state of a record log, all of it in memory. The log is rewritten as a snapshot once it has grown far beyond
-one."""
+"""The state of a record log, all of it in memory. The log is rewritten as a snapshot once it is much larger."""
 
 from __future__ import annotations
 

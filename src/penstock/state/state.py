@@ -127,9 +127,7 @@ class BucketState(StateView):
             for typed in change.typed:
                 self._register_schema(typed)
             for store in change.edits:
-                if (
-                    store.number is None
-                ):  # a truncation took its registration back, and a raw store cannot say its codecs
+                if store.number is None:  # a truncation took the registration back, and nothing says the codecs
                     raise BadInput(f"store {store.namespace} is not there any more", hint="open it again")
             encoded = encode(change, self._unlogged, self._clock.wall_ms())
             pending = self._append(data, encoded)

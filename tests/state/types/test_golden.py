@@ -107,9 +107,8 @@ def test_changes_in_a_frame() -> None:
     assert size == len(raw)
     header = decode_header(raw, 0, 9)
     assert decode_changes(verify_body(raw, 0, header), header.wall_ms) == CHANGES
-    assert encode_changes(encode_changes(CHANGES, 7), 8) == encode_changes(
-        CHANGES, 7
-    )  # what is encoded already stays as it is
+    encoded = encode_changes(CHANGES, 7)
+    assert encode_changes(encoded, 8) == encoded, "what is encoded already stays as it is"
     newer = bytearray(encode_changes(CHANGES[:1], 0))
     newer[8] = 3
     with pytest.raises(NotSupported, match="state operation 3 is not known"):

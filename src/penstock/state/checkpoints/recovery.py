@@ -64,7 +64,7 @@ class Recovered(NamedTuple):
 
     engine: StateEngine
     registry: Registry
-    way: str  # one of metrics.RECOVERY_WAYS
+    way: str  # one of `RECOVERY_WAYS` (observe/metrics.py)
 
 
 @dataclass(frozen=True, slots=True)

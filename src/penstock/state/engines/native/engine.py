@@ -155,7 +155,7 @@ class NativeEngine(CheckpointedEngine):
         self._retired.drain()
 
     def _collapse_to_newest(self) -> bool:
-        """Lets the older checkpoints go early, where they share so little with the newest that the disk would hold the
+        """Drops the older checkpoints early, where they share so little with the newest that the disk would hold the
         state twice. The newest is written again, so that as many are kept as the settings say; then all of its runs are
         shared and can be merged. Returns whether it did.
         """
