@@ -89,11 +89,11 @@ def stream(
 def payloads_of(
     rows: Sequence[Row], facts: dict[str, DispatcherStart], *, rows_max: int, epoch: int = 1
 ) -> list[Payload]:
-    """What a task makes of a range: drops rows at or below progress, cuts at intents, dates, versions and `rows_max`."""
+    """What a task makes of a range: drops rows at or below progress; ends payloads at intents, dates, versions and `rows_max`."""
     made: list[Payload] = []
     open_: dict[str, list[Row]] = {}
 
-    def cut(identity: str) -> None:
+    def end_payload(identity: str) -> None:
         group = open_.pop(identity, [])
         if group:
             made.append(_data(identity, group, epoch))
@@ -105,15 +105,15 @@ def payloads_of(
             continue
         group = open_.get(identity, [])
         if group and (row.ddl or _key(group[-1]) != _key(row) or len(group) >= rows_max):
-            cut(identity)
+            end_payload(identity)
         if row.ddl:
             made.append(ddl_payload(row, epoch))
             continue
         open_.setdefault(identity, []).append(row)
         if fact is not None and fact.intent is not None and row.seq == fact.intent.last_seq:
-            cut(identity)
+            end_payload(identity)
     for identity in list(open_):
-        cut(identity)
+        end_payload(identity)
     return made
 
 

@@ -157,7 +157,7 @@ def operations_of(rows: list[Row]) -> int:
 
 
 def test_power_cut_at_every_file_operation(tmp_path: Path) -> None:
-    """What was not synced may be lost or torn; what the keeper was told to be there is there."""
+    """What was not synced may be lost or torn; what the keeper was told is at the sink is there."""
     rows = stream(6, seed=3, ddl_every=4)
     total = operations_of(rows)
     assert total > 100
@@ -189,7 +189,7 @@ def test_every_file_operation_fails_once(tmp_path: Path, fault: DiskFault) -> No
 
 @pytest.mark.parametrize("seed", range(8))
 def test_many_deaths(tmp_path: Path, seed: int) -> None:
-    """Dies again and again at random points, every run with other cuts; a failure prints the seed as its parameter."""
+    """Dies again and again at random points, every run splits the rows otherwise; a failure prints the seed as its parameter."""
     random_ = random.Random(seed)
     rows = stream(20, seed=seed, ddl_every=random_.choice([0, 4, 7]))
     cutter, files = Cutter(None), MemoryFiles()

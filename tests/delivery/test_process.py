@@ -195,7 +195,7 @@ def test_a_used_prefix_is_refused(tmp_path: Path) -> None:
             delivery.client.call("begin_run", changefeed=CHANGEFEED, run="r")
 
 
-def test_bad_settings_are_told(tmp_path: Path) -> None:
+def test_bad_settings_are_reported(tmp_path: Path) -> None:
     delivery = Delivery(tmp_path, tmp_path / "sink", spool_high_bytes=1, spool_low_bytes=2)
     assert delivery.said["event"] == "error"
     assert delivery.said["kind"] == "BadInput"

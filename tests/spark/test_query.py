@@ -81,7 +81,7 @@ def test_a_task_that_fails_after_staging_is_repeated_and_nothing_doubles(
     assert rig.query.counters.runs == 1, "Spark repeats the task, the run goes on"
 
 
-def test_a_task_that_fails_again_and_again_is_told_and_not_repeated_for_ever(
+def test_a_task_that_fails_again_and_again_is_reported_and_not_repeated_for_ever(
     session: Any, make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.spark.query.UNEXPECTED_IN_A_ROW_MAX", 2)
@@ -92,7 +92,7 @@ def test_a_task_that_fails_again_and_again_is_told_and_not_repeated_for_ever(
         rig.wait_delivered()
 
 
-def test_bytes_that_cannot_be_decoded_are_told_with_their_kind(session: Any, make_rig: MakeRig) -> None:
+def test_bytes_that_cannot_be_decoded_are_reported_with_their_kind(session: Any, make_rig: MakeRig) -> None:
     rig = make_rig(changes=100)
     log = Log.open(rig.state_dir / "log")
     log.append(b"this is not an entry").result(10)

@@ -7,9 +7,10 @@ from dataclasses import asdict
 import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import EXIT_CONFIG, console, print_json
+from penstock.cli.output import console, print_json
 from penstock.operations.config import describe as checks
 from penstock.operations.config.loading import BadConfig, load
+from penstock.process import EXIT_CONFIGURATION
 
 
 def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
@@ -24,7 +25,7 @@ def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> No
                 where = f"{error.path}:{problem.line}: " if problem.line else f"{error.path}: "
                 key = f"{problem.key}: " if problem.key else ""
                 console.print(f"[red]✗[/] {where}{key}{problem.message}", markup=True, soft_wrap=True)
-        raise typer.Exit(EXIT_CONFIG) from None
+        raise typer.Exit(EXIT_CONFIGURATION) from None
     if json:
         print_json({"ok": True, "settings": [asdict(f) for f in findings]})
         return

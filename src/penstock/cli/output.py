@@ -15,12 +15,9 @@ import typer
 from rich.console import Console
 
 from penstock.errors import BadInput, PenstockError
+from penstock.process import EXIT_CONFIGURATION, EXIT_TRY_AGAIN
 
 EXIT_DIFFERENT = 1
-EXIT_CONFIG = 2
-EXIT_SOURCE = 3
-EXIT_SINK = 4
-EXIT_RETRY = 75
 
 console = Console(highlight=False)
 complaints = Console(stderr=True, highlight=False)
@@ -81,8 +78,8 @@ def _exit_code(error: PenstockError) -> int:
     if isinstance(code, int):
         return code
     if isinstance(error, BadInput):
-        return EXIT_CONFIG
-    return EXIT_RETRY if error.transient else EXIT_DIFFERENT
+        return EXIT_CONFIGURATION
+    return EXIT_TRY_AGAIN if error.transient else EXIT_DIFFERENT
 
 
 def _plain(text: str) -> str:

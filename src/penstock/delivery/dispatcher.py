@@ -42,7 +42,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Batch:
-    """Payloads of one data directory that will be one file, in seq order."""
+    """Payloads of one data directory, in seq order, that will become one file."""
 
     version: int
     date: str
@@ -128,7 +128,7 @@ class Dispatcher:
         )
 
     def next_number(self, directory: str) -> int:
-        """File numbers go on in the directory of the last file, and start at 1 in a new one."""
+        """The next file's number: one more in the directory of the last file, 1 in any other directory."""
         if self.last_path is not None and directory_of(self.last_path) == directory:
             return file_number(self.last_path) + 1
         return 1

@@ -46,7 +46,7 @@ class SpoolLimits:
 
 @dataclass(slots=True, eq=False)
 class PayloadItem:
-    """A data payload or a DDL in its dispatcher's queue. `finished` runs once: at the sink, or discarded."""
+    """A data payload or a DDL in its dispatcher's queue. `finished` runs once: when it is at the sink, or discarded."""
 
     payload: Payload
     enqueued_at: float  # monotonic seconds
@@ -151,7 +151,7 @@ class Spool:
         count = len(self._shards)
         for step in range(count):
             shard = self._shards[(self._next_shard + step) % count]
-            if not shard.active:  # a racy look; whoever enqueues wakes a writer afterwards
+            if not shard.active:  # read without the lock: an enqueue that is missed here wakes a writer afterwards
                 continue
             with shard.lock:
                 if shard.active:
@@ -162,7 +162,7 @@ class Spool:
         return None
 
     def activate(self, dispatcher: str) -> bool:
-        """Puts a dispatcher that still has items behind the other active ones. False where it has none."""
+        """Puts a dispatcher that still has items behind the other active ones. False if it has none."""
         shard = self._shard(dispatcher)
         with shard.lock:
             if dispatcher not in shard.queues:
@@ -183,15 +183,15 @@ class Spool:
             return item
 
     def release(self, size: int) -> None:
-        """Bytes that left memory; may let kept wakes run."""
+        """Subtracts bytes that left memory. Wakes that were kept back may run."""
         self._move(released=size)
 
     def stage(self, size: int) -> None:
-        """Bytes that were staged and may or may not be published. Negative: dropped."""
+        """Adds bytes that were staged and may or may not be published; negative where they were dropped."""
         self._move(staged=size)
 
     def unstage(self, size: int) -> None:
-        """Staged bytes that are about to be enqueued: no wake may run between the two accounts."""
+        """Subtracts staged bytes that are enqueued next. No wake runs here: the bytes only change accounts."""
         with self._account:
             self._staged_bytes -= size
 
@@ -226,7 +226,7 @@ class Spool:
         self._move(released=size)
 
     def queued_dispatchers(self) -> list[str]:
-        """Those with something in their queue."""
+        """The dispatchers with queued items."""
         found: list[str] = []
         for shard in self._shards:
             with shard.lock:
@@ -260,7 +260,7 @@ class Spool:
             wake()
 
     def _watermarks(self) -> None:
-        """Hysteresis; called under the account's lock."""
+        """Sets `_suppressed` above the high watermark, clears it at the low one. Under the account's lock."""
         if self.bytes > self.limits.high_bytes:
             self._suppressed = True
         elif self.bytes <= self.limits.low_bytes:

@@ -110,7 +110,7 @@ class Commit:
         store: Store,
         release: Callable[[], None],
     ) -> Commit:
-        """The file of an open intent, built again. Raises `Terminal` where its bytes differ from what was promised."""
+        """The file of an open intent, built again. Raises `Terminal` if its bytes differ from those of the intent."""
         found = (len(data), checksum(data))
         if found != (intent.length, intent.checksum):
             raise Terminal(
