@@ -10,7 +10,7 @@ from penstock.schema.view import SchemaView
 from penstock.sources.demo.source import DemoSource
 from penstock.spark.log_follower import LogFollower
 from penstock.spark.plan import FrameSummary
-from penstock.state import StateReader
+from penstock.state import BucketState, StateReader, StateSettings
 from tests.capture.test_loop import demo
 
 TRIMMING = LogSettings(ledger_entries_max=3, retention_seconds=0.0, maintenance_interval_seconds=0)
@@ -28,6 +28,12 @@ def test_a_follower_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> N
     with Log.open(directory, TRIMMING) as log:
         log.pin("test", Position(1, 0))
         Capture(log, DemoSource(demo()), entry_bytes=4096).run(until_now=True)
+    with Log.open(directory, TRIMMING) as log:
+        state = BucketState.open(log)  # closed with the log
+        # Checkpoints are written beside the appends; two at the end replace whichever were written so far.
+        for _ in range(StateSettings().checkpoints_kept):
+            log.append(b"a frame without state").result(10)
+            state.checkpoint()
     reader = LogReader.open(directory)
     whole = frames_of(LogFollower(reader))
     positions = [frame.position for frame in whole]
