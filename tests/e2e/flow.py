@@ -8,27 +8,25 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.support.waiting import LIMIT_SECONDS, wait_until
+
 PENSTOCK = (sys.executable, "-m", "penstock.cli")
-VICTIMS = (
-    "worker",
-    "capture",
-    "delivery",
-    "jvm",
-    "driver",
-)  # those that are back soon first: the stream goes on meanwhile
+# Processes that come back soon first: the stream goes on meanwhile.
+VICTIMS = ("worker", "capture", "delivery", "jvm", "driver")
+# A busy laptop starts a JVM and Spark in minutes.
+_LIMIT_SECONDS = 2 * LIMIT_SECONDS
 
 
-def penstock(*arguments: str | Path, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run(
-        [*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
+        [*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
     )
 
 
@@ -51,6 +49,7 @@ class Flow:
         self._source, self._sinks, self._log = source, sinks, log or {}
         self.configure()
         self.process: subprocess.Popen[str] | None = None
+        self._reading: threading.Thread | None = None
         self.events: list[dict[str, Any]] = []
         self.restarts: dict[str, int] = {}
 
@@ -67,7 +66,7 @@ class Flow:
         self.config.write_text(yaml.safe_dump(value))
 
     def kill_each(self) -> None:
-        """kill -9 of every kind of process in turn, each only after rows have come since the last one."""
+        """kill -9 of every kind of process in turn, each only after rows were delivered since the last kill."""
         for victim in VICTIMS:
             rows = self.last.get("rows", 0)
             self.wait_for(f"progress before {victim} dies", lambda s, rows=rows: s["rows"] > rows)
@@ -83,7 +82,8 @@ class Flow:
             stderr=log,
             text=True,
         )
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        self._reading = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reading.start()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -94,29 +94,28 @@ class Flow:
     def last(self) -> dict[str, Any]:
         return next((e for e in reversed(self.events) if e.get("event") == "progress"), {})
 
-    def wait_for(
-        self, what: str, condition: Callable[[dict[str, Any]], bool], timeout: float = 150.0
-    ) -> dict[str, Any]:
-        """The first snapshot that meets the condition."""
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
+    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], bool]) -> None:
+        """Returns once a snapshot meets the condition."""
+
+        def met() -> bool:
             if self.last and condition(self.last):
-                return self.last
+                return True
             if self.process is not None and self.process.poll() is not None:
                 raise AssertionError(f"the run ended while waiting for {what}: {self.events[-1:]} {self.errors()}")
-            time.sleep(0.1)
-        raise AssertionError(f"no {what} in {timeout} s; the last snapshot: {self.last}; {self.errors()}")
+            return False
 
-    def finish(self, timeout: float = 180.0) -> dict[str, Any]:
+        wait_until(met, what, lambda: f"; the last snapshot: {self.last}; {self.errors()}", seconds=_LIMIT_SECONDS)
+
+    def finish(self) -> dict[str, Any]:
         """Waits for the run's end and gives its summary."""
-        assert self.process is not None
+        assert self.process is not None and self._reading is not None
         try:
-            code = self.process.wait(timeout)
+            code = self.process.wait(_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             last = self.last
             self.kill()
-            raise AssertionError(f"the run did not end in {timeout} s: {last}; {self.errors()}") from None
-        time.sleep(0.3)
+            raise AssertionError(f"the run did not end in {_LIMIT_SECONDS} s: {last}; {self.errors()}") from None
+        self._reading.join(_LIMIT_SECONDS)  # the summary is the last line
         summary = next((e for e in reversed(self.events) if e.get("event") == "summary"), {})
         assert code == 0, f"exit {code}: {self.events[-1:]}; {self.errors()}"
         return summary
@@ -157,19 +156,19 @@ class Flow:
         workers = [pid for pid in daemons if _parent(pid) in daemons]
         return workers[0] if workers else None
 
-    def kill_victim(self, victim: str, timeout: float = 60.0) -> None:
+    def kill_victim(self, victim: str) -> None:
         """kill -9, as soon as the process is there."""
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
+
+        def killed() -> bool:
             pid = self.pid(victim)
-            if pid is not None:
-                try:
+            try:
+                if pid is not None:
                     os.kill(pid, signal.SIGKILL)
-                    return
-                except ProcessLookupError:
-                    pass
-            time.sleep(0.05)
-        raise AssertionError(f"there was no {victim} to kill; {self.errors()}")
+            except ProcessLookupError:
+                return False
+            return pid is not None
+
+        wait_until(killed, f"{victim} to kill", self.errors, seconds=_LIMIT_SECONDS)
 
     def verify(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         done = penstock("verify", "-c", self.config, "--json", *arguments)

@@ -26,7 +26,7 @@ def create_tables(server: MariaDbServer, database: str, tables: int) -> None:
 
 
 class Load:
-    """Inserts, updates and deletes over all tables, in transactions of several sizes, until told to stop."""
+    """Inserts, updates and deletes over all tables, in transactions of several sizes, until it is stopped."""
 
     def __init__(self, server: MariaDbServer, database: str, tables: int) -> None:
         self._server = server
@@ -50,7 +50,7 @@ class Load:
                         cursor.execute(f"ALTER TABLE t{step // 100 % self._tables} ADD COLUMN extra{step} int NULL")
                     self._stop.wait(0.03)
             connection.close()
-        except BaseException as error:  # told to the test, which fails with it
+        except BaseException as error:  # `running` raises it in the test
             self._error = error
 
     def _transaction(self, cursor, step: int) -> None:  # type: ignore[no-untyped-def]
@@ -93,6 +93,6 @@ class Load:
             yield
         finally:
             self._stop.set()
-            self._thread.join(30)
+            self._thread.join()
             if self._error is not None:
                 raise AssertionError("the load on the server failed") from self._error

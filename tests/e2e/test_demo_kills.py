@@ -1,4 +1,4 @@
-"""The demo source through every room, while each process in turn is killed with -9: nothing lost, nothing twice."""
+"""The demo source through every package, while each process in turn is killed with -9: nothing lost, nothing twice."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 
 from penstock.operations.verify.sink_files import data_directories
 from tests.e2e.flow import Flow
+from tests.support import budget
 
 pytestmark = [pytest.mark.spark]
-CHANGES = 600_000
-RATE = 3_000  # so that the stream lasts while five processes die and come back, on a slow machine too
+# A second: the stream must last while five processes die and come back, on a busy machine too. The rest comes at full speed.
+RATE = budget.DEMO_CHANGES // 600
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> Flow:
     """A finished run in which every kind of process was killed once."""
     flow = Flow(
         tmp_path_factory.mktemp("demo"),
-        {"type": "demo", "seed": 7, "changes": CHANGES, "rate": RATE},
+        {"type": "demo", "seed": 7, "changes": budget.DEMO_CHANGES, "rate": RATE},
         {"lake": {"format": "parquet", "flush": {"size": "1MiB", "every": "1s"}}},
     )
     try:
@@ -34,7 +35,7 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> Flow:
         flow.interrupt()
         flow.restarts = flow.finish()["restarts"]
         flow.configure(rate=0)
-        flow.start(once=True)  # the rest, as fast as it goes
+        flow.start(once=True)  # the rest of the stream
         flow.finish()
     finally:
         flow.kill()
@@ -49,7 +50,7 @@ def test_every_process_was_killed_and_every_row_is_there_once(delivered: Flow) -
     assert code == 0, report
     sink = report["sinks"][0]
     assert sink["equal"], report
-    assert sink["changes"] >= CHANGES
+    assert sink["changes"] >= budget.DEMO_CHANGES
     assert sink["compared_with_source"] == sink["tables_count"] > 0
 
 

@@ -56,7 +56,7 @@ def test_a_trimmed_and_offloaded_log_serves_its_flow(
         with Load(mariadb_server, DATABASE, TABLES).running():
             flow.wait_for("a log that was trimmed", trimmed_beyond(1))
             flow.wait_for("a ledger that moved", lambda _: any(not info.is_local for info in _ledgers(flow)))
-            flow.kill_victim("capture")  # it comes back to a state whose first frames are gone
+            flow.kill_victim("capture")  # and comes back to a log whose first entries are gone
             rows, first = flow.last["rows"], _ledgers(flow)[0].id
             flow.wait_for("rows and trims after that", lambda s: s["rows"] > rows and trimmed_beyond(first)(s))
         flow.interrupt()

@@ -30,3 +30,5 @@ METADATA_FLIPS = _by_budget(quick=300, ci=1_000, soak=5_000)
 EXAMPLES = _by_budget(quick=50, ci=100, soak=1_000)
 STATE_MODELS = _by_budget(quick=15, ci=40, soak=2_000)
 CURSOR_MODELS = _by_budget(quick=20, ci=50, soak=1_000)
+# Changes of the demo source that go through a whole run with kills.
+DEMO_CHANGES = _by_budget(quick=300_000, ci=600_000, soak=600_000)

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.compiling import compile_once
+
 # Marks, in the order in which their tests begin. A test belongs to the first of these groups whose mark it has.
 _GROUPS = ("spark", "mariadb", "s3")
 _LONG = "slow"
@@ -63,6 +65,8 @@ def install(config: pytest.Config) -> None:
     """Called in every process; does nothing in a plain `pytest`, which runs tests in the order of the files."""
     if config.pluginmanager.hasplugin("dsession"):
         config.pluginmanager.register(Grouping())
+    elif hasattr(config, "workerinput"):
+        compile_once(Path(config.workerinput[_FILE]).with_name("compiling.lock"))
 
 
 def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 
 LIMIT_SECONDS = 180.0
-_LOOK_SECONDS = 0.01
+_LOOK_SECONDS = 0.005  # between the first looks at the condition; the pause doubles up to the next number
+_LOOK_SECONDS_MAX = 0.1
 
 
 def wait_until(
@@ -18,6 +19,8 @@ def wait_until(
 ) -> None:
     """Returns once the condition holds. Fails with `what` and the answer of `explain` after the limit."""
     deadline = time.monotonic() + seconds
+    pause = _LOOK_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {seconds:.0f} s {explain()}"
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, _LOOK_SECONDS_MAX)
