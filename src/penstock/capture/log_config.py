@@ -1,6 +1,7 @@
 """The `log:` part of the configuration: how long the log keeps what every sink has, and where its old ledgers go.
 
-Plain data for capture, the log's single writer. Unknown keys are refused. What no sink has yet always stays.
+Plain data; unknown keys are refused. It stands here because capture is the log's single writer and opens it by these
+settings. What a sink still needs always stays, whatever they say.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.quantities import Seconds, Size
 
 
 class Keep(BaseModel):
-    """Entries that every sink has go when they are older than `for`, or when the log is larger than `size`."""
+    """Entries that every sink has are deleted when they are older than `for`, or when the log is larger than `size`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -26,7 +27,7 @@ class Keep(BaseModel):
 
 
 class Offload(BaseModel):
-    """Full ledgers beyond the newest `keep_local` bytes are copied to `url`; their local files go `lag` later."""
+    """Full ledgers beyond the newest `keep_local` bytes are copied to `url`; their local files are deleted `lag` later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +39,7 @@ class Offload(BaseModel):
     @classmethod
     def _a_place(cls, value: str) -> str:
         if "://" not in value:
-            return value  # a directory; the configuration makes it a URL
+            return value  # a directory: loading the configuration turns it into a URL
         try:
             return checked_url(value)
         except BadInput as error:
@@ -46,7 +47,7 @@ class Offload(BaseModel):
 
 
 class LogConfig(BaseModel):
-    """`ledger` is the size of one file of the log: what is trimmed and offloaded at a time."""
+    """`ledger` is the size of one file of the log: the unit of trimming and offloading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,8 +1,12 @@
-"""The capture loop: from a source into the log, from where the log says that it stopped.
+"""The capture loop: from a source into the log, starting where the log's state says that the last run stopped.
 
-1. Open the log and its state. 2. A new log: ask the source where to begin, and make that durable before anything is read.
-3. Read, cut, append. 4. A lost connection: go on from the last frame, with growing pauses. 5. Stop: flush what is whole,
-wait until it is durable, close. A kill at any moment loses nothing: the next start does 1 and 3 again.
+1. Open the log and its state.
+2. For a new log, ask the source where to begin, and make that durable before anything is read.
+3. Read, cut into transactions, append.
+4. When the connection is lost, continue from the last frame, after pauses that grow.
+5. To stop, flush the complete transactions, wait until they are durable, and close.
+
+A kill at any moment loses nothing: the next start does 1 and 3 again.
 """
 
 from __future__ import annotations
@@ -28,11 +32,11 @@ from penstock.sources.settings import Tables
 from penstock.sources.source import Chunk, Source
 from penstock.state import BucketState
 
-FLUSH_SECONDS = 0.05  # a whole transaction waits no longer for company
+FLUSH_SECONDS = 0.05  # the longest that a complete transaction waits for others to share its entry
 PROGRESS_SECONDS = 1.0
 RETRY_SECONDS_FIRST = 0.2
 RETRY_SECONDS_MAX = 10.0
-RETRIES_MAX = 12  # in a row, without a single frame between them: about a minute and a half
+RETRIES_MAX = 12  # in a row, without a frame between them: about a minute and a half
 
 _logger = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Capture:
-    """One source into one log, until stopped, or until where the source was at the start."""
+    """One source into one log: until stopped, or until the place where the source ended when `run` was called."""
 
     def __init__(
         self,
@@ -70,7 +74,8 @@ class Capture:
         self._idle = True
 
     def run(self, *, until_now: bool = False) -> bool:
-        """True where the end was reached: of `until_now`, or of a source that has one. False where it was stopped."""
+        """True if the end was reached: the source's end at this call with `until_now`, or the end of a source that has one.
+        False if it was stopped."""
         position = self._recorder.position or self._begin()
         target = self._source.end() if until_now else None
         self._report({"event": Event.READY, "position": asdict(position)})
@@ -139,7 +144,7 @@ class Capture:
         self._waiting_since = None
 
     def _finish(self, cutter: TransactionCutter) -> None:
-        """Everything whole is durable, and the position with it."""
+        """Appends the complete transactions and the position, and waits until they are durable."""
         self._flush(cutter)
         last = self._recorder.position
         if cutter.between_transactions and last is not None and cutter.passed.order > last.order:
@@ -176,7 +181,7 @@ class Capture:
             "bytes": recorder.bytes,
             "position": asdict(position) if position else None,
             "commit_ts": position.commit_ts if position else 0,
-            # Time between taking a transaction from the source and having it on disk; 0 where nothing waits.
+            # From taking a transaction from the source to having it on disk; 0 while nothing waits.
             "lag_ms": 0 if self._idle else max(0, self._clock.wall_ms() - commit_ms),
         }
 

@@ -1,7 +1,7 @@
-"""Appends frames to the log with the state that belongs to them, and follows which are durable.
+"""Appends frames to the log, each an entry with the state that belongs to it, and follows which of them are durable.
 
 The position, the open transaction and new schemas are in the same frame as the entry: all survive a crash or none does.
-What waits for the disk is bounded, so a slow disk slows the source down and fills no memory.
+What waits for the disk is bounded, so a slow disk slows reading down instead of filling the memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from penstock.sources.position import OpenTransaction, SourcePosition
 from penstock.state import BucketState
 
 WAITING_BYTES_MAX = 64 << 20
-DURABLE_SECONDS_MAX = 60.0  # an append that takes longer is an error, never silence
+DURABLE_SECONDS_MAX = 60.0  # an append that takes longer is an error
 
 
 class Recorder:
-    """One capture's writer. Not thread-safe: owned by the capture loop."""
+    """The writer of one capture. Not thread-safe: owned by the capture loop."""
 
     def __init__(self, state: BucketState, schemas: SchemaTracker, clock: Clock = SYSTEM_CLOCK) -> None:
         self._state = state
@@ -53,11 +53,11 @@ class Recorder:
 
     @property
     def waiting(self) -> bool:
-        """Something is on its way to the disk."""
+        """Whether an appended frame is not known to be durable yet."""
         return bool(self._waiting)
 
     def append(self, frame: FrameContent) -> None:
-        """On its way to the disk when this returns. Waits while too much waits."""
+        """Hands the frame to the log. Blocks while more than WAITING_BYTES_MAX are not durable."""
         change = self._state.begin()
         self._positions.put(change, SOURCE, frame.position)
         if frame.open is not None:
@@ -82,7 +82,7 @@ class Recorder:
         self.settle()
 
     def settle(self) -> None:
-        """Notes what has become durable. Raises what went wrong."""
+        """Notes which frames have become durable. Raises the error of a failed append."""
         while self._waiting and self._waiting[0][0].done():
             self._settle(wait=False)
 
@@ -92,7 +92,10 @@ class Recorder:
             self._settle(wait=True)
 
     def passed(self, position: SourcePosition) -> None:
-        """Everything before `position` is appended or held nothing: makes it durable by itself, at most once a second."""
+        """Everything before `position` is appended, or had nothing to append.
+
+        While nothing else is pending, a frame with state only makes the position durable, at most once a second.
+        """
         assert self._tracker is not None
         self.settle()
         self._tracker.passed(position)

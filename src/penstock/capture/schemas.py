@@ -1,6 +1,6 @@
-"""Which schema each table has where capture reads now, and the new ones that a DDL or an unknown table brings.
+"""Which schema each table has where capture reads now, and the new schemas that a DDL or an unknown table brings.
 
-A new schema rides in the frame at which it takes effect; nothing here is written before that frame is.
+A new schema is part of the frame from which on it is in force; `record` is called when that frame is appended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.sources.settings import Tables
 
 
 class SchemaTracker:
-    """The tables in force. `history` is every schema in the log so far, oldest first."""
+    """The schemas in force. `history`: every schema in the log so far, in any order."""
 
     def __init__(self, tables: Tables | None = None, history: Iterable[TableSchema] = ()) -> None:
         self._tables = tables or Tables()
@@ -34,7 +34,7 @@ class SchemaTracker:
         return self._now.get((schema, table))
 
     def record(self, table: TableSchema) -> tuple[str, str, int]:
-        """`table` is in force from here on. The key under which the history holds it."""
+        """`table` is in force from here on. Returns its key in the store `schema.history`."""
         key = (table.schema, table.table)
         number = self._numbers.get(key, 0)
         self._numbers[key] = number + 1
@@ -48,14 +48,14 @@ class SchemaTracker:
         return (*key, number)
 
     def after_ddl(self, query: Query, version: int) -> tuple[TableSchema, ...]:
-        """The schemas that a statement makes, of wanted tables. Raises `NotSupported` for a change that cannot be followed."""
+        """The schemas of wanted tables that a statement makes. Raises `NotSupported` for a change that cannot be followed."""
         made = apply_ddl(
             query.sql, query.schema, version, self.lookup, default_charset=query.database_charset or "utf8mb4"
         )
         return tuple(s for s in made if not s.table or self._tables.matches(s.schema, s.table))
 
     def after_table_map(self, event: memoryview, fde: FormatDescription, version: int) -> tuple[TableSchema, ...]:
-        """The schema of a table whose CREATE was never seen, or that changed unseen; none where the known one fits."""
+        """The schema of a table whose CREATE was never seen, or whose ALTER was missed; none if the known schema matches."""
         table_map = parse_table_map(event, fde)
         if not self._tables.matches(table_map.schema, table_map.table):
             return ()
@@ -64,14 +64,12 @@ class SchemaTracker:
             try:
                 complete_table_map(table_map, known)
             except SchemaDrift:
-                # Full metadata spells the table out as the server sees it; without it there is nothing to go by.
+                # Full metadata describes the table completely; without it the new shape cannot be known.
                 if not table_map.has_names:
                     raise
             else:
                 return ()
         made = schema_from_table_map(table_map, version)
         with contextlib.suppress(NotSupported):
-            complete_table_map(
-                table_map, made
-            )  # a schema that does not even fit its own table map is a bug: say so here
+            complete_table_map(table_map, made)  # raises here if our own schema does not match the table map: a bug
         return (made,)

@@ -1,14 +1,16 @@
-"""Cuts raw events into transactions and packs whole transactions into entries.
+"""Cuts the stream of raw events into transactions, and packs these into entries.
 
-A transaction ends with XID, or QUERY `COMMIT`; a DDL is one by itself. MariaDB opens one with a GTID that is not standalone,
-MySQL with `BEGIN`. What comes out is a series of frames, each an entry (or none) with the state that belongs to it:
+A transaction begins with `BEGIN` (MySQL) or a GTID that is not standalone (MariaDB), and ends with XID or QUERY `COMMIT`; a
+DDL is a transaction by itself. The result is a series of frames, each an entry (or none) and the state that belongs to it:
 
-- whole transactions share an entry, up to `entry_bytes`; the caller flushes earlier where nothing more comes;
-- a transaction that does not fit is cut: parts, table maps in force repeated, `OpenTransaction` in the frame's state;
-- a DDL that makes a schema is alone in its entry; an unknown table's schema is a frame before the entry with its rows.
+- complete transactions share an entry, up to `entry_bytes`; the caller flushes earlier when nothing more comes;
+- a transaction that does not fit into an entry is split into parts. Each part starts with the table maps in force, and its
+  frame's state has an `OpenTransaction`;
+- a DDL that makes a schema is alone in its entry. The schema of an unknown table is in a frame with state only, before the
+  entry with its rows.
 
-The position of a frame is the end of the last whole transaction, or the start of the open one: a restart reads from there
-and skips what is in the log already, after it has checked that the last event of it is the same.
+The position of a frame is the end of the last complete transaction, or the start of the open one. A restart reads from
+there, and skips what is in the log already once it has checked that the events are the same.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.binlog.bodies import (
+    GTID_COMPLETED_XA,
+    GTID_PREPARED_XA,
     FormatDescription,
     parse_format_description,
     parse_query,
@@ -32,7 +36,7 @@ from penstock.binlog.bodies import (
 )
 from penstock.binlog.errors import BadEvent, type_name
 from penstock.binlog.events import Events, checksum_matches, split_events, verify_checksums
-from penstock.binlog.types import FLAG_ARTIFICIAL, EventType, Flavour
+from penstock.binlog.types import FLAG_ARTIFICIAL, HEADER_BYTES, EventType, Flavour
 from penstock.capture.cut_kernel import FIELDS, LEFT_OUT, SLOTS, Field, Phase, Slot, Stop, cut, end_of
 from penstock.capture.schemas import SchemaTracker
 from penstock.capture.table_maps import maps_in_force
@@ -53,7 +57,7 @@ from penstock.schema.model import TableSchema
 from penstock.sources.position import OpenTransaction, SourcePosition
 from penstock.sources.source import Chunk, SourceError
 
-ENTRY_BYTES = 4 << 20  # where an entry ends by itself: enough to amortise its frame, small enough to spread over tasks
+ENTRY_BYTES = 4 << 20  # an entry of this size is full: large beside its frame's cost, small enough to spread over tasks
 _RECORDS_MAX = 1 << 16  # transactions in an entry
 _IGNORABLE = 0x80
 _COMMENT = re.compile(r"^(\s+|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)+", re.DOTALL)
@@ -63,7 +67,7 @@ _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL"})
 
 @dataclass(frozen=True, slots=True)
 class FrameContent:
-    """What is appended at once: an entry's buffers (none: state only) and the state after it."""
+    """What goes into one frame of the log: an entry's buffers (none: a frame with state only) and the state after it."""
 
     data: list[Buffer]
     position: SourcePosition
@@ -74,7 +78,7 @@ class FrameContent:
 
 
 class TransactionCutter:
-    """Turns chunks into frames. A new one for each time that the source is opened."""
+    """Turns the chunks of a source into the content of frames. Make a new one each time that the source is opened."""
 
     def __init__(
         self,
@@ -105,13 +109,13 @@ class TransactionCutter:
         self._records = np.zeros((_RECORDS_MAX, FIELDS), np.int64)
         self._gtids = np.zeros((_RECORDS_MAX, 24), np.uint8)
         self._gtid = np.zeros(24, np.uint8)
-        self._unsure = not position.file  # a start by GTID: the offset is known once an event that was sent tells it
+        self._unsure = not position.file  # a start by GTID: the offset is unknown until an event tells it
         self._checksum = self._repeated_bytes = 0
-        self._repeated = 0  # table maps at the head of the buffer that the source sent once
+        self._repeated = 0  # table maps at the head of the buffer that are in the last part already
 
     @property
     def waiting(self) -> bool:
-        """Whole transactions are packed and not yet flushed."""
+        """Whether complete transactions wait for `flush`."""
         return bool(self._state[Slot.RECORDS])
 
     @property
@@ -120,17 +124,17 @@ class TransactionCutter:
 
     @property
     def passed(self) -> SourcePosition:
-        """How far everything is in a frame that was given out, or held nothing to append."""
+        """The position up to which everything is in a frame already given out, or had nothing to append."""
         if not self.between_transactions or self._unsure:
             return self._emitted
         here = self._emitted.at(
             self._file, int(self._state[Slot.POS]), gtid=self._gtid_text(), commit_ts=self._clock.last
         )
-        # A format description that was only repeated stands before the place that was asked for.
+        # A server repeats the format description from the head of the file: that offset is before the one asked for.
         return here if here.order > self._emitted.order else self._emitted
 
     def feed(self, chunk: Chunk) -> Iterator[FrameContent]:
-        """Takes a chunk; gives the frames that are full. Whole transactions may stay until `flush`."""
+        """Takes a chunk; gives the frames that are full. Complete transactions may wait for more until `flush`."""
         if not len(chunk.data):
             return
         state = self._state
@@ -150,7 +154,7 @@ class TransactionCutter:
             yield from self._take(data, part)
 
     def flush(self) -> Iterator[FrameContent]:
-        """Gives out the whole transactions that wait; an open one stays."""
+        """Gives out the complete transactions that wait; an open one stays."""
         frame = self._pack()
         if frame is not None:
             yield frame
@@ -158,7 +162,7 @@ class TransactionCutter:
     # -- the loop around the kernel --------------------------------------------------------------------------------
 
     def _verify(self, data: npt.NDArray[np.uint8], events: Events) -> None:
-        # An artificial rotation may come without a checksum whatever the format says; it carries no change.
+        # An artificial rotation may lack the checksum that the format description promises; it carries no change.
         plain = ~((events.type == EventType.ROTATE) & (events.flags & FLAG_ARTIFICIAL != 0))
         if not plain.all():
             events = _some(events, plain)
@@ -208,17 +212,17 @@ class TransactionCutter:
                 self._grow(size)
             return
         if state[Slot.SKIP]:
-            self._fold()  # it is all in the log already: nothing to give out
+            self._fold()  # these events are in the log already: nothing to give out
             self._keep_maps_only()
         else:
-            yield self._cut_part()
+            yield self._split_off_part()
 
     def _tail_events(self) -> int:
-        """Events of the open transaction in the buffer, repeated table maps not counted."""
+        """How many events of the open transaction are in the buffer, without repeated table maps."""
         return int(self._state[Slot.EVENTS] - self._state[Slot.TXN_EVENTS]) - self._repeated
 
     def _grow(self, size: int) -> None:
-        """A single event that is larger than an entry may be: it gets one of its own, with its table maps."""
+        """A larger buffer, for an event that alone exceeds the size of an entry: it gets an entry with its table maps only."""
         larger = np.empty(int(self._state[Slot.OUT]) + size, np.uint8)
         larger[: self._state[Slot.OUT]] = self._out[: self._state[Slot.OUT]]
         self._out = larger
@@ -226,7 +230,7 @@ class TransactionCutter:
     # -- giving out frames -----------------------------------------------------------------------------------------
 
     def _pack(self) -> FrameContent | None:
-        """The finished transactions as one entry; the bytes of an open one move to the next buffer."""
+        """The finished transactions as one entry; the bytes of an open transaction move to the next buffer."""
         state = self._state
         count = int(state[Slot.RECORDS])
         if not count:
@@ -290,7 +294,7 @@ class TransactionCutter:
         return encode_entry(header, table, events)
 
     def _move_tail(self, whole: int) -> None:
-        """A fresh buffer with the bytes after `whole`: the old one belongs to the frame now."""
+        """A new buffer with the bytes after `whole`, because the old buffer now belongs to a frame."""
         state = self._state
         tail = self._out[whole : int(state[Slot.OUT])]
         self._out = np.empty(max(self._bytes_max, len(tail)), np.uint8)
@@ -302,12 +306,12 @@ class TransactionCutter:
         state[Slot.TXN_EVENTS] = state[Slot.TXN_OUT] = state[Slot.RECORDS] = 0
         state[Slot.OUT] = len(tail)
         if whole:
-            self._repeated = self._repeated_bytes = 0  # they went out with the last part
+            self._repeated = self._repeated_bytes = 0  # they were at the head of the part just given out
         self._files = [self._file]
         state[Slot.FILE] = 0
 
-    def _cut_part(self) -> FrameContent:
-        """The open transaction so far as a part; the next one starts with the table maps in force."""
+    def _split_off_part(self) -> FrameContent:
+        """The open transaction so far, as a part; the next part starts with the table maps in force."""
         state = self._state
         first = self._open is None
         if first and not self._unsure:
@@ -344,7 +348,7 @@ class TransactionCutter:
         return table
 
     def _keep_maps_only(self) -> None:
-        """The buffer starts again, with the table maps in force."""
+        """A new buffer that holds only the table maps in force."""
         state = self._state
         maps = maps_in_force(self._out[: int(state[Slot.OUT])])
         self._out = np.empty(max(self._bytes_max, sum(map(len, maps))), np.uint8)
@@ -361,7 +365,7 @@ class TransactionCutter:
         state[Slot.PART] = int(self._open is not None and state[Slot.SKIP] == 0)
 
     def _resume(self) -> None:
-        """The last event that the log has was read again: are they the same ones?"""
+        """The last event that the log has was read again: checks that these events are the ones in the log."""
         known = self._open
         assert known is not None
         if self._fold() != known.checksum or self._gtid.tobytes().hex() != known.gtid:
@@ -372,9 +376,10 @@ class TransactionCutter:
         self._keep_maps_only()
 
     def _fold(self, more: Buffer = b"") -> int:
-        """CRC32C over the open transaction's events so far, repeated table maps left out. The buffer must be reset after it.
+        """Adds the buffer and `more` to the CRC32C over the open transaction's events, without repeated table maps.
 
-        Not CRC32: each event ends with its own, and the CRC32 of anything followed by its CRC32 is a constant.
+        The caller must empty the buffer afterwards, or its events count twice. Not CRC32: each event ends with its own, and
+        the CRC32 of anything followed by its CRC32 is a constant.
         """
         own = self._out[self._repeated_bytes : int(self._state[Slot.OUT])]
         self._checksum = google_crc32c.extend(google_crc32c.extend(self._checksum, own.tobytes()), bytes(more))
@@ -385,7 +390,7 @@ class TransactionCutter:
     def _special(self, event: memoryview, events: Events, i: int) -> Iterator[FrameContent]:
         state = self._state
         kind = int(events.type[i])
-        # A server that starts in the middle of a file sends its format description again, without a place of its own.
+        # A server that starts in the middle of a file first sends the file's format description, with an end_log_pos of 0.
         artificial = bool(events.flags[i] & FLAG_ARTIFICIAL or (state[Slot.GAPS] and not events.end_pos[i]))
         if kind == EventType.FORMAT_DESCRIPTION:
             yield from self._format(event, artificial)
@@ -404,7 +409,7 @@ class TransactionCutter:
             return
         elif kind == EventType.TABLE_MAP and state[Slot.PHASE] == Phase.INSIDE:
             yield from self._table_map(event)
-            return  # the kernel takes it now
+            return  # the table is known now: the kernel takes the event
         else:
             self._refuse(event, kind, int(events.flags[i]))
         if not artificial:
@@ -432,10 +437,10 @@ class TransactionCutter:
         yield from self.flush()
         self._fde = fde
         self._fde_event = bytes(event)
-        self._known = np.empty(0, np.int64)  # table ids start again with the server
+        self._known = np.empty(0, np.int64)  # a restarted server numbers its tables anew
 
     def _abandon(self) -> None:
-        """A new file starts inside a transaction: the server died in it and rolled it back."""
+        """Drops the open transaction: a new file begins inside it, so the server died in it and rolled it back."""
         if self._open is not None:
             raise NotSupported(
                 f"the transaction at {self._open.file}:{self._open.start_pos} was given up by the server, and a part of it is "
@@ -478,7 +483,7 @@ class TransactionCutter:
             made = tuple(dataclasses.replace(table, version=version) for table in made)
             self._emitted = self._emitted.at(self._emitted.file, self._emitted.pos, commit_ts=self._clock.last)
             yield FrameContent([], self._emitted, self._open, made)
-        table_id = int.from_bytes(event[19:25], "little")
+        table_id = int.from_bytes(event[HEADER_BYTES : HEADER_BYTES + 6], "little")
         self._known = np.union1d(self._known, np.array([table_id], np.int64))
 
     def _query(self, event: memoryview, events: Events, i: int) -> Iterator[FrameContent]:
@@ -514,7 +519,7 @@ class TransactionCutter:
         state[Slot.EVENT_AT] = i + 1
 
     def _leave_out(self, events: Events, i: int) -> None:
-        """The transaction changed nothing that we follow: its GTID and its place count, its bytes do not."""
+        """The transaction changed nothing that is followed: its GTID and its end are noted, its bytes dropped."""
         state = self._state
         self._step(events, i)
         self._unsure = self._unsure and not events.end_pos[i]
@@ -530,7 +535,7 @@ class TransactionCutter:
         state[Slot.EVENT_AT] = i + 1
 
     def _empty_record(self) -> None:
-        """A finished transaction without bytes, behind those that wait, so that GTIDs count in order."""
+        """A finished transaction without bytes, after those that wait: so GTIDs are noted in order."""
         state = self._state
         n = int(state[Slot.RECORDS])
         if n == len(self._records):
@@ -544,7 +549,7 @@ class TransactionCutter:
         state[Slot.RECORDS] = n + 1
 
     def _skip_one(self, event: memoryview) -> None:
-        """A DDL inside a transaction that is in the log already."""
+        """Passes over a DDL inside a transaction whose first part, with this DDL, is in the log already."""
         state = self._state
         state[Slot.SOURCE_EVENTS] += 1
         state[Slot.SKIP] -= 1
@@ -554,12 +559,12 @@ class TransactionCutter:
             self._resume()
 
     def _ddl(self, event: memoryview, events: Events, i: int, made: tuple[TableSchema, ...]) -> Iterator[FrameContent]:
-        """A DDL alone in its entry, with the GTID that announced it. Inside a transaction it is a part of it."""
+        """A DDL alone in its entry, after the GTID that announced it. A DDL inside a transaction is a part of that."""
         state = self._state
         inside = state[Slot.PHASE] == Phase.INSIDE
         yield from self.flush()
         if inside and self._tail_events() and (state[Slot.HAS_ROWS] or self._open is not None):
-            yield self._cut_part()
+            yield self._split_off_part()
         commit_ts = self._clock.next()
         made = tuple(dataclasses.replace(table, version=commit_ts) for table in made)
         if state[Slot.PHASE] == Phase.OUTSIDE:
@@ -600,18 +605,20 @@ class TransactionCutter:
             self._emitted = self._emitted.at(
                 self._file, int(state[Slot.POS]), gtid=self._gtid_text(), commit_ts=commit_ts
             )
-        self._known = np.empty(0, np.int64)  # the table may have another shape under a new id
+        self._known = np.empty(0, np.int64)  # look at all table maps again: a table may have another shape
         yield FrameContent(data, self._emitted, self._open, made, int(not inside), count)
 
     def _refuse(self, event: memoryview, kind: int, flags: int) -> None:
-        """Returns for events that may be left out; raises for the rest."""
+        """Raises unless the event may be left out."""
         where = f"{self._file}:{int(self._state[Slot.POS])}"
         refuse_unsupported(kind)
         if kind == EventType.INCIDENT:
             raise SourceError(
                 f"{where}: the server reports that it lost events", hint="start again with a new state_dir"
             )
-        if kind == EventType.XA_PREPARE or (kind == EventType.MARIADB_GTID and event[31] & 0xC0):
+        if kind == EventType.XA_PREPARE or (
+            kind == EventType.MARIADB_GTID and event[31] & (GTID_PREPARED_XA | GTID_COMPLETED_XA)
+        ):
             raise NotSupported(f"{where}: XA transactions are not supported yet", hint="commit without XA")
         if kind in (EventType.BEGIN_LOAD_QUERY, EventType.EXECUTE_LOAD_QUERY, EventType.APPEND_BLOCK):
             raise SourceError(f"{where} holds a statement instead of rows", hint="SET GLOBAL binlog_format = 'ROW'")
@@ -630,7 +637,7 @@ class TransactionCutter:
         return self._fde
 
     def _note_gtids(self, gtids: npt.NDArray[np.uint8]) -> None:
-        """The last one of each domain. MySQL's sets are not followed here: files are read by file and offset."""
+        """Notes the last GTID of each domain. Not for MySQL: its files are read by file and offset."""
         if self._fde is None or self._fde.flavour is not Flavour.MARIADB:
             return
         domains = np.ascontiguousarray(gtids[:, :4]).view("<u4").reshape(-1)
