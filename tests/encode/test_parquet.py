@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.commit_ts import commit_ts_of, milliseconds_of
 from penstock.encode import FORMATS
-from penstock.encode.parquet.encoder import lake_schema
+from penstock.encode.parquet.encoder import parquet_schema
 from penstock.errors import BadInput, NotSupported
 from penstock.log.position import Seq
 from penstock.schema.model import Column, TableSchema
@@ -70,7 +70,7 @@ def test_no_batch_changes_the_types() -> None:
     rows = PARQUET.rows(
         PARQUET.assemble([PARQUET.encode(batch_of(NAMES, [Change("I", None, nothing, Seq(1, 1, 1, 1), 1)]))])
     )
-    expected = lake_schema(batch_of(NAMES, []).table)
+    expected = parquet_schema(batch_of(NAMES, []).table)
     assert rows.schema.types == expected.types
     assert not any(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) for kind in rows.schema.types)
 
@@ -92,7 +92,7 @@ def test_payloads_of_two_versions_are_refused() -> None:
 
 def test_columns_named_as_our_own_are_refused() -> None:
     with pytest.raises(NotSupported, match="has a column _OP"):
-        lake_schema(TableSchema("d", "t", 1, (Column("_OP", "int"),)))
+        parquet_schema(TableSchema("d", "t", 1, (Column("_OP", "int"),)))
 
 
 def test_days_that_no_calendar_has_are_null() -> None:

@@ -1,4 +1,12 @@
-"""Decoded changes → the bytes that users read. docs/types.md says what each MySQL type becomes."""
+"""Decoded changes → the bytes that users read. docs/types.md says what each MySQL type becomes.
+
+| module | job |
+|---|---|
+| `format.py` | the `FileFormat` protocol |
+| `images.py` | which image of a row a file shows |
+| `text.py`, `text_kernels.py` | values as text: shared by all formats |
+| `canal_json/`, `parquet/` | the formats; `encoder.py` has the `FileFormat` of each |
+"""
 
 from __future__ import annotations
 

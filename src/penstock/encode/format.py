@@ -1,4 +1,4 @@
-"""The contract of a file format: batches become payloads anywhere, payloads become files in the sink."""
+"""The contract of a file format: tasks encode batches into payloads, delivery assembles payloads into files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.schema.changes import ChangeBatch
 
 
 class FileFormat(Protocol):
-    """Stateless and safe to share between threads. The same rows give the same file, however they were cut."""
+    """Stateless, so safe to share between threads. The same rows give the same file, whatever payloads they came in."""
 
     @property
     def name(self) -> str: ...
@@ -23,11 +23,11 @@ class FileFormat(Protocol):
         ...
 
     def encode(self, batch: ChangeBatch) -> Buffer:
-        """A payload: rows of one table version that go to one date directory."""
+        """A payload from rows of one table version that go to one date directory."""
         ...
 
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
-        """A file of at least one payload of one table version, in the order given."""
+        """A file from one or more payloads of one table version, in the order given."""
         ...
 
     def rows(self, file: Buffer) -> pa.Table:

@@ -15,7 +15,7 @@ OPS = frozenset({OP_INSERT, OP_UPDATE, OP_DELETE})
 
 
 def shown_images(batch: ChangeBatch) -> list[pa.Array[Any]]:
-    """One array a column. Copies only where deletes and other changes are mixed."""
+    """One array per column. Copies only if deletes and other changes are mixed."""
     deletes = batch.op == OP_DELETE
     if not deletes.any():
         return batch.after
@@ -26,7 +26,7 @@ def shown_images(batch: ChangeBatch) -> list[pa.Array[Any]]:
 
 
 def differs(before: pa.Array[Any], after: pa.Array[Any]) -> npt.NDArray[np.bool_]:
-    """Where two images of a column differ, missing counted as a value of its own. No float is equal to another bit pattern."""
+    """Where two images of a column differ. Missing differs from every value; floats are equal only if all bits are."""
     if pa.types.is_floating(before.type):
         bits = pa.int32() if pa.types.is_float32(before.type) else pa.int64()
         before, after = before.view(bits), after.view(bits)

@@ -1,7 +1,7 @@
-"""A column in its physical form (schema/changes.py) → its values as text, vectorised.
+"""A column in its physical form (schema/changes.py) → its values as text, without Python per value.
 
-A `Text` is the bytes of all values back to back and their bounds. `json_tokens` gives `"value"` or `null`; `plain_text`
-an Arrow string column, for the formats that store a type as text.
+`json_tokens` gives `"value"` or `null` for each row; `plain_text` gives an Arrow string column, for formats that store a
+type as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.encode import text_kernels
-from penstock.encode.canal_json import kernels as json_kernels
 from penstock.errors import NotSupported
 from penstock.schema.model import Column
 from penstock.schema.type_names import BINARY_TYPES, CHARACTER_TYPES, INTEGER_TYPES, SPATIAL_TYPES
@@ -30,6 +29,8 @@ BINARIES = BINARY_TYPES | SPATIAL_TYPES
 
 
 class Text(NamedTuple):
+    """The text of all rows, back to back: row r is `data[offsets[r] : offsets[r + 1]]`."""
+
     offsets: Offsets  # rows + 1, from 0
     data: Bytes
 
@@ -59,7 +60,7 @@ def json_tokens(column: Column, values: pa.Array[Any]) -> Text:
 
 
 def plain_text(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
-    """Each value as text in an Arrow string column; missing stays missing."""
+    """Each value as text, in an Arrow string column; a missing value stays missing."""
     text = _formatted(column, values, quote=False)
     validity = pa.py_buffer(np.packbits(valid_rows(values), bitorder="little").tobytes()) if values.null_count else None
     offsets = pa.py_buffer(text.offsets.astype(np.int32).data)
@@ -67,14 +68,14 @@ def plain_text(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def valid_rows(values: pa.Array[Any]) -> npt.NDArray[np.bool_]:
-    """True where there is a value; empty when nothing is missing."""
+    """True where there is a value; an empty array if no value is missing."""
     if values.null_count == 0:
         return np.empty(0, np.bool_)
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def numbers(values: pa.Array[Any]) -> npt.NDArray[Any]:
-    """The fixed-width values behind a column, without copying; what stands at missing places means nothing."""
+    """The values of a fixed-width column, without copying; those at missing places mean nothing."""
     dtype = np.dtype(values.type.to_pandas_dtype())
     return _view(values.buffers()[1], dtype, values.offset, len(values))
 
@@ -122,8 +123,8 @@ def _strings(values: pa.Array[Any], *, latin1: bool) -> Text:
     bounds = _view(bounds_buffer, np.dtype(np.int32), values.offset, len(values) + 1)
     source = _view(data, np.dtype(np.uint8), 0, data.size if data else 0)
     valid = valid_rows(values)
-    widths = json_kernels.LATIN1_WIDTHS if latin1 else json_kernels.UTF8_WIDTHS
-    json_kernels.escaped_offsets(source, bounds, valid, widths, offsets)
+    widths = text_kernels.LATIN1_WIDTHS if latin1 else text_kernels.UTF8_WIDTHS
+    text_kernels.escaped_offsets(source, bounds, valid, widths, offsets)
     out = np.empty(offsets[-1], np.uint8)
-    json_kernels.escape(source, bounds, valid, latin1, offsets, out)
+    text_kernels.escape(source, bounds, valid, latin1, offsets, out)
     return Text(offsets, out)

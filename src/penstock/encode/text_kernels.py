@@ -1,8 +1,8 @@
 """Kernels that write the values of one column as text, back to back.
 
-Every kernel fills `offsets` (rows + 1, from 0) and `out`, and returns nothing. With `quote` a value stands in double quotes
-and a missing one is the word null: a JSON token. Without, a missing value is empty. `valid` has no elements when nothing
-is missing. The caller sizes `out` by the widths named here.
+Every kernel fills `offsets` (rows + 1 of them, from 0) and `out`, and returns nothing. With `quote` it writes JSON tokens: a
+value in double quotes, the word null for a missing one. Without, a missing value is empty. `valid` has no elements if
+nothing is missing. The caller sizes `out` by the widths named here; for strings, by `escaped_offsets`.
 """
 
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
 
 INTEGER_WIDTH = 22  # 20 digits or a sign and 19, two quotes
 DECIMAL_WIDTH = 48  # 38 digits and the leading zero, sign, point, two quotes, rounded up
@@ -22,14 +23,33 @@ DATETIME_WIDTH = 28
 
 QUOTE = np.uint8(ord('"'))
 ZERO = np.uint8(ord("0"))
+SPACE, COMMA, MINUS, POINT, COLON, BACKSLASH = (ord(character) for character in " ,-.:\\")
+HEX_ESCAPE, LETTER_A = ord("u"), ord("a")
+NULL = np.frombuffer(b"null", np.uint8)
+
+# What follows the backslash of a character with a short escape in JSON; 0: it has none.
+SHORT_ESCAPES = np.zeros(256, np.uint8)
+for _character, _escape in (("\b", "b"), ("\t", "t"), ("\n", "n"), ("\f", "f"), ("\r", "r"), ('"', '"'), ("\\", "\\")):
+    SHORT_ESCAPES[ord(_character)] = ord(_escape)
+
+
+def _widths(latin1: bool) -> Any:
+    """How many bytes each byte takes inside a JSON string."""
+    widths = np.ones(256, np.int64)
+    widths[:32] = 6
+    widths[SHORT_ESCAPES != 0] = 2
+    if latin1:
+        widths[128:] = 2
+    return widths
+
+
+UTF8_WIDTHS = _widths(latin1=False)
+LATIN1_WIDTHS = _widths(latin1=True)
 
 
 @kernel
 def put_null(out: Any, at: int) -> int:
-    out[at] = 110
-    out[at + 1] = 117
-    out[at + 2] = 108
-    out[at + 3] = 108
+    copy_bytes(out, at, NULL, 0, 4)
     return at + 4
 
 
@@ -67,7 +87,7 @@ def put_padded(out: Any, at: int, value: Any, width: int) -> Any:
 def put_fraction(out: Any, at: int, microseconds: int, fsp: int) -> Any:
     if fsp == 0:
         return at
-    out[at] = 46
+    out[at] = POINT
     for _ in range(6 - fsp):
         microseconds //= 10
     return put_padded(out, at + 1, microseconds, fsp)
@@ -76,24 +96,24 @@ def put_fraction(out: Any, at: int, microseconds: int, fsp: int) -> Any:
 @kernel
 def put_date(out: Any, at: int, year: Any, month: Any, day: Any) -> Any:
     at = put_padded(out, at, year, 4)
-    out[at] = 45
+    out[at] = MINUS
     at = put_padded(out, at + 1, month, 2)
-    out[at] = 45
+    out[at] = MINUS
     return put_padded(out, at + 1, day, 2)
 
 
 @kernel
 def put_clock(out: Any, at: int, hour: int, minute: int, second: int) -> Any:
     at = put_padded(out, at, hour, 2)
-    out[at] = 58
+    out[at] = COLON
     at = put_padded(out, at + 1, minute, 2)
-    out[at] = 58
+    out[at] = COLON
     return put_padded(out, at + 1, second, 2)
 
 
 @kernel
 def integers(values: Any, valid: Any, quote: bool, pad: int, offsets: Any, out: Any) -> None:
-    """Any integer type. `pad` is the least number of digits: 4 for years, so that 0 stays the zero year."""
+    """Any integer type. With a `pad`, numbers below 1000 get this many digits: 4 for years, so the zero year is 0000."""
     at = 0
     offsets[0] = 0
     for row in range(len(values)):
@@ -106,8 +126,8 @@ def integers(values: Any, valid: Any, quote: bool, pad: int, offsets: Any, out: 
                 at += 1
             value = values[row]
             if value < 0:
-                out[at] = 45
-                # Wraps right for the least int64, whose negation is no int64.
+                out[at] = MINUS
+                # In uint64, because the least int64 has no negation in int64.
                 at = put_unsigned(out, at + 1, np.uint64(0) - np.uint64(np.int64(value)))
             elif pad > 0 and value < 1000:
                 at = put_padded(out, at, np.int64(value), pad)
@@ -140,7 +160,7 @@ def decimals(words: Any, scale: int, valid: Any, quote: bool, offsets: Any, out:
             at += 1
         low, high = words[row, 0], words[row, 1]
         if np.int64(high) < 0:
-            out[at] = 45
+            out[at] = MINUS
             at += 1
             low = ~low + np.uint64(1)
             high = ~high
@@ -176,7 +196,7 @@ def decimals(words: Any, scale: int, valid: Any, quote: bool, offsets: Any, out:
             out[at] = ZERO + digits[place]
             at += 1
             if place == scale and scale > 0:
-                out[at] = 46
+                out[at] = POINT
                 at += 1
         if quote:
             out[at] = QUOTE
@@ -186,7 +206,7 @@ def decimals(words: Any, scale: int, valid: Any, quote: bool, offsets: Any, out:
 
 @kernel
 def dates(values: Any, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
-    """Packed dates; zero and partial dates as they are."""
+    """Packed dates (schema/changes.py); zero and partial dates as they are."""
     at = 0
     offsets[0] = 0
     for row in range(len(values)):
@@ -220,7 +240,7 @@ def datetimes(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out:
             packed = values[row]
             months = packed >> 46
             at = put_date(out, at, months // 13, months % 13, (packed >> 41) & 31)
-            out[at] = 32
+            out[at] = SPACE
             at = put_clock(out, at + 1, (packed >> 36) & 31, (packed >> 30) & 63, (packed >> 24) & 63)
             at = put_fraction(out, at, packed & 0xFFFFFF, fsp)
             if quote:
@@ -246,7 +266,7 @@ def timestamps(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out
             if value == 0:
                 at = put_date(out, at, 0, 0, 0)
             else:
-                # Days to civil date in eras of 400 years that start on 1 March.
+                # Days since the epoch → date, in eras of 400 years that start on 1 March.
                 shifted = value // 86_400_000_000 + 719_468
                 era = shifted // 146_097
                 day_of_era = shifted - era * 146_097
@@ -256,7 +276,7 @@ def timestamps(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out
                 month = march_month + 3 if march_month < 10 else march_month - 9
                 year = year_of_era + era * 400 + (1 if month <= 2 else 0)
                 at = put_date(out, at, year, month, day_of_year - (153 * march_month + 2) // 5 + 1)
-            out[at] = 32
+            out[at] = SPACE
             of_day = value % 86_400_000_000
             seconds = of_day // 1_000_000
             at = put_clock(out, at + 1, seconds // 3600, seconds // 60 % 60, seconds % 60)
@@ -282,7 +302,7 @@ def times(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out: Any
                 at += 1
             value = values[row]
             if value < 0:
-                out[at] = 45
+                out[at] = MINUS
                 at += 1
                 value = -value
             seconds = value // 1_000_000
@@ -295,3 +315,62 @@ def times(values: Any, fsp: int, valid: Any, quote: bool, offsets: Any, out: Any
                 out[at] = QUOTE
                 at += 1
         offsets[row + 1] = at
+
+
+@kernel
+def escaped_offsets(source: Any, bounds: Any, valid: Any, widths: Any, offsets: Any) -> None:
+    """Where the JSON token of each string starts and ends, two quotes included; null takes four bytes."""
+    at = 0
+    offsets[0] = 0
+    for row in range(len(bounds) - 1):
+        if len(valid) != 0 and not valid[row]:
+            at += 4
+        else:
+            at += 2
+            for place in range(bounds[row], bounds[row + 1]):
+                at += widths[source[place]]
+        offsets[row + 1] = at
+
+
+@kernel
+def put_escaped(out: Any, at: int, byte: Any, latin1: bool) -> int:
+    """One byte of a string; with `latin1`, a byte above 127 as the character of that number, in UTF-8."""
+    if byte >= 0x80 and latin1:
+        out[at] = 0xC0 | (byte >> 6)
+        out[at + 1] = 0x80 | (byte & 0x3F)
+        return at + 2
+    short = SHORT_ESCAPES[byte]
+    if byte >= 32 and short == 0:
+        out[at] = byte
+        return at + 1
+    out[at] = BACKSLASH
+    if short != 0:
+        out[at + 1] = short
+        return at + 2
+    out[at + 1] = HEX_ESCAPE
+    out[at + 2] = ZERO
+    out[at + 3] = ZERO
+    out[at + 4] = ZERO + (byte >> 4)
+    low = byte & 15
+    out[at + 5] = ZERO + low if low < 10 else LETTER_A + low - 10
+    return at + 6
+
+
+@kernel
+def escape(source: Any, bounds: Any, valid: Any, latin1: bool, offsets: Any, out: Any) -> None:
+    """Strings as JSON tokens, at the offsets that `escaped_offsets` found."""
+    for row in range(len(bounds) - 1):
+        at = offsets[row]
+        if len(valid) != 0 and not valid[row]:
+            put_null(out, at)
+            continue
+        out[at] = QUOTE
+        at += 1
+        first, last = bounds[row], bounds[row + 1]
+        if offsets[row + 1] - offsets[row] == last - first + 2:
+            copy_bytes(out, at, source, first, last - first)
+            at += last - first
+        else:
+            for place in range(first, last):
+                at = put_escaped(out, at, np.int64(source[place]), latin1)
+        out[at] = QUOTE

@@ -1,7 +1,7 @@
-"""Canal-JSON as TiCDC's storage consumer reads it: one change a line, CRLF after each (docs/formats/canal-json.md).
+"""Canal-JSON as TiCDC's storage consumer reads it: one change per line, CRLF after each (docs/formats/canal-json.md).
 
 The consumer ends a file at a blank line, reads only the first element of `data`, and panics on a value that is neither a
-string nor null; so an empty batch is no bytes at all, and every value is a string. Times come from commit_ts, never from a
+string nor null: so an empty batch has no bytes at all, and every value is a string. Times come from commit_ts, never from a
 clock: the same rows give the same bytes.
 """
 
@@ -27,7 +27,7 @@ from penstock.schema.model import Column, TableSchema
 
 TERMINATOR = "\r\n"
 
-# Rows that are encoded at a time: their tokens and lines stay in the processor's cache.
+# So few rows are encoded at a time that their tokens and lines stay in the processor's cache.
 ROWS_AT_A_TIME = 4096
 
 _SQL_TYPES = {
@@ -55,7 +55,7 @@ class CanalJson:
             starts, arena = _arena(_tokens(part))
             end = length + len(part) * len(constants[1]) + len(arena)
             if end > len(out):
-                # Room for all rows if the rest are like these; what is never touched costs no memory.
+                # Space for all rows, if the others are like these: pages that are never touched cost no memory.
                 grown = np.empty(end * len(batch) // (start + len(part)) * 9 // 8 + 1, np.uint8)
                 grown[:length] = out[:length]
                 out = grown
@@ -79,7 +79,7 @@ class CanalJson:
 
 
 def _tokens(batch: ChangeBatch) -> list[Text]:
-    """What differs from line to line, in the order of its places between the fragments."""
+    """What differs from line to line, in the order in which it stands between the fragments."""
     columns = batch.table.columns
     millis = _integers(milliseconds_of_all(batch.commit_ts))
     return [
@@ -94,7 +94,7 @@ def _tokens(batch: ChangeBatch) -> list[Text]:
 
 
 def _fragments(table: TableSchema) -> list[bytes]:
-    """What stands between the tokens of a line: the same for every row of a table version."""
+    """What stands between the tokens of a line: the same for all rows of a table version."""
     head = {
         "id": 0,
         "database": table.schema,
@@ -179,7 +179,7 @@ def _seqs(seq: npt.NDArray[np.void]) -> Text:
 
 
 def _arena(tokens: Sequence[Text]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """All tokens in one buffer, and per column where each starts. Past a column's last token nothing is ever read."""
+    """All tokens in one buffer, and where those of each column start. The kernels read nothing past a column's last token."""
     if not tokens:
         return np.zeros((0, 1), np.int64), np.empty(0, np.uint8)
     starts = np.zeros((len(tokens), max(len(token.offsets) for token in tokens)), np.int64)

@@ -1,6 +1,6 @@
-"""Kernels that escape strings and put JSON lines together from constant fragments and the tokens of columns.
+"""Kernels that put JSON lines together from constant fragments and the tokens of columns.
 
-Tokens of all columns lie in one arena; row r of column c is `arena[starts[c, r]:starts[c, r + 1]]`.
+The tokens of all columns are in one buffer, `arena`; that of row r and column c is `arena[starts[c, r]:starts[c, r + 1]]`.
 """
 
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place
@@ -10,104 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from penstock.encode.text_kernels import QUOTE, put_null, put_unsigned
+from penstock.encode.text_kernels import COLON, COMMA, put_null, put_unsigned
 from penstock.kernels.compile import kernel
 from penstock.kernels.copy import copy_bytes
 
-
-def _widths(latin1: bool) -> Any:
-    """How many bytes each byte takes inside a JSON string."""
-    widths = np.ones(256, np.int64)
-    widths[:32] = 6
-    widths[[8, 9, 10, 12, 13, ord('"'), ord("\\")]] = 2
-    if latin1:
-        widths[128:] = 2
-    return widths
-
-
-UTF8_WIDTHS = _widths(latin1=False)
-LATIN1_WIDTHS = _widths(latin1=True)
-
-
-@kernel
-def escaped_offsets(source: Any, bounds: Any, valid: Any, widths: Any, offsets: Any) -> None:
-    """Where each token starts and ends, two quotes included; null takes four bytes."""
-    at = 0
-    offsets[0] = 0
-    for row in range(len(bounds) - 1):
-        if len(valid) != 0 and not valid[row]:
-            at += 4
-        else:
-            at += 2
-            for place in range(bounds[row], bounds[row + 1]):
-                at += widths[source[place]]
-        offsets[row + 1] = at
-
-
-@kernel
-def put_escaped(out: Any, at: int, byte: Any, latin1: bool) -> int:
-    if byte >= 0x80 and latin1:
-        out[at] = 0xC0 | (byte >> 6)
-        out[at + 1] = 0x80 | (byte & 0x3F)
-        return at + 2
-    if byte >= 32 and byte not in (34, 92):
-        out[at] = byte
-        return at + 1
-    out[at] = 92
-    short = 0
-    if byte in (34, 92):
-        short = byte
-    elif byte == 8:
-        short = 98
-    elif byte == 9:
-        short = 116
-    elif byte == 10:
-        short = 110
-    elif byte == 12:
-        short = 102
-    elif byte == 13:
-        short = 114
-    if short != 0:
-        out[at + 1] = short
-        return at + 2
-    out[at + 1] = 117
-    out[at + 2] = 48
-    out[at + 3] = 48
-    out[at + 4] = 48 + (byte >> 4)
-    low = byte & 15
-    out[at + 5] = 48 + low if low < 10 else 87 + low
-    return at + 6
-
-
-@kernel
-def escape(source: Any, bounds: Any, valid: Any, latin1: bool, offsets: Any, out: Any) -> None:
-    """Strings as JSON tokens, into the places that `escaped_offsets` found."""
-    for row in range(len(bounds) - 1):
-        at = offsets[row]
-        if len(valid) != 0 and not valid[row]:
-            put_null(out, at)
-            continue
-        out[at] = QUOTE
-        at += 1
-        first, last = bounds[row], bounds[row + 1]
-        if offsets[row + 1] - offsets[row] == last - first + 2:
-            copy_bytes(out, at, source, first, last - first)
-            at += last - first
-        else:
-            for place in range(first, last):
-                at = put_escaped(out, at, np.int64(source[place]), latin1)
-        out[at] = QUOTE
+_OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = (ord(c) for c in "[]{}")
 
 
 @kernel
 def seqs(values: Any, offsets: Any, out: Any) -> None:
-    """Rows of four uint64 as L:E:e:r, at most 63 bytes each."""
+    """Each row of four uint64 as the text of a seq, L:E:e:r: at most 63 bytes."""
     at = 0
     offsets[0] = 0
     for row in range(len(values)):
         for part in range(4):
             if part > 0:
-                out[at] = 58
+                out[at] = COLON
                 at += 1
             at = put_unsigned(out, at, values[row, part])
         offsets[row + 1] = at
@@ -115,7 +33,10 @@ def seqs(values: Any, offsets: Any, out: Any) -> None:
 
 @kernel
 def old_offsets(updates: Any, changed: Any, names: Any, starts: Any, offsets: Any) -> None:
-    """Where the `old` token of each row starts and ends. `changed[c, u]` and the tokens count updates only."""
+    """Where the `old` token of each row starts and ends. `changed[c, u]`: whether update u changed column c.
+
+    The tokens of column c are those of the updates that changed it, in order; `names` bounds `"name":` of each column.
+    """
     columns = len(changed)
     taken = np.zeros(columns, np.int64)
     update = 0
@@ -123,7 +44,7 @@ def old_offsets(updates: Any, changed: Any, names: Any, starts: Any, offsets: An
     offsets[0] = 0
     for row in range(len(updates)):
         if not updates[row]:
-            at += 4
+            at += 4  # null
         else:
             at += 4  # [{}]
             listed = 0
@@ -160,14 +81,14 @@ def old_tokens(
         if not updates[row]:
             put_null(out, at)
             continue
-        out[at] = 91
-        out[at + 1] = 123
+        out[at] = _OPEN_ARRAY
+        out[at + 1] = _OPEN_OBJECT
         at += 2
         listed = False
         for column in range(columns):
             if changed[column, update]:
                 if listed:
-                    out[at] = 44
+                    out[at] = COMMA
                     at += 1
                 listed = True
                 length = names[column + 1] - names[column]
@@ -178,8 +99,8 @@ def old_tokens(
                 copy_bytes(out, at, arena, starts[column, token], length)
                 at += length
                 taken[column] = token + 1
-        out[at] = 125
-        out[at + 1] = 93
+        out[at] = _CLOSE_OBJECT
+        out[at + 1] = _CLOSE_ARRAY
         update += 1
 
 

@@ -1,7 +1,7 @@
-"""A column in its physical form → the Arrow type that a lake stores it by (docs/types.md has the table).
+"""A column in its physical form → the Arrow type that its Parquet column has (docs/types.md has the table).
 
 Only types that plain `spark.read.parquet` and other engines read alike: unsigned numbers take the next larger signed type,
-TIME is text. What such a type cannot say becomes null: zero, partial and impossible dates, and the zero timestamp.
+TIME is text. Values that such a type cannot express become null: zero, partial and impossible dates, the zero timestamp.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.encode.parquet import kernels as lake_kernels
+from penstock.encode.parquet import kernels
 from penstock.encode.text import BINARIES, CHARACTERS, FLOATS, numbers, plain_text, unsupported, valid_rows
 from penstock.errors import BadInput
 from penstock.schema.model import Column
@@ -27,8 +27,8 @@ _SIGNED: dict[str, pa.DataType] = {"tinyint": pa.int8(), "smallint": pa.int16(),
 _UNSIGNED: dict[str, pa.DataType] = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "bigint": UINT64}  # fmt: skip
 
 
-def lake_type(column: Column) -> pa.DataType:
-    """The type that every value of the column has, whatever the batch."""
+def parquet_type(column: Column) -> pa.DataType:
+    """The type of the column in every file of the table version: it never depends on the values."""
     base = column.base_type
     if base in _SIGNED:
         return (_UNSIGNED if column.unsigned else _SIGNED)[base]
@@ -54,16 +54,16 @@ def lake_type(column: Column) -> pa.DataType:
     return simple[base]
 
 
-def lake_values(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
-    """The column as `lake_type` says."""
-    base, target = column.base_type, lake_type(column)
+def parquet_values(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
+    """The column's values in its `parquet_type`."""
+    base, target = column.base_type, parquet_type(column)
     if base == "date":
         days, exists = np.empty(len(values), np.int32), np.empty(len(values), np.bool_)
-        lake_kernels.calendar_dates(numbers(values), days, exists)
+        kernels.calendar_dates(numbers(values), days, exists)
         return _where(days, exists, values, pa.int32()).view(target)
     if base == "datetime":
         micros, exists = np.empty(len(values), np.int64), np.empty(len(values), np.bool_)
-        lake_kernels.calendar_datetimes(numbers(values), micros, exists)
+        kernels.calendar_datetimes(numbers(values), micros, exists)
         return _where(micros, exists, values, pa.int64()).view(target)
     if base == "timestamp":
         micros = numbers(values).astype(np.int64, copy=False)
@@ -95,9 +95,9 @@ def _set_names(column: Column, values: pa.Array[Any]) -> pa.Array[Any]:
     np.cumsum([len(name) for name in names], out=bounds[1:])
     masks, valid = numbers(values), valid_rows(values)
     offsets = np.empty(len(values) + 1, np.int32)
-    lake_kernels.set_offsets(masks, valid, bounds, offsets)
+    kernels.set_offsets(masks, valid, bounds, offsets)
     out = np.empty(offsets[-1], np.uint8)
-    lake_kernels.set_names(masks, valid, bounds, np.frombuffer(b"".join(names), np.uint8), offsets, out)
+    kernels.set_names(masks, valid, bounds, np.frombuffer(b"".join(names), np.uint8), offsets, out)
     validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes()) if values.null_count else None
     return pa.StringArray.from_buffers(
         len(values), pa.py_buffer(offsets.data), pa.py_buffer(out.data), validity, values.null_count

@@ -1,8 +1,7 @@
-"""Parquet for lakes: `_op`, `_commit_ts`, `_seq`, then the table's columns (docs/formats/parquet.md).
+"""Parquet: `_op`, `_commit_ts`, `_seq`, then the table's columns (docs/formats/parquet.md).
 
-A payload is an Arrow IPC stream, because rows that share a Parquet file share its dictionaries and pages: the file is
-written once, from all of them. Its bytes depend on the rows alone, so that a file that is made again after a crash is the
-same file.
+Rows of one Parquet file share its dictionaries and pages, so a file is written once, from all its rows; until then a payload
+is an Arrow IPC stream. The bytes of a file depend on its rows alone: a file that is made again after a crash is the same.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ import pyarrow.parquet as pq
 
 from penstock.commit_ts import milliseconds_of_all
 from penstock.encode.images import OPS, shown_images
-from penstock.encode.parquet.columns import TIMESTAMP, lake_type, lake_values
+from penstock.encode.parquet.columns import TIMESTAMP, parquet_type, parquet_values
 from penstock.errors import BadInput, NotSupported
 from penstock.files import Buffer
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
 
-ROW_GROUP_ROWS = 131_072  # fixed: part of what makes the bytes a function of the rows
+ROW_GROUP_ROWS = 131_072  # fixed, so that the bytes depend on the rows alone
 
-# lz4 costs the task a fifth of a microsecond a row, and halves what waits in the spool.
+# lz4 costs the task a fifth of a microsecond per row, and halves what waits in the spool.
 _PAYLOAD_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 _OWN = ("_op", "_commit_ts", "_seq")
@@ -36,9 +35,9 @@ class Parquet:
     extension = ".parquet"
 
     def encode(self, batch: ChangeBatch) -> Buffer:
-        schema = lake_schema(batch.table)
+        schema = parquet_schema(batch.table)
         columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
-        columns += [lake_values(*pair) for pair in zip(batch.table.columns, shown_images(batch), strict=True)]
+        columns += [parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch), strict=True)]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema, options=_PAYLOAD_OPTIONS) as writer:
             writer.write_batch(pa.record_batch(columns, schema=schema))
@@ -50,7 +49,7 @@ class Parquet:
             raise BadInput("a Parquet file needs at least one payload")
         if any(table.schema != tables[0].schema for table in tables):
             raise BadInput("payloads of different table versions cannot share a Parquet file")
-        # One chunk a column: page boundaries follow chunks, and chunks follow how the rows were cut.
+        # One chunk per column: page boundaries follow the chunks, which must not depend on how rows came in payloads.
         table = pa.concat_tables(tables).combine_chunks()
         if any(column.num_chunks > 1 for column in table.columns):
             raise BadInput("more than 2 GiB in one column of a Parquet file", hint="lower sinks.NAME.flush.size")
@@ -70,8 +69,8 @@ class Parquet:
         return pq.read_table(pa.BufferReader(pa.py_buffer(file)))
 
 
-def lake_schema(table: TableSchema) -> pa.Schema:
-    """Columns of the files of a table version."""
+def parquet_schema(table: TableSchema) -> pa.Schema:
+    """The columns of the files of a table version."""
     for column in table.columns:
         if column.name.lower() in _OWN:
             raise NotSupported(
@@ -83,7 +82,7 @@ def lake_schema(table: TableSchema) -> pa.Schema:
         pa.field("_commit_ts", TIMESTAMP, nullable=False),
         pa.field("_seq", pa.binary(), nullable=False),
     ]
-    fields += [pa.field(column.name, lake_type(column)) for column in table.columns]
+    fields += [pa.field(column.name, parquet_type(column)) for column in table.columns]
     return pa.schema(fields)
 
 
@@ -91,7 +90,7 @@ def _ops(batch: ChangeBatch) -> pa.Array[Any]:
     unknown = set(np.unique(batch.op).tolist()) - OPS
     if unknown:
         raise BadInput(f"unknown operations {sorted(unknown)} in a batch of changes")
-    # The codes are the letters themselves: a column of strings of one byte each.
+    # The codes are the letters themselves, so the array is the data of a column of one-byte strings.
     offsets = np.arange(len(batch) + 1, dtype=np.int32)
     return pa.StringArray.from_buffers(len(batch), pa.py_buffer(offsets.data), pa.py_buffer(batch.op.tobytes()))
 

@@ -1,4 +1,4 @@
-"""Kernels for columns that lakes store by another form than MySQL's: calendar dates and names of sets."""
+"""Kernels for types that Parquet stores in another form than MySQL: calendar dates, and sets as names."""
 
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place
 from __future__ import annotations
@@ -7,21 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from penstock.encode.text_kernels import COMMA
 from penstock.kernels.compile import kernel
 from penstock.kernels.copy import copy_bytes
+
+NO_DAY = -1 << 40
 
 
 @kernel
 def days_since_epoch(year: Any, month: Any, day: Any) -> Any:
-    """Days from 1970-01-01 in the proleptic Gregorian calendar, or -1 << 40 where there is no such day."""
+    """Days from 1970-01-01 in the proleptic Gregorian calendar, or NO_DAY if the calendar has no such day."""
     if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
-        return -1 << 40
+        return NO_DAY
     if day > 28:
         leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
         if month == 2 and day > (29 if leap else 28):
-            return -1 << 40
+            return NO_DAY
         if day == 31 and (month in (4, 6, 9, 11)):
-            return -1 << 40
+            return NO_DAY
     shifted_year = year - 1 if month <= 2 else year
     era = shifted_year // 400
     year_of_era = shifted_year - era * 400
@@ -36,7 +39,7 @@ def calendar_dates(values: Any, days: Any, exists: Any) -> None:
     for row in range(len(values)):
         packed = np.int64(values[row])
         number = days_since_epoch(packed >> 9, (packed >> 5) & 15, packed & 31)
-        exists[row] = number != -1 << 40
+        exists[row] = number != NO_DAY
         days[row] = number if exists[row] else 0
 
 
@@ -47,14 +50,14 @@ def calendar_datetimes(values: Any, micros: Any, exists: Any) -> None:
         packed = values[row]
         months = packed >> 46
         number = days_since_epoch(months // 13, months % 13, (packed >> 41) & 31)
-        exists[row] = number != -1 << 40
+        exists[row] = number != NO_DAY
         seconds = ((packed >> 36) & 31) * 3600 + ((packed >> 30) & 63) * 60 + ((packed >> 24) & 63)
         micros[row] = (number * 86_400 + seconds) * 1_000_000 + (packed & 0xFFFFFF) if exists[row] else 0
 
 
 @kernel
 def set_offsets(masks: Any, valid: Any, names: Any, offsets: Any) -> None:
-    """Where the comma-joined names of each mask start and end; nothing for a missing value."""
+    """Where the comma-joined names of each mask start and end; a missing value takes no bytes."""
     at = 0
     offsets[0] = 0
     for row in range(len(masks)):
@@ -77,7 +80,7 @@ def set_names(masks: Any, valid: Any, names: Any, name_bytes: Any, offsets: Any,
             for bit in range(len(names) - 1):
                 if (masks[row] >> np.uint64(bit)) & np.uint64(1):
                     if at > offsets[row]:
-                        out[at] = 44
+                        out[at] = COMMA
                         at += 1
                     length = names[bit + 1] - names[bit]
                     copy_bytes(out, at, name_bytes, names[bit], length)
