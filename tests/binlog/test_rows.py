@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from penstock.binlog.errors import BadEvent
 from penstock.binlog.events import split_events
+from penstock.binlog.kernels import is_rows
 from penstock.binlog.rows import DecodedRows, decode_rows, group_rows
 from penstock.binlog.table_map import parse_table_map
+from penstock.binlog.types import ROWS_TYPES
 from penstock.binlog.types import ColumnType as C
 from penstock.errors import BadInput, NotSupported
 from tests.binlog.build import FDE, decimal, event, image, msb_bits, rows, table_map, time2, tlv
@@ -238,3 +240,7 @@ def test_columns_beyond_250() -> None:
     buffer += rows(30, count, [image(values)])
     found = decode(buffer)
     assert [array.to_pylist()[0] for array in found.after] == [i % 100 if i % 3 else None for i in range(count)]
+
+
+def test_kernels_and_python_agree_on_what_row_events_are() -> None:
+    assert {kind for kind in range(256) if is_rows(kind)} == ROWS_TYPES

@@ -13,67 +13,13 @@ from typing import Any
 
 import pytest
 
-from penstock.binlog.events import split_events
-from penstock.capture.loop import Capture
 from penstock.clock import ManualClock
-from penstock.entries.format import parse_entry
 from penstock.entries.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
 from penstock.errors import Unavailable
-from penstock.log import Log, LogReader
-from penstock.sources.demo.plan import Plan
+from penstock.log import LogReader
 from penstock.sources.demo.source import DemoSource
-from penstock.sources.demo.stream import chunk_file
 from penstock.sources.demo.truth import truth
-from penstock.sources.settings import DemoSettings
-from penstock.sources.source import Source
-from penstock.state import StateReader
-
-SIZE = 2000
-KEPT = {2, 16, 19, 23, 24, 25, 162}
-
-
-def demo(**values: int) -> DemoSettings:
-    return DemoSettings.model_validate({"type": "demo", "seed": 5, "changes": SIZE, **values})
-
-
-def expected_events() -> list[bytes]:
-    found = []
-    for number in range(Plan(5, SIZE).chunks):
-        data = chunk_file(Plan(5, SIZE), number).data
-        events = split_events(data, start=4)
-        raw = data.tobytes()
-        found += [
-            raw[o : o + s]
-            for o, s, t in zip(events.offset.tolist(), events.size.tolist(), events.type.tolist(), strict=True)
-            if t in KEPT
-        ]
-    return found
-
-
-def logged_events(directory: Path) -> list[bytes]:
-    reader = LogReader.open(directory)
-    found = []
-    for entry in reader.read(reader.first, reader.end()):
-        if len(entry.data):
-            events = parse_entry(entry.data).events
-            split = split_events(events)
-            raw = events.tobytes()
-            found += [raw[o : o + s] for o, s in zip(split.offset.tolist(), split.size.tolist(), strict=True)]
-    return found
-
-
-def capture(directory: Path, source: Source, **options: Any) -> bool:
-    log = Log.open(directory)
-    try:
-        return Capture(log, source, **options).run(until_now=True)
-    finally:
-        log.close()
-
-
-def state_of(directory: Path) -> StateReader:
-    state = StateReader.open(LogReader.open(directory))
-    state.advance()
-    return state
+from tests.capture.running import SIZE, capture, demo, expected_events, logged_events, state_of
 
 
 def test_the_log_holds_every_event_once(tmp_path: Path) -> None:

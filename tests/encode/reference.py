@@ -1,7 +1,7 @@
 """Every kind of column, with values and a slow formatter of its own: what the fast encoders are compared with.
 
-A value is described by its parts (a date is a year, a month and a day); packing into the physical form and printing both
-start from the parts, so that neither can hide a mistake of the other.
+A value is described by its parts (a date is a year, a month and a day); packing into the physical form and printing
+both start from the parts, so that neither can hide a mistake of the other.
 """
 
 from __future__ import annotations

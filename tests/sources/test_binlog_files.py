@@ -13,7 +13,7 @@ from penstock.sources.demo.stream import chunk_file
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import BinlogFilesSettings as Settings
 from penstock.sources.source import Chunk, SourceError
-from tests.capture.test_loop import SIZE, capture, expected_events, logged_events
+from tests.capture.running import SIZE, capture, expected_events, logged_events
 
 
 def write(directory: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from penstock.sources.demo.source import DemoSource
 from penstock.spark.log_follower import LogFollower
 from penstock.spark.plan import FrameSummary
 from penstock.state import BucketState, StateReader, StateSettings
-from tests.capture.test_loop import demo
+from tests.capture.running import demo
 
 TRIMMING = LogSettings(ledger_entries_max=3, retention_seconds=0.0, maintenance_interval_seconds=0)
 

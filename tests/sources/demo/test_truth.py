@@ -18,7 +18,7 @@ from penstock.sources.demo import shop
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.demo.truth import truth
 from penstock.state import StateReader
-from tests.capture.test_loop import capture, demo
+from tests.capture.running import capture, demo
 
 
 def _schema_view(reader: LogReader) -> SchemaView:

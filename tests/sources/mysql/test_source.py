@@ -21,7 +21,7 @@ from penstock.sources.demo import shop
 from penstock.sources.mysql.source import MariadbSource
 from penstock.sources.settings import MariadbSettings
 from penstock.sources.source import SourceError
-from tests.capture.test_loop import logged_events, state_of
+from tests.capture.running import logged_events, state_of
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = pytest.mark.mariadb
