@@ -1,8 +1,9 @@
 """commit_ts: milliseconds since the epoch << 18, plus a counter, as TiDB's, so that a consumer can read it as time.
 
 It grows strictly, whatever the clock does: when the clock jumps back, counting goes on from the last commit_ts; a jump
-forward is followed. The last one given is part of `SourcePosition`, so a restart continues above it. There are 2^18 numbers
-in a millisecond, 262 million in a second; a batch that needs more runs ahead of the clock, and the order still holds.
+forward is followed. The last one given is part of `SourcePosition`, so a restart continues above it. There are 2^18
+numbers in a millisecond, 262 million in a second; a batch that needs more runs ahead of the clock, and the order still
+holds.
 """
 
 from __future__ import annotations

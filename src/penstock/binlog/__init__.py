@@ -6,7 +6,7 @@
 | `events.py` | headers of many events at once, and their CRC32 |
 | `bodies.py`, `charset.py` | events that say where a transaction begins and ends; character sets |
 | `table_map.py` | the layout of the rows that follow |
-| `rows.py`, `columns.py`, `kernels.py`, `text_kernels.py`, `json_binary.py` | row events of one layout → Arrow columns |
+| `rows.py`, `columns.py`, `kernels.py`, `text_kernels.py`, `json_binary.py` | row events → Arrow columns |
 | `dump.py` | a file as JSON, for `penstock binlog` |
 | `warm.py` | compiles all kernels once |
 """

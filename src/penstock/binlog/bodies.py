@@ -37,7 +37,7 @@ GTID_ROLLBACK_ALTER = 0x08
 
 @dataclass(frozen=True, slots=True)
 class FormatDescription:
-    """What is needed to read the events that follow: post-header lengths by event type, and whether a CRC32 ends each."""
+    """What is needed to read the events that follow: post-header lengths by type, and whether a CRC32 ends each."""
 
     server_version: str
     flavour: Flavour
@@ -127,7 +127,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """The first event of each transaction of MariaDB. Unless it is `standalone`, the transaction ends with XID or COMMIT."""
+    """The first event of each transaction of MariaDB. Unless `standalone`, the transaction ends with XID or COMMIT."""
 
     domain: int
     server_id: int
@@ -164,7 +164,7 @@ class MariadbGtid:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A logged statement. `database_charset`: the default of the session's database; None where the server does not say."""
+    """A logged statement. `database_charset`: the default of the session's database; None if the server does not say."""
 
     schema: str
     sql: str

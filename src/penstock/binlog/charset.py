@@ -1,7 +1,7 @@
 """MySQL's character sets: collation id → charset name → Python codec.
 
-A charset without an exact codec is refused by name, never guessed. MySQL's `latin1` is Windows-1252; the five bytes that
-Windows-1252 leaves undefined are control characters of the same number.
+A charset without an exact codec is refused by name, never guessed. MySQL's `latin1` is Windows-1252; the five bytes
+that Windows-1252 leaves undefined are control characters of the same number.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def single_byte_table(charset: str) -> npt.NDArray[np.uint32] | None:
 
 
 def decode_text(raw: bytes, charset: str) -> str:
-    """`raw` as text; bytes that do not belong to the charset become replacement characters. For statements, never for data."""
+    """`raw` as text, with replacement characters for bytes outside the charset. For statements, never for data."""
     if charset in UTF8_CHARSETS or charset == "binary":
         return raw.decode("utf-8", "replace")
     return raw.decode(_CODECS.get(charset, "latin_1"), "replace")

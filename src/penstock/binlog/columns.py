@@ -62,7 +62,7 @@ class ColumnPlan:
 
 
 def plan_column(column: MapColumn) -> ColumnPlan:
-    """The plan of a column. Raises `NotSupported` for types that this version does not read, `BadEvent` for impossible ones.
+    """The plan of a column. Raises `NotSupported` for types that are not read yet, `BadEvent` for impossible ones.
 
     Unknown signedness counts as signed, and an unknown charset as binary: complete the table map before
     (schema/from_table_map.py).

@@ -1,4 +1,4 @@
-"""A binlog file's bytes → one dict per event that JSON can hold, with decoded rows. For people to look at; no data passes here.
+"""A binlog file's bytes → one dict per event that JSON can hold, with decoded rows: for people to look at.
 
 Columns without a name in the table map are called `@1`, `@2`, …. Values without a known charset are text where they are
 UTF-8, else hexadecimal. Events are given up to the first one that cannot be read; then its error is raised.

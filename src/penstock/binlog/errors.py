@@ -6,7 +6,7 @@ from penstock.errors import BadInput, NotSupported
 
 
 class BadEvent(BadInput):
-    """Bytes that are not an event of the type they claim, or that end before the event does. Names the offset and the type."""
+    """Bytes that are not an event of the type they claim, or end before the event does. Names offset and type."""
 
     def __init__(self, message: str, *, offset: int = 0, event_type: int | None = None, hint: str = "") -> None:
         super().__init__(f"{_where(offset, event_type)}: {message}", hint=hint)

@@ -1,7 +1,7 @@
 """Event headers: splits a buffer of back-to-back events into columns, and checks their CRC32.
 
-`split_events` touches headers only and costs a few nanoseconds per event. `bodies.py` parses the bodies of single events;
-`rows.py` decodes many row events at a time.
+`split_events` touches headers only and costs a few nanoseconds per event. `bodies.py` parses the bodies of single
+events; `rows.py` decodes many row events at a time.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Event
     """The events from `start` to the end of `buffer`.
 
     With `whole` a last event that is not complete raises `BadEvent`; without it, `consumed` says where that event
-    begins, and a reader of a stream continues there. A size below 19 bytes always raises: the next event cannot be found.
+    begins, and a reader of a stream continues there. A size below 19 bytes always raises, because the next event
+    cannot be found.
     """
     array = as_array(buffer)
     if start < 0 or start > len(array):
@@ -161,8 +162,8 @@ def _fill_events(  # noqa: PLR0917
 def verify_checksums(buffer: Buffer, events: Events) -> None:
     """Raises `BadChecksum` at the first event whose last four bytes are not the CRC32 of the rest.
 
-    Call it only where the format description says CRC32. The IN_USE flag of a format description is not part of its CRC:
-    the server clears the flag in place when it closes the file.
+    Call it only where the format description says CRC32. The IN_USE flag of a format description is not part of its
+    CRC: the server clears the flag in place when it closes the file.
     """
     array = as_array(buffer)
     large = events.size > _CRC_KERNEL_BYTES_MAX

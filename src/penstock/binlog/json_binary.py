@@ -1,8 +1,8 @@
 """MySQL's binary JSON → JSON text, as the server's own `CAST(json AS CHAR)` prints it.
 
 A value is a type byte and its payload. An object or array holds a count, its size, and a table with an offset for each
-element; small scalars stand in that table themselves. Offsets count from the start of the object or array. Depth and every
-offset are checked.
+element; small scalars stand in that table themselves. Offsets count from the start of the object or array. Depth and
+every offset are checked.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def _container(kind: int, data: bytes, parts: list[str], depth: int) -> None:
 
 
 def _opaque(kind: int, raw: bytes) -> str:
-    """A value of an SQL type inside JSON, as the server prints it: a decimal as a number, a temporal value as text, others
-    as base64."""
+    """A value of an SQL type inside JSON, as the server prints it: a decimal as a number, a temporal value as text,
+    others as base64.
+    """
     if kind == ColumnType.NEWDECIMAL:
         return _decimal(raw)
     if kind in (ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP, ColumnType.TIME):

@@ -1,12 +1,13 @@
 # ruff: noqa: PLR0917, SIM110 - kernels take many arrays, and numba does not know all()
 """The inner loops of the row decoder: everything that is done once per row or once per value.
 
-Contract of all kernels here: whatever the bytes say, they never read outside `[start, end)` of an event, and they return a
-status (`ST_*`) and a place instead of raising. Arrays are C-contiguous; `buf` is read-only uint8.
+Contract of all kernels here: whatever the bytes say, they never read outside `[start, end)` of an event, and they
+return a status (`ST_*`) and a place instead of raising. Arrays are C-contiguous; `buf` is read-only uint8.
 
 `walk_rows` fills scratch arrays of a fixed capacity and returns when they are full, with its place in `state`: so the
 scratch arrays stay in the processor's cache however many rows there are. Values of fixed width go to `values` as 64-bit
-words; of values of variable length only start and length are noted, and `text_kernels.gather` copies them in a second pass.
+words; of values of variable length only start and length are noted, and `text_kernels.gather` copies them in a second
+pass.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ def _be(buf: Any, at: Any, width: Any) -> Any:
 def map_tables(
     buf: Any, offset: Any, size: Any, kind: Any, scope: Any, id_bytes: Any, trailer: Any, layout: Any
 ) -> Any:
-    """Fills `layout`: for each row event the table map in force, as the index of the first table map with the same bytes.
+    """Fills `layout`: for each row event the table map in force, as the index of the first one with the same bytes.
 
-    Two table maps are the same layout if everything but table id and flags is equal. `scope` numbers the entries: a table
-    id means nothing beyond its entry. Other events get NO_ROWS or NO_TABLE_MAP; at an event that is TOO_SHORT it stops and
-    returns its index, else -1.
+    Two table maps are the same layout if everything but table id and flags is equal. `scope` numbers the entries: a
+    table id means nothing beyond its entry. Other events get NO_ROWS or NO_TABLE_MAP; at an event that is TOO_SHORT it
+    stops and returns its index, else -1.
     """
     slots = 1024
     while slots < 4 * len(offset):
@@ -163,7 +164,7 @@ def open_rows(
     end: Any,
     op: Any,
 ) -> Any:
-    """Where the rows of each event start and end. Returns (status, event) of the first event that is not full images."""
+    """Where the rows of each event start and end. Returns (status, event) of the first event without full images."""
     for i in range(len(offset)):
         at = offset[i] + HEADER_BYTES + id_bytes + _FLAGS_BYTES
         stop = offset[i] + np.int64(size[i]) - trailer
@@ -227,7 +228,7 @@ def _group_bytes(digits: Any) -> Any:
 
 @kernel
 def _decimal(buf: Any, at: Any, precision: Any, scale: Any) -> Any:
-    """A packed decimal as a 128-bit integer, its point left out: (low word, high word, whether the digits are possible)."""
+    """A packed decimal as a 128-bit integer, without its point: (low word, high word, whether it is possible)."""
     first = at
     negative = (buf[at] & np.uint8(0x80)) == 0
     flip = np.int64(0xFF) if negative else np.int64(0)

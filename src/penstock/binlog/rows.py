@@ -1,8 +1,9 @@
 """Row events of one layout → columns, many events at once.
 
-`group_rows` finds the table map of every row event in a buffer. `decode_rows` reads all rows of the events of one layout,
-in order, inserts, updates and deletes together, into before and after images in the forms of schema/changes.py. No Python
-runs per event or per row. Images without all columns, and events that this version does not read, are refused by name.
+`group_rows` finds the table map of every row event in a buffer. `decode_rows` reads all rows of the events of one
+layout, in order, inserts, updates and deletes together, into before and after images in the forms of schema/changes.py.
+No Python runs per event or per row. Images without all columns, and events that this version does not read, are refused
+by name.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class RowGroups:
 def group_rows(
     buffer: Buffer, events: Events, fde: FormatDescription, scope: npt.NDArray[np.int64] | None = None
 ) -> RowGroups:
-    """Which row events share a layout. `scope`: a number per event; a table map applies only to events of its own number.
+    """Which row events share a layout. `scope`: a number per event; a table map holds only for events of its number.
 
-    Raises `NotSupported` for events with changes that this version does not read, `BadEvent` for rows without a table map.
+    Raises `NotSupported` for events with changes that are not read yet, `BadEvent` for rows without a table map.
     """
     refused = np.flatnonzero(_REFUSED[events.type])
     if len(refused):

@@ -73,8 +73,8 @@ _META_BYTES = {
 class MapColumn:
     """One column. `type` is the real type: the server logs ENUM and SET as STRING.
 
-    `length` depends on the type: the most bytes of a STRING or VARCHAR, the bytes of an ENUM or SET value, the bytes of a
-    BLOB's length, the bits of a BIT, the digits of a second of a temporal type, the precision of a NEWDECIMAL.
+    `length` depends on the type: the most bytes of a STRING or VARCHAR, the bytes of an ENUM or SET value, the bytes of
+    a BLOB's length, the bits of a BIT, the digits of a second of a temporal type, the precision of a NEWDECIMAL.
     """
 
     type: int

@@ -15,7 +15,7 @@ from penstock.kernels.copy import copy_bytes
 
 @kernel
 def gather_sizes(length: Any, valid: Any, pad: Any, offsets: Any) -> Any:
-    """Arrow offsets of values of these lengths, each at least `pad` long. Returns the total; offsets wrap if too large."""
+    """Arrow offsets of values of these lengths, each at least `pad` long. Returns the total, which may exceed int32."""
     total = np.int64(0)
     for i in range(len(length)):
         offsets[i] = total

@@ -17,7 +17,7 @@ _DECIMAL_65 = b"\x80" + bytes(28)
 
 
 def warm_kernels() -> int:
-    """Decodes one row with a column of each kind. Takes seconds the first time on a machine. Returns the rows decoded: 1."""
+    """Decodes one row with a column of each kind, which takes seconds the first time. Returns the rows decoded: 1."""
     columns = ((C.LONG, b""), (C.VARCHAR, b"\x0a\0"), (C.VARCHAR, b"\x0a\0"), (C.NEWDECIMAL, bytes([65, 0])))
     metas = b"".join(meta for _, meta in columns)
     layout = bytes(6) + b"\1\0\1s\0\1t\0" + bytes([len(columns), *(kind for kind, _ in columns), len(metas)]) + metas

@@ -1,8 +1,9 @@
 """The inner loop of cutting the event stream into transactions.
 
-It goes over the headers of many events, copies the events that are kept, and notes where each transaction ends. It decides
-the common events by itself (GTID, BEGIN, TABLE_MAP, rows, XID, COMMIT, and those that are left out) and stops at any other,
-so that Python runs for rare events only. Between calls its state is one array of integers, indexed by `Slot`.
+It goes over the headers of many events, copies the events that are kept, and notes where each transaction ends. It
+decides the common events by itself (GTID, BEGIN, TABLE_MAP, rows, XID, COMMIT, and those that are left out) and stops
+at any other, so that Python runs for rare events only. Between calls its state is one array of integers, indexed by
+`Slot`.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ def cut(  # noqa: PLR0917
 ) -> int:
     """Takes events from EVENT_AT on until one of `Stop`. Kept events go to `out`, finished transactions to `records`.
 
-    `known_tables`: ascending table ids whose table map Python has seen; another table map is SPECIAL. `enough`: bytes of
-    whole transactions at which an entry is large enough. `trailer`: bytes of checksum at the end of each event.
+    `known_tables`: ascending table ids whose table map Python has seen; another table map is SPECIAL. `enough`: bytes
+    of whole transactions at which an entry is large enough. `trailer`: bytes of checksum at the end of each event.
     """
     count = len(offset)
     i = state[Slot.EVENT_AT]

@@ -27,7 +27,7 @@ class Keep(BaseModel):
 
 
 class Offload(BaseModel):
-    """Full ledgers beyond the newest `keep_local` bytes are copied to `url`; their local files are deleted `lag` later."""
+    """Full ledgers beyond the newest `keep_local` bytes are copied to `url`, and deleted locally `lag` later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -74,8 +74,9 @@ class Capture:
         self._idle = True
 
     def run(self, *, until_now: bool = False) -> bool:
-        """True if the end was reached: the source's end at this call with `until_now`, or the end of a source that has one.
-        False if it was stopped."""
+        """True if the end was reached: the source's end at this call with `until_now`, or the end of a source that has
+        one. False if it was stopped.
+        """
         position = self._recorder.position or self._begin()
         target = self._source.end() if until_now else None
         self._report({"event": Event.READY, "position": asdict(position)})

@@ -48,14 +48,14 @@ class SchemaTracker:
         return (*key, number)
 
     def after_ddl(self, query: Query, version: int) -> tuple[TableSchema, ...]:
-        """The schemas of wanted tables that a statement makes. Raises `NotSupported` for a change that cannot be followed."""
+        """The schemas of wanted tables that a statement makes. Raises `NotSupported` if a change cannot be followed."""
         made = apply_ddl(
             query.sql, query.schema, version, self.lookup, default_charset=query.database_charset or "utf8mb4"
         )
         return tuple(s for s in made if not s.table or self._tables.matches(s.schema, s.table))
 
     def after_table_map(self, event: memoryview, fde: FormatDescription, version: int) -> tuple[TableSchema, ...]:
-        """The schema of a table whose CREATE was never seen, or whose ALTER was missed; none if the known schema matches."""
+        """The schema of a table whose CREATE or ALTER was never seen; none if the known schema matches."""
         table_map = parse_table_map(event, fde)
         if not self._tables.matches(table_map.schema, table_map.table):
             return ()

@@ -1,13 +1,14 @@
 """Cuts the stream of raw events into transactions, and packs these into entries.
 
-A transaction begins with `BEGIN` (MySQL) or a GTID that is not standalone (MariaDB), and ends with XID or QUERY `COMMIT`; a
-DDL is a transaction by itself. The result is a series of frames, each an entry (or none) and the state that belongs to it:
+A transaction begins with `BEGIN` (MySQL) or a GTID that is not standalone (MariaDB), and ends with XID or QUERY
+`COMMIT`; a DDL is a transaction by itself. The result is a series of frames, each an entry (or none) and the state that
+belongs to it:
 
 - complete transactions share an entry, up to `entry_bytes`; the caller flushes earlier when nothing more comes;
-- a transaction that does not fit into an entry is split into parts. Each part starts with the table maps in force, and its
-  frame's state has an `OpenTransaction`;
-- a DDL that makes a schema is alone in its entry. The schema of an unknown table is in a frame with state only, before the
-  entry with its rows.
+- a transaction that does not fit into an entry is split into parts. Each part starts with the table maps in force, and
+  its frame's state has an `OpenTransaction`;
+- a DDL that makes a schema is alone in its entry. The schema of an unknown table is in a frame with state only, before
+  the entry with its rows.
 
 The position of a frame is the end of the last complete transaction, or the start of the open one. A restart reads from
 there, and skips what is in the log already once it has checked that the events are the same.
@@ -67,7 +68,7 @@ _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL"})
 
 @dataclass(frozen=True, slots=True)
 class FrameContent:
-    """What goes into one frame of the log: an entry's buffers (none: a frame with state only) and the state after it."""
+    """What goes into one frame of the log: an entry's buffers (none: state only) and the state after it."""
 
     data: list[Buffer]
     position: SourcePosition
@@ -222,7 +223,7 @@ class TransactionCutter:
         return int(self._state[Slot.EVENTS] - self._state[Slot.TXN_EVENTS]) - self._repeated
 
     def _grow(self, size: int) -> None:
-        """A larger buffer, for an event that alone exceeds the size of an entry: it gets an entry with its table maps only."""
+        """A larger buffer, for an event that alone exceeds an entry: it gets one with its table maps only."""
         larger = np.empty(int(self._state[Slot.OUT]) + size, np.uint8)
         larger[: self._state[Slot.OUT]] = self._out[: self._state[Slot.OUT]]
         self._out = larger
@@ -378,8 +379,8 @@ class TransactionCutter:
     def _fold(self, more: Buffer = b"") -> int:
         """Adds the buffer and `more` to the CRC32C over the open transaction's events, without repeated table maps.
 
-        The caller must empty the buffer afterwards, or its events count twice. Not CRC32: each event ends with its own, and
-        the CRC32 of anything followed by its CRC32 is a constant.
+        The caller must empty the buffer afterwards, or its events count twice. Not CRC32: each event ends with its own,
+        and the CRC32 of anything followed by its CRC32 is a constant.
         """
         own = self._out[self._repeated_bytes : int(self._state[Slot.OUT])]
         self._checksum = google_crc32c.extend(google_crc32c.extend(self._checksum, own.tobytes()), bytes(more))
@@ -390,7 +391,7 @@ class TransactionCutter:
     def _special(self, event: memoryview, events: Events, i: int) -> Iterator[FrameContent]:
         state = self._state
         kind = int(events.type[i])
-        # A server that starts in the middle of a file first sends the file's format description, with an end_log_pos of 0.
+        # A server that starts in the middle of a file first sends its format description, with an end_log_pos of 0.
         artificial = bool(events.flags[i] & FLAG_ARTIFICIAL or (state[Slot.GAPS] and not events.end_pos[i]))
         if kind == EventType.FORMAT_DESCRIPTION:
             yield from self._format(event, artificial)

@@ -31,5 +31,5 @@ class FileFormat(Protocol):
         ...
 
     def rows(self, file: Buffer) -> pa.Table:
-        """Reads a file back, for verify and tests: `_seq` (24 bytes), `_op` (I, U, D), `_commit_ts`, then the columns."""
+        """A file read back, for verify and tests: `_seq` (24 bytes), `_op` (I, U, D), `_commit_ts`, then the columns."""
         ...

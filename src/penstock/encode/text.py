@@ -1,7 +1,7 @@
 """A column in its physical form (schema/changes.py) → its values as text, without Python per value.
 
-`json_tokens` gives `"value"` or `null` for each row; `plain_text` gives an Arrow string column, for formats that store a
-type as text.
+`json_tokens` gives `"value"` or `null` for each row; `plain_text` gives an Arrow string column, for formats that store
+a type as text.
 """
 
 from __future__ import annotations

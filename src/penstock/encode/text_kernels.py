@@ -1,8 +1,8 @@
 """Kernels that write the values of one column as text, back to back.
 
-Every kernel fills `offsets` (rows + 1 of them, from 0) and `out`, and returns nothing. With `quote` it writes JSON tokens: a
-value in double quotes, the word null for a missing one. Without, a missing value is empty. `valid` has no elements if
-nothing is missing. The caller sizes `out` by the widths named here; for strings, by `escaped_offsets`.
+Every kernel fills `offsets` (rows + 1 of them, from 0) and `out`, and returns nothing. With `quote` it writes JSON
+tokens: a value in double quotes, the word null for a missing one. Without, a missing value is empty. `valid` has no
+elements if nothing is missing. The caller sizes `out` by the widths named here; for strings, by `escaped_offsets`.
 """
 
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place
@@ -113,7 +113,7 @@ def put_clock(out: Any, at: int, hour: int, minute: int, second: int) -> Any:
 
 @kernel
 def integers(values: Any, valid: Any, quote: bool, pad: int, offsets: Any, out: Any) -> None:
-    """Any integer type. With a `pad`, numbers below 1000 get this many digits: 4 for years, so the zero year is 0000."""
+    """Any integer type. With a `pad`, numbers below 1000 get so many digits: 4 for years, so the zero year is 0000."""
     at = 0
     offsets[0] = 0
     for row in range(len(values)):
@@ -141,7 +141,7 @@ def integers(values: Any, valid: Any, quote: bool, pad: int, offsets: Any, out: 
 
 @kernel
 def decimals(words: Any, scale: int, valid: Any, quote: bool, offsets: Any, out: Any) -> None:
-    """decimal128 as little-endian pairs of uint64 (low, high), plain notation with exactly `scale` digits after the point."""
+    """decimal128, as pairs of uint64 (low, high), in plain notation with exactly `scale` digits after the point."""
     digits = np.empty(48, np.uint8)
     limbs = np.empty(4, np.uint64)
     billion = np.uint64(1_000_000_000)

@@ -1,8 +1,8 @@
 """Log entries → changes of tables, in columns.
 
-Entries are decoded in groups of up to `GROUP_BYTES_MAX`, because small batches cost several times as much per row; a group
-never reaches across a DDL. Rows come by table, each table in seq order. A `SchemaChange` comes after all rows that precede
-it in the log, and before all that follow. No Python runs per event or per row.
+Entries are decoded in groups of up to `GROUP_BYTES_MAX`, because small batches cost several times as much per row; a
+group never reaches across a DDL. Rows come by table, each table in seq order. A `SchemaChange` comes after all rows
+that precede it in the log, and before all that follow. No Python runs per event or per row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The entry: what capture appends to the log (docs/formats/entry.md).
 
-`encode_entry` makes the buffers of an entry without copying the events; `parse_entry` gives views into the entry's bytes,
-never copies. Bytes that are not an entry raise `BadEntry`, which says what is wrong and where.
+`encode_entry` makes the buffers of an entry without copying the events; `parse_entry` gives views into the entry's
+bytes, never copies. Bytes that are not an entry raise `BadEntry`, which says what is wrong and where.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 numba's own cache notices an edit of the file that a kernel stands in, and of nothing else. Compiled code, however, also
 holds what the kernel refers to by global names: the code of other kernels and intrinsics, and the values of constants.
-So the key of our cache includes a digest of all of these, followed through the callees, and a kernel may call kernels of
-any file.
+So the key of our cache includes a digest of all of these, followed through the callees, and a kernel may call kernels
+of any file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def kernel(function: F) -> F:
 
 
 def cached(dispatcher: Any) -> Any:
-    """Gives what `numba.njit` returned the cache of this module: for kernels that need other options than `kernel` has."""
+    """Gives what `numba.njit` returned our cache: for kernels that need other options than those of `kernel`."""
     dispatcher._cache = _KernelCache(dispatcher.py_func)  # type: ignore[no-untyped-call]
     return dispatcher
 
@@ -51,7 +51,7 @@ class _KernelCache(FunctionCache):
 
 
 def _digest_of(function: FunctionType) -> str:
-    """A digest of the source files of all functions that compiled code of `function` includes, and of their constants."""
+    """A digest of the source files of all functions that the compiled code includes, and of their constants."""
     digest = hashlib.sha256()
     seen: set[FunctionType] = set()
     waiting = [function]

@@ -1,7 +1,7 @@
 """Copies bytes from one array to another inside a kernel.
 
-The plain loop `out[at + k] = source[first + k]` stays a loop over single bytes: LLVM cannot prove that the two arrays do
-not overlap, so it does not make a memcpy of it.
+The plain loop `out[at + k] = source[first + k]` stays a loop over single bytes: LLVM cannot prove that the two arrays
+do not overlap, so it does not make a memcpy of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""CRC32C over large buffers, compiled by numba, without the GIL: by the processor's own instructions where it has them.
+"""CRC32C over large buffers, without the GIL, by the processor's own instructions where it has them, else by a table.
 
-The CRC instruction takes three cycles, but one can start in each: three streams at a time. A carry-less multiplication folds
-256 bytes onto the next 256 (Intel's "Fast CRC computation using PCLMULQDQ"), in other units of the processor: both run side by
-side, each over one half of a block, and the parts are put together at its end. Elsewhere: a table.
+The CRC instruction takes three cycles, but a new one can start in each cycle: so three streams run at a time.
+Carry-less multiplication, which other units of the processor do, folds 256 bytes onto the next 256 (Intel's "Fast CRC
+computation using PCLMULQDQ"). Both run side by side, each over one half of a block; at its end the four registers
+become one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from numba.extending import intrinsic
 
 from penstock.kernels.compile import kernel
 
-_compiled: Any = intrinsic  # its own type asks for the typing context at each call
-# Code is made for this very processor, unless numba was told to make it for another.
+_compiled: Any = intrinsic  # numba's own type for it demands the typing context as an argument of each call
+# numba compiles for the processor that it runs on, unless these two settings name another.
 _SETTINGS: Any = config
 _FEATURES = llvm.get_host_cpu_features() if not (_SETTINGS.CPU_NAME or _SETTINGS.CPU_FEATURES) else {}
 _HARDWARE = platform.machine() in {"x86_64", "AMD64"} and bool(_FEATURES.get("sse4.2", False))
@@ -48,7 +49,7 @@ def _times(matrix: list[int], vector: int) -> int:
 
 def _zero_bits(count: int) -> list[int]:
     """The matrix that carries a register over `count` zero bits."""
-    power = [_POLYNOMIAL, *(1 << bit for bit in range(31))]  # over one
+    power = [_POLYNOMIAL, *(1 << bit for bit in range(31))]  # carries over one bit; then over two, four, …
     found = [1 << bit for bit in range(32)]
     while count:
         if count & 1:
@@ -59,13 +60,13 @@ def _zero_bits(count: int) -> list[int]:
 
 
 def _zeros(length: int) -> Any:
-    """Tables that carry a register over `length` zero bytes: how streams become one."""
+    """Tables that carry a register over `length` zero bytes: with them the registers of streams are joined."""
     matrix = _zero_bits(8 * length)
     return np.array([[_times(matrix, value << shift) for value in range(256)] for shift in (0, 8, 16, 24)], np.uint32)
 
 
 def _fold_constant(bits: int) -> int:
-    """x to the power of `bits`, modulo the polynomial, as the multiplication of reflected bits wants it."""
+    """x to the power of `bits`, modulo the polynomial, in the form that a multiplication of reflected bits needs."""
     return _times(_zero_bits(bits), 1 << 31) << 1
 
 
@@ -74,8 +75,8 @@ _LONG, _SHORT = 4096, 256
 _LONG_ZEROS, _SHORT_ZEROS = _zeros(_LONG), _zeros(_SHORT)
 
 _FOLD_BYTES = 256  # eight accumulators of 32 bytes
-_STREAM_BYTES = 88  # what each of three streams takes meanwhile
-_LARGE, _SMALL = 124, 14  # steps of a block: a large one fits into an entry of 64 KiB
+_STREAM_BYTES = 88  # that each of the three streams takes in the same time
+_LARGE, _SMALL = 124, 14  # steps of a block; a large block fits into an entry of 64 KiB
 _BLOCK_BYTES = _FOLD_BYTES + 3 * _STREAM_BYTES
 _FOLDS, _QUAD = 8, 4
 _LARGE_STREAM, _LARGE_FOLDED = _zeros(_LARGE * _STREAM_BYTES), _zeros(_LARGE * _FOLD_BYTES)
@@ -104,7 +105,7 @@ def _crc_byte(typing: Any, crc: Any, byte: Any) -> Any:
 
 @_compiled  # type: ignore[untyped-decorator]
 def _load(typing: Any, array: Any, at: Any) -> Any:
-    """Eight bytes at any offset, little-endian as the formats are."""
+    """Eight bytes at any offset, as a little-endian number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         from numba.np import arrayobj
@@ -120,7 +121,7 @@ def _load(typing: Any, array: Any, at: Any) -> Any:
 
 @_compiled  # type: ignore[untyped-decorator]
 def _both(typing: Any, raw: Any, at: Any, steps: Any, crc: Any) -> Any:
-    """Three streams of `steps` * 88 bytes from `at` on, and `steps` * 256 bytes after them folded: four registers."""
+    """Registers of three streams of `steps` * 88 bytes from `at`, and of the folded `steps` * 256 bytes after them."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         from numba.np import arrayobj
@@ -178,7 +179,7 @@ def _both(typing: Any, raw: Any, at: Any, steps: Any, crc: Any) -> Any:
             phi.add_incoming(value, loop)
 
         builder.position_at_end(after)
-        last: Any = number(0)  # the 256 bytes that are left stand for all that was folded
+        last: Any = number(0)  # the CRC of these 256 bytes is that of everything folded into them
         for value in next_folds:
             for word in range(_QUAD):
                 last = builder.call(extend, (last, builder.extract_element(value, ir.Constant(i32, word))))
@@ -219,7 +220,7 @@ if _HARDWARE:
 
         @kernel
         def _blocks(crc: Any, raw: Any, at: Any, end: Any) -> Any:
-            """As many blocks as there are: the register, and where they end."""
+            """Takes all blocks that fit. Returns the register and the offset after them."""
             while at + _LARGE * _BLOCK_BYTES <= end:
                 crc = _block(_LARGE, _LARGE_STREAM, _LARGE_FOLDED, crc, raw, at)
                 at += _LARGE * _BLOCK_BYTES
@@ -236,7 +237,7 @@ if _HARDWARE:
 
     @kernel
     def _extend(crc: Any, raw: Any, start: Any, end: Any) -> Any:
-        """The raw register, neither inverted before nor after."""
+        """The register after `raw[start:end]`, inverted neither before nor after."""
         wide, at = _blocks(np.uint64(crc), raw, start, end)
         while at + 3 * _LONG <= end:
             wide = _three(_LONG_ZEROS, _LONG, wide, raw, at)

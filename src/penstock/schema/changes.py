@@ -1,6 +1,7 @@
 """Decoded changes of one table at one schema version, in columns, lossless.
 
-Each column has the *physical form* of its MySQL type, which rounds and loses nothing; what becomes of it is for an encoder to decide:
+Each column has the *physical form* of its MySQL type, which rounds and loses nothing; what becomes of it is for an
+encoder to decide:
 
 | MySQL type | Arrow form of the column |
 |---|---|
@@ -37,7 +38,7 @@ __all__ = ["OP_DELETE", "OP_INSERT", "OP_UPDATE", "SEQ_DTYPE", "ChangeBatch", "S
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """Changes of one table in seq order. Each array has an element per row; `before` and `after` have an array per column.
+    """Changes of one table in seq order. Arrays have an element per row; `before` and `after`, an array per column.
 
     Both are full images. Of an insert, the before image is null; of a delete, the after image.
     """

@@ -1,8 +1,8 @@
 """DDL statements → the schemas they make.
 
-The parser is our own (docs/decisions/0005-ddl-is-read-by-our-own-parser.md): general SQL parsers give up on much of what
-servers log (`ADD COLUMN (a INT, b INT)`, `NATIONAL VARCHAR`, `POINT`, MariaDB's clauses), and most of a statement does not
-matter for the shape of a table.
+The parser is our own (docs/decisions/0005-ddl-is-read-by-our-own-parser.md): general SQL parsers give up on much of
+what servers log (`ADD COLUMN (a INT, b INT)`, `NATIONAL VARCHAR`, `POINT`, MariaDB's clauses), and most of a statement
+does not matter for the shape of a table.
 
 There are three outcomes: new schemas; an empty list, if no followed table changes its shape; or `NotSupported`, if a
 followed table changes in a way that this version cannot follow. Nothing is guessed.
@@ -70,8 +70,8 @@ def apply_ddl(
 ) -> list[TableSchema]:
     """The schemas in force after `sql`, each with `version` = `commit_ts`; empty if no followed table changes.
 
-    `lookup(schema, table)` gives the schema in force before, or None for a table that is not followed. `default_charset`
-    is the database's. A database itself is a `TableSchema` with an empty table name.
+    `lookup(schema, table)` gives the schema in force before, or None for a table that is not followed.
+    `default_charset` is the database's. A database itself is a `TableSchema` with an empty table name.
     """
     statement = _Statement(sql, default_schema, commit_ts, lookup, default_charset)
     if tokens_of(sql, limit=1)[0].upper not in ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"):

@@ -1,8 +1,8 @@
 """Table maps and schemas, checked against each other.
 
 `schema_from_table_map` makes the schema of a table whose CREATE was never seen from a table map with full metadata.
-`complete_table_map` adds what a server leaves out of its table maps (signedness, charsets, names) from the schema in force
-at that point of the log. It refuses a layout that does not match the schema: so a missed DDL is noticed.
+`complete_table_map` adds what a server leaves out of its table maps (signedness, charsets, names) from the schema in
+force at that point of the log. It refuses a layout that does not match the schema: so a missed DDL is noticed.
 """
 
 from __future__ import annotations

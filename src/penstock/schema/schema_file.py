@@ -109,5 +109,5 @@ _GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u
 
 
 def _go_json(value: dict[str, Any]) -> bytes:
-    """JSON as Go prints it. The characters that Go escapes occur only inside strings, so replacing them in the text is safe."""
+    """JSON as Go prints it. What Go escapes occurs only inside strings, so replacing it in the whole text is safe."""
     return json.dumps(value, indent=4, ensure_ascii=False).translate(_GO_ESCAPES).encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """SQL text → tokens, enough to read DDL: words, quoted names, strings, numbers, symbols.
 
-Comments are dropped, except executable ones (`/*!50100 … */`, `/*M! … */`): their content is SQL. There is no grammar here.
-Text that ends inside a quote or comment raises `NotSupported`.
+Comments are dropped, except executable ones (`/*!50100 … */`, `/*M! … */`): their content is SQL. There is no grammar
+here. Text that ends inside a quote or comment raises `NotSupported`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is without quotes. `upper`: a word in upper case, empty for other kinds. `start`, `end`: offsets in the SQL."""
+    """`text` is without quotes. `upper`: a word in upper case, else empty. `start`, `end`: offsets in the SQL."""
 
     kind: str
     text: str

@@ -1,9 +1,9 @@
 """Where to read on in a source: immutable values that capture stores with every frame.
 
-A position is the start of a transaction, or the end of the last part appended of a transaction that is only partly in the
-log (`OpenTransaction` holds what is needed to continue it). File and offset are one value, so they always change together.
-The offset is our own count of bytes, in 64 bits. `end_log_pos` of an event has 32 bits and may be 0, artificial or wrapped,
-so it is used only where a source leaves events out.
+A position is the start of a transaction, or the end of the last part appended of a transaction that is only partly in
+the log (`OpenTransaction` holds what is needed to continue it). File and offset are one value, so they always change
+together. The offset is our own count of bytes, in 64 bits. `end_log_pos` of an event has 32 bits and may be 0,
+artificial or wrapped, so it is used only where a source leaves events out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def file_number(name: str) -> int:
 class SourcePosition:
     """Where to read on. `gtid` is the last GTID of each domain (MariaDB: `0-1-42,1-1-7`); empty where it is unknown.
 
-    `commit_ts` is the largest one given so far, to a transaction or to a schema: after a restart the next one is larger,
-    whatever the clock says.
+    `commit_ts` is the largest one given so far, to a transaction or to a schema: after a restart the next one is
+    larger, whatever the clock says.
     """
 
     file: str

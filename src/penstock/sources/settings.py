@@ -136,7 +136,7 @@ SourceSettings = Annotated[
 
 
 def process_settings(source: DemoSettings | BinlogFilesSettings | MariadbSettings | MysqlSettings) -> dict[str, Any]:
-    """The source as JSON, for the standard input of `python -m penstock.capture`: the only place where a secret is shown."""
+    """The source as JSON, for the standard input of capture: the only place where a secret is written out."""
     value = source.model_dump(mode="json", exclude_none=True)
     if isinstance(source, MariadbSettings | MysqlSettings) and source.password is not None:
         value["password"] = source.password.get_secret_value()

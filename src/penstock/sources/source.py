@@ -1,7 +1,7 @@
 """What capture asks of a source: where to start, the bytes from a position on, and where the end is now.
 
-A source delivers raw events and nothing else: it neither cuts them into transactions nor decodes rows. It can be read again
-from any position that capture made durable, and gives the same bytes each time.
+A source delivers raw events and nothing else: it neither cuts them into transactions nor decodes rows. It can be read
+again from any position that capture made durable, and gives the same bytes each time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SourceError(Terminal):
 class Chunk:
     """Complete events, back to back; none if the source only says that it is alive.
 
-    `start` is the offset of the first byte in `file`; without a `file` the chunk continues where the last one ended. With
-    `gaps` the source may leave events out, so offsets cannot be counted: `end_log_pos` says where an event ends.
+    `start` is the offset of the first byte in `file`; without a `file` the chunk continues where the last one ended.
+    With `gaps` the source may leave events out, so offsets cannot be counted: `end_log_pos` says where an event ends.
     """
 
     data: npt.NDArray[np.uint8]
@@ -52,14 +52,14 @@ class Source(Protocol):
     """One source. For one thread."""
 
     def begin(self, version: int) -> Beginning:
-        """The start that the settings ask for; capture makes it durable before it reads anything. Its schemas get `version`."""
+        """The start that the settings ask for. Capture makes it durable before it reads. Its schemas get `version`."""
         ...
 
     def open(self, position: SourcePosition) -> Iterator[Chunk]:
         """The events from the start of a transaction on, after the format description in force there.
 
-        A source without an end never stops: while nothing comes it yields `IDLE`, at least every 50 ms. A source with an
-        end yields `IDLE` before it stops.
+        A source without an end never stops: while nothing comes it yields `IDLE`, at least every 50 ms. A source with
+        an end yields `IDLE` before it stops.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Canal-JSON as TiCDC's storage consumer reads it: one change per line, CRLF after each (docs/formats/canal-json.md).
 
-The consumer ends a file at a blank line, reads only the first element of `data`, and panics on a value that is neither a
-string nor null: so an empty batch has no bytes at all, and every value is a string. Times come from commit_ts, never from a
-clock: the same rows give the same bytes.
+The consumer ends a file at a blank line, reads only the first element of `data`, and panics on a value that is neither
+a string nor null: so an empty batch has no bytes at all, and every value is a string. Times come from commit_ts, never
+from a clock: the same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _seqs(seq: npt.NDArray[np.void]) -> Text:
 
 
 def _arena(tokens: Sequence[Text]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """All tokens in one buffer, and where those of each column start. The kernels read nothing past a column's last token."""
+    """All tokens in one buffer, and where those of each column start. Nothing is read past a column's last token."""
     if not tokens:
         return np.zeros((0, 1), np.int64), np.empty(0, np.uint8)
     starts = np.zeros((len(tokens), max(len(token.offsets) for token in tokens)), np.int64)

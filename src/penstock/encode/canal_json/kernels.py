@@ -1,6 +1,6 @@
 """Kernels that put JSON lines together from constant fragments and the tokens of columns.
 
-The tokens of all columns are in one buffer, `arena`; that of row r and column c is `arena[starts[c, r]:starts[c, r + 1]]`.
+The tokens of all columns are in one buffer: that of row r and column c is `arena[starts[c, r]:starts[c, r + 1]]`.
 """
 
 # ruff: noqa: PLR0917 - compiled kernels take their arrays by place

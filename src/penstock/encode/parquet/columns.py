@@ -1,7 +1,8 @@
 """A column in its physical form → the Arrow type that its Parquet column has (docs/types.md has the table).
 
-Only types that plain `spark.read.parquet` and other engines read alike: unsigned numbers take the next larger signed type,
-TIME is text. Values that such a type cannot express become null: zero, partial and impossible dates, the zero timestamp.
+Only types that plain `spark.read.parquet` and other engines read alike: unsigned numbers take the next larger signed
+type, TIME is text. Values that such a type cannot express become null: zero, partial and impossible dates, the zero
+timestamp.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Parquet: `_op`, `_commit_ts`, `_seq`, then the table's columns (docs/formats/parquet.md).
 
-Rows of one Parquet file share its dictionaries and pages, so a file is written once, from all its rows; until then a payload
-is an Arrow IPC stream. The bytes of a file depend on its rows alone: a file that is made again after a crash is the same.
+Rows of one Parquet file share its dictionaries and pages, so a file is written once, from all its rows; until then a
+payload is an Arrow IPC stream. The bytes of a file depend on its rows alone: a file that is made again after a crash is
+the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo source: a small shop. Its binlog is real bytes, a function of a seed and a size; its truth is computed apart.
+"""The demo source: a small shop. Its binlog is a function of a seed and a size; its truth is computed apart.
 
 | module | job |
 |---|---|

@@ -1,7 +1,7 @@
 """Columns of byte strings of differing lengths, one per row, and how they are joined row by row.
 
-A row, an event and a transaction are all made alike: pieces laid end to end. `join` does this for a million rows with one
-pass over each piece and no Python per row.
+A row, an event and a transaction are all made alike: pieces laid end to end. `join` does this for a million rows with
+one pass over each piece and no Python per row.
 """
 
 from __future__ import annotations

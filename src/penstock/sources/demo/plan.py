@@ -9,8 +9,9 @@ The stream is a series of chunks, one binlog file each; a chunk has a first and 
 | orders of c | insert | update where `paid_early` | update | delete where id % 16 = 5 |
 | items of those orders | insert | | | delete with their order |
 
-A row's *stage* counts its writes: 0 when inserted, then one more with each update. `ALTER TABLE shop.orders ADD COLUMN note`
-stands between the halves of the chunk in the middle. A row's content is a function of (seed, table, id, stage): shop.py.
+A row's *stage* counts its writes: 0 when inserted, then one more with each update. `ALTER TABLE shop.orders ADD COLUMN
+note` stands between the halves of the chunk in the middle. A row's content is a function of (seed, table, id, stage):
+shop.py.
 """
 
 from __future__ import annotations

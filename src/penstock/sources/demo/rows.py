@@ -123,7 +123,7 @@ SET = integer(pa.uint64(), 1)
 
 
 def row_images(forms: Sequence[ColumnForm], columns: Sequence[Values]) -> ByteColumn:
-    """The image of each row: the null bitmap (its spare bits set, as MariaDB does), then every value that is not null."""
+    """The image of each row: the null bitmap (spare bits set, as MariaDB does), then every value that is not null."""
     count = len(columns[0])
     nulls = np.ones((count, -(-len(columns) // 8) * 8), np.uint8)
     pieces: list[ByteColumn] = []

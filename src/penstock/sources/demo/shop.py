@@ -40,7 +40,7 @@ ALTER_ORDERS = "ALTER TABLE shop.orders ADD COLUMN note varchar(64)"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the shop from one DDL to the next. `table_map` is the body of its TABLE_MAP event after the table id."""
+    """A table of the shop from one DDL to the next. `table_map`: the body of its TABLE_MAP event after the table id."""
 
     name: str
     table_id: int

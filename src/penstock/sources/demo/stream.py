@@ -1,8 +1,9 @@
 """A chunk of the plan as one binlog file, byte for byte as MariaDB would write it, with checksums.
 
-`chunk_file(plan, k)` is a pure function: a restart at any position of file k + 1 makes exactly the same bytes again, without
-the files before it. Each chunk has a reserved range of GTIDs and uses the last ones of it: so the GTID list at the head of
-a file, which names the last GTID before it, is right whatever number of transactions the files before it hold.
+`chunk_file(plan, k)` is a pure function: a restart at any position of file k + 1 makes exactly the same bytes again,
+without the files before it. Each chunk has a reserved range of GTIDs and uses the last ones of it: so the GTID list at
+the head of a file, which names the last GTID before it, is right whatever number of transactions the files before it
+hold.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _FDE_BODY = (
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """One file of the stream. `ends[t]` is the offset after transaction t, `rows[t]` the row changes in the file up to it."""
+    """One file of the stream. `ends[t]` is the offset after transaction t, `rows[t]` the row changes up to there."""
 
     name: str
     data: Bytes
@@ -150,7 +151,7 @@ def _batches(count: int, size: int) -> Ints:
 
 
 class _Script:
-    """Collects the events of a chunk, then writes them in the order of their transactions and, inside these, of their rank.
+    """Collects the events of a chunk, then writes them in the order of their transactions and ranks.
 
     The transactions of a half are shuffled, because those of real clients come in any order.
     """

@@ -1,4 +1,4 @@
-"""Connections to a MariaDB server: PyMySQL connects, authenticates and speaks TLS; its errors become Penstock's kinds."""
+"""Connections to a MariaDB server, through PyMySQL, whose errors become Penstock's own kinds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOST = frozenset(
 
 
 def connect(settings: MariadbSettings) -> Connection[Any]:
-    """A connection for queries, in UTF-8 and autocommit. Raises `SourceError`, or `Unavailable` if the server is not there."""
+    """A connection for queries, in UTF-8 and autocommit. Raises `SourceError`; `Unavailable` if nothing answers."""
     address: dict[str, Any] = {"host": settings.host, "port": settings.port}
     if settings.unix_socket is not None:
         address = {"unix_socket": str(settings.unix_socket)}
@@ -60,7 +60,7 @@ def unique_server_id(settings: MariadbSettings, state_dir: Path) -> int:
 
 @contextlib.contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Inside it, an error of PyMySQL or of the socket is raised as `SourceError` or `Unavailable`; `what` begins its message."""
+    """Inside it, errors of PyMySQL and of the socket become `SourceError` or `Unavailable`: `what: the error`."""
     try:
         yield
     except pymysql.err.MySQLError as error:

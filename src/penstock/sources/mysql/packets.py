@@ -1,7 +1,7 @@
 """Takes the events out of the packets of a replication stream, many at once, without a Python call for each event.
 
-A packet is `length u24, sequence u8, payload`; the payload of an event starts with one byte 0. A payload of 2^24 - 1 bytes
-continues in the next packet. `unpack` stops at the first packet that is not complete or not an event.
+A packet is `length u24, sequence u8, payload`; the payload of an event starts with one byte 0. A payload of 2^24 - 1
+bytes continues in the next packet. `unpack` stops at the first packet that is not complete or not an event.
 """
 
 from __future__ import annotations

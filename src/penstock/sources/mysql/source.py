@@ -1,7 +1,8 @@
 """A live MariaDB server as a source: the replication protocol, by file and offset or by GTID.
 
-A start is a position, and the tables as they are at that position. To get both without a lock, the CREATE statements are
-read, then the position, then the CREATE statements again; if these differ, a DDL came between, and all is read again.
+A start is a position, and the tables as they are at that position. To get both without a lock, the CREATE statements
+are read, then the position, then the CREATE statements again; if these differ, a DDL came between, and all is read
+again.
 """
 
 from __future__ import annotations
