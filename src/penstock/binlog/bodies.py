@@ -276,6 +276,7 @@ def parse_query(event: Bytes, fde: FormatDescription) -> Query:
     return Query(schema, sql, thread_id, error_code, client, database)
 
 
+# Bytes of the status variables of fixed length, by code.
 _FIXED_STATUS = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3}
 
 
@@ -302,10 +303,10 @@ def _query_charsets(status: memoryview) -> tuple[str, str | None]:
         value = status[at : at + width]
         if len(value) < width:
             break
-        if code == 4:
+        if code == 4:  # client, connection and server
             client = charset_of(int.from_bytes(value[0:2], "little")) or client
             server = charset_of(int.from_bytes(value[4:6], "little"))
-        elif code == 8:
+        elif code == 8:  # the session's database
             database = charset_of(int.from_bytes(value[0:2], "little"))
         at += width
     return client, database or server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from penstock.binlog.bodies import Bytes, FormatDescription, event_body
 from penstock.binlog.charset import charset_of
@@ -67,6 +68,22 @@ _META_BYTES = {
     ColumnType.ENUM: 2,
     ColumnType.SET: 2,
 }
+
+
+class _Metadata(IntEnum):
+    """Fields of the optional metadata."""
+
+    SIGNEDNESS = 1
+    DEFAULT_CHARSET = 2
+    COLUMN_CHARSET = 3
+    COLUMN_NAME = 4
+    SET_ELEMENTS = 5
+    ENUM_ELEMENTS = 6
+    PRIMARY_KEY = 8
+    PRIMARY_KEY_WITH_PREFIX = 9
+    ENUM_AND_SET_DEFAULT_CHARSET = 10
+    ENUM_AND_SET_COLUMN_CHARSET = 11
+    VISIBILITY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,39 +226,40 @@ def _with_metadata(table: TableMap, reader: _ByteReader) -> TableMap:
         kind = reader.integer(1)
         value = _ByteReader(reader.take(reader.packed()), f"metadata field {kind}")
         seen.add(kind)
-        if kind == 1:
+        if kind == _Metadata.SIGNEDNESS:
             bits = list(_bits(value.data))
             if len(bits) < len(numeric):
                 raise BadEvent("cut in the signedness", event_type=EventType.TABLE_MAP)
             unsigned = dict(zip(numeric, bits, strict=False))
-        elif kind in (2, 10):
-            charsets.update(_default_charsets(value, character if kind == 2 else listed))
-        elif kind in (3, 11):
-            for i in character if kind == 3 else listed:
+        elif kind in (_Metadata.DEFAULT_CHARSET, _Metadata.ENUM_AND_SET_DEFAULT_CHARSET):
+            charsets.update(_default_charsets(value, character if kind == _Metadata.DEFAULT_CHARSET else listed))
+        elif kind in (_Metadata.COLUMN_CHARSET, _Metadata.ENUM_AND_SET_COLUMN_CHARSET):
+            for i in character if kind == _Metadata.COLUMN_CHARSET else listed:
                 charsets[i] = _charset(value.packed())
-        elif kind == 4:
+        elif kind == _Metadata.COLUMN_NAME:
             while value:
                 names.append(value.text())
             if len(names) != len(columns):
                 raise BadEvent(f"{len(names)} names for {len(columns)} columns", event_type=EventType.TABLE_MAP)
-        elif kind in (5, 6):
-            element_lists.append((ColumnType.SET if kind == 5 else ColumnType.ENUM, value.data))
-        elif kind == 8:
+        elif kind in (_Metadata.SET_ELEMENTS, _Metadata.ENUM_ELEMENTS):
+            real = ColumnType.SET if kind == _Metadata.SET_ELEMENTS else ColumnType.ENUM
+            element_lists.append((real, value.data))
+        elif kind == _Metadata.PRIMARY_KEY:
             while value:
                 key[value.packed()] = 0
-        elif kind == 9:
+        elif kind == _Metadata.PRIMARY_KEY_WITH_PREFIX:
             while value:
                 ordinal = value.packed()
                 key[ordinal] = value.packed()
-        elif kind == 12:
+        elif kind == _Metadata.VISIBILITY:
             visible = list(_bits(value.data))
     if any(ordinal >= len(columns) for ordinal in key):
         raise BadEvent("a key column that does not exist", event_type=EventType.TABLE_MAP)
     # The elements of enums and sets come before their charsets, so they are decoded last.
     elements: dict[int, tuple[str, ...]] = {}
-    for real, data in element_lists:
+    for listed_type, data in element_lists:
         value = _ByteReader(data, "the elements of an enum or set")
-        for i in (i for i in listed if columns[i].type == real):
+        for i in (i for i in listed if columns[i].type == listed_type):
             elements[i] = tuple(value.text(charsets.get(i)) for _ in range(value.packed()))
     return TableMap(
         table.table_id,
@@ -264,7 +282,7 @@ def _with_metadata(table: TableMap, reader: _ByteReader) -> TableMap:
             for i, c in enumerate(columns)
         ),
         has_names=bool(names) or not columns,
-        has_signedness=1 in seen or not numeric,
+        has_signedness=_Metadata.SIGNEDNESS in seen or not numeric,
         has_primary_key=bool(key),
         primary_key_prefixes={ordinal: prefix for ordinal, prefix in key.items() if prefix},
     )
