@@ -266,7 +266,7 @@ def test_a_transaction_that_the_server_gave_up_is_left_out() -> None:
 
 
 def test_offsets_above_four_gibibytes_and_left_out_bytes() -> None:
-    """A server counts in 32 bits and leaves events out: the place is told by end_log_pos, never going back."""
+    """A server counts in 32 bits and leaves events out: end_log_pos gives the offset, which never goes back."""
     base = (1 << 32) - 100
     stream = Stream(at=base)
     stream.begin()
