@@ -19,7 +19,7 @@ from penstock.binlog.charset import UTF8_CHARSETS, codec_of, single_byte_table
 from penstock.binlog.errors import BadEvent
 from penstock.binlog.json_binary import jsonb_to_text
 from penstock.binlog.table_map import MapColumn
-from penstock.binlog.types import ColumnType, EventType
+from penstock.binlog.types import DECIMAL_GROUP_BYTES, ColumnType, EventType
 from penstock.errors import NotSupported
 
 C = ColumnType
@@ -27,7 +27,6 @@ C = ColumnType
 _DECIMAL128_DIGITS_MAX = 38
 _INT64_DIGITS_MAX = 18
 _ARROW_BYTES_MAX = (1 << 31) - 1
-_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4)
 
 _INTEGERS = {
     C.TINY: (1, pa.int8(), pa.uint8()),
@@ -133,8 +132,7 @@ def _plan_temporal(kind: int, fsp: int) -> ColumnPlan:
 def _plan_decimal(precision: int, scale: int) -> ColumnPlan:
     if not 1 <= precision <= 65 or scale > min(precision, 38):
         raise BadEvent(f"decimal({precision},{scale}) is impossible", event_type=EventType.TABLE_MAP)
-    whole = precision - scale
-    width = whole // 9 * 4 + _GROUP_BYTES[whole % 9] + scale // 9 * 4 + _GROUP_BYTES[scale % 9]
+    width = sum(DECIMAL_GROUP_BYTES[9] * (n // 9) + DECIMAL_GROUP_BYTES[n % 9] for n in (precision - scale, scale))
     if precision <= _INT64_DIGITS_MAX:
         return ColumnPlan(k.K_DECIMAL, width, pa.decimal128(precision, scale), precision, scale)
     if precision <= _DECIMAL128_DIGITS_MAX:

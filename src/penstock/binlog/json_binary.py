@@ -12,7 +12,7 @@ import json
 import math
 import struct
 
-from penstock.binlog.types import ColumnType
+from penstock.binlog.types import DECIMAL_GROUP_BYTES, ColumnType
 
 _DEPTH_MAX = 100  # the server's own limit
 
@@ -151,7 +151,6 @@ def _temporal(kind: int, packed: int) -> str:
 
 def _decimal(raw: bytes) -> str:
     precision, scale = raw[0], raw[1]
-    sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4)
     whole = precision - scale
     if whole < 0 or not 1 <= precision <= 65:
         raise ValueError("binary JSON with an impossible decimal")
@@ -161,7 +160,7 @@ def _decimal(raw: bytes) -> str:
     data[0] ^= 0x80
     digits, at = "", 0
     for count in groups:
-        width = 4 if count == 9 else sizes[count]
+        width = DECIMAL_GROUP_BYTES[count]
         chunk = bytes(byte ^ 0xFF for byte in data[at : at + width]) if negative else bytes(data[at : at + width])
         digits += str(int.from_bytes(chunk, "big")).zfill(count)
         at += width

@@ -223,6 +223,7 @@ def _decimal_group(buf: Any, at: Any, width: Any, flip: Any, first: Any) -> Any:
 
 @kernel
 def _group_bytes(digits: Any) -> Any:
+    """The same as `DECIMAL_GROUP_BYTES[digits]`."""
     return (digits + 1) // 2 if digits < 7 else 4
 
 

@@ -12,6 +12,9 @@ MAGIC_ENCRYPTED = b"\xfdbin"
 FLAG_IN_USE = 0x0001
 FLAG_ARTIFICIAL = 0x0020
 
+# Bytes of a group of up to nine digits in a packed decimal.
+DECIMAL_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
 # What happened to a row: the letters of its kind.
 OP_INSERT, OP_UPDATE, OP_DELETE = ord("I"), ord("U"), ord("D")
 
