@@ -54,14 +54,14 @@ def test_every_file_and_function_in_the_life_of_a_row_exists() -> None:
     assert not missing, missing
 
 
-@pytest.mark.parametrize("name", ["Appender", "Appender.submit", "GROUP_BYTES_MAX"])
+@pytest.mark.parametrize("name", ["AppendQueue", "AppendQueue.submit", "T"])
 def test_the_check_of_names_finds_what_is_there(name: str) -> None:
-    assert is_defined(SOURCE / "log" / "append" / "appender.py", name)
+    assert is_defined(SOURCE / "log" / "append" / "queue.py", name)
 
 
-@pytest.mark.parametrize("name", ["Nothing", "Appender.nothing", "Nothing.submit"])
+@pytest.mark.parametrize("name", ["Nothing", "AppendQueue.nothing", "Nothing.submit"])
 def test_the_check_of_names_can_fail(name: str) -> None:
-    assert not is_defined(SOURCE / "log" / "append" / "appender.py", name)
+    assert not is_defined(SOURCE / "log" / "append" / "queue.py", name)
 
 
 def test_every_source_file_that_a_document_names_exists() -> None:
