@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 from pathlib import Path
 
 from penstock.log import Log
 from penstock.observe.metrics import METRICS
 from penstock.state import BucketState
+from penstock.state.metrics import state_totals
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -50,3 +53,32 @@ def test_metrics_count_what_happens(tmp_path: Path) -> None:
         BucketState.open(log)
     assert sample("recovery_duration_seconds_count", way="checkpoint") == recoveries + 1
     assert sample("recovery_bytes_left") == 0
+
+
+def test_a_scrape_beside_iterations_that_begin_and_end(tmp_path: Path) -> None:
+    """Threads open and close iterations while the totals are summed: the sum is of some moment, and never an error."""
+    stop = threading.Event()
+    switch = sys.getswitchinterval()
+    with Log.open(tmp_path / "log") as log:
+        raw = BucketState.open(log).raw_store("s", "o")
+        raw.write({b"key": b"value"}).result(LIMIT_SECONDS)
+
+        def iterate() -> None:
+            while not stop.is_set():
+                held = [raw.iterate() for _ in range(20)]
+                for one in held[:10]:
+                    one.close()
+                del held  # the others are left to the garbage collector
+
+        threads = [threading.Thread(target=iterate) for _ in range(2)]
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            assert all(0 <= state_totals().iterations <= 40 for _ in range(3_000))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+            sys.setswitchinterval(switch)
+    assert state_totals().iterations == 0

@@ -28,13 +28,10 @@ class WatchedState(Protocol):
     def size_bytes(self) -> int: ...
 
 
-class WatchedIteration(Protocol):
-    """An iteration that pins the state of the moment `since`, of the monotonic clock."""
-
-    since: float
-
-
-ITERATIONS: WeakSet[WatchedIteration] = WeakSet()  # that are open in this process
+# The iterations that are open in this process: the id of each, and since when, of the monotonic clock. A plain dict of
+# numbers, because any thread enters and removes its own at any moment, also the garbage collector: each step on it is one
+# of the interpreter's, so that a scrape needs no lock and meets no set that changes under it.
+ITERATIONS: dict[int, float] = {}
 
 _lock = threading.Lock()
 _states: WeakSet[WatchedState] = WeakSet()
@@ -62,7 +59,7 @@ def forget_state(state: WatchedState) -> None:
 def state_totals() -> StateTotals:
     with _lock:
         states, closed = list(_states), _closed
-    now, begun = time.monotonic(), [iteration.since for iteration in ITERATIONS.copy()]
+    now, begun = time.monotonic(), list(ITERATIONS.values())
     size = 0
     for state in states:
         with contextlib.suppress(PenstockError, OSError):
@@ -73,7 +70,7 @@ def state_totals() -> StateTotals:
         reads=closed.reads + sum(state.reads for state in states),
         writes=closed.writes + sum(state.writes for state in states),
         wal_bytes=closed.wal_bytes + sum(state.wal_bytes for state in states),
-        iterations=len(ITERATIONS),
+        iterations=len(begun),
         iteration_age_seconds=max((now - since for since in begun), default=0.0),
     )
 

@@ -50,10 +50,12 @@ class StateIterator(Iterator[T], Generic[T]):
         self._open = open_at
         self._heal = heal
         self._returned = 0
-        self.since = time.monotonic()
-        ITERATIONS.add(self)
         self._snapshot: StateSnapshot | None
         self._snapshot, self._pairs = open_at()
+        ITERATIONS[id(self)] = time.monotonic()
+
+    def __del__(self) -> None:
+        ITERATIONS.pop(id(self), None)
 
     def __iter__(self) -> Self:
         return self
@@ -77,7 +79,7 @@ class StateIterator(Iterator[T], Generic[T]):
         """Releases the state of that moment. Closing twice is fine."""
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
-            ITERATIONS.discard(self)
+            ITERATIONS.pop(id(self), None)
             snapshot.close()
 
     def __enter__(self) -> Self:
@@ -98,7 +100,7 @@ class StateIterator(Iterator[T], Generic[T]):
                 f"a checkpoint was damaged, and the state was rebuilt: {error.message}", hint="iterate again"
             ) from error
         self._snapshot, self._pairs = self._open()
-        ITERATIONS.add(self)
+        ITERATIONS[id(self)] = time.monotonic()
 
 
 class RawStore:
