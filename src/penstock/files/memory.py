@@ -28,7 +28,7 @@ from enum import Enum
 from pathlib import Path
 
 from penstock.errors import StorageFailed
-from penstock.files.seam import Buffer, File, Mapped, in_use
+from penstock.files.seam import Buffer, File, in_use
 from penstock.files.unsynced import (
     Edit,
     NameChange,
@@ -83,9 +83,6 @@ class MemoryFile:
         with self._files.mutex:
             self._check_open()
             return len(self._node.content)
-
-    def map(self) -> Mapped:
-        return self.read_at(0, self.size())
 
     def truncate(self, size: int) -> None:
         self._resize("truncate", size, grow_only=False)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import StorageFailed
-from penstock.files.seam import REPAIR_HINT, Buffer, File, Mapped, in_use
+from penstock.files.seam import REPAIR_HINT, Buffer, File, in_use
 
 _IOV_MAX = 1024  # Linux takes at most this many buffers in one pwritev
 
@@ -63,11 +62,6 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
-
-    def map(self) -> Mapped:
-        if not self.size():
-            return b""  # the kernel refuses an empty mapping
-        return mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
 
     def truncate(self, size: int) -> None:
         self._check()

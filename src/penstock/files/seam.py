@@ -12,7 +12,6 @@ Every durable file is opened, written, synced, renamed and removed through a `Fi
 from __future__ import annotations
 
 import contextlib
-import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +19,6 @@ from typing import Protocol
 from penstock.errors import StorageFailed, Unavailable
 
 Buffer = bytes | bytearray | memoryview
-Mapped = bytes | mmap.mmap  # a slice of either is `bytes`
 REPAIR_HINT = "free space or repair the disk, then start again: what was acknowledged is safe"
 _WRITE_AGAIN_BYTES = 4 << 20
 
@@ -41,11 +39,6 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
-
-    def map(self) -> Mapped:
-        """The whole file for reading, as it is now; only for files that are no longer changed. The mapping outlives
-        `close` and `remove`."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Shortens the file, or extends it with zeros, to `size` bytes; later appends go to the new end."""

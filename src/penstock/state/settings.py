@@ -27,7 +27,7 @@ class StateSettings:
     spare_ratio_max: float = 0.28
     merge_in_background: bool = True  # False: within the checkpoint, for tests that count operations
     start_empty: bool = False  # True: a trimmed log without a checkpoint never had state, so it is opened with none
-    cache_bytes: int = 256 << 20  # of blocks that `rocksdb` caches; `native` leaves that to the operating system
+    cache_bytes: int = 256 << 20  # of checkpoint files that an engine keeps in memory
 
     def __post_init__(self) -> None:
         for name, least in (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import StorageFailed
-from penstock.files import Buffer, File, Files, Mapped
+from penstock.files import Buffer, File, Files
 
 
 class IdleFile:
@@ -69,9 +69,6 @@ class IdleFile:
 
     def size(self) -> int:
         return self._opened().size()
-
-    def map(self) -> Mapped:
-        return self._opened().map()
 
     def close(self) -> None:
         self._closed = True

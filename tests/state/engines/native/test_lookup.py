@@ -51,8 +51,9 @@ def test_lookups_in_python_and_compiled_agree(seed: int) -> None:
             fresh = opened(files)
             assert isinstance(fresh, NativeEngine)
             runs = fresh._checkpoints.kept[0].runs
-            compiled = getter(namespace, runs[::-1])
-            in_python = [run.finder(namespace) for run in runs[::-1]]
+            caches = [run.cache for run in runs[::-1]]
+            compiled = getter(namespace, runs[::-1], caches)
+            in_python = [run.finder(namespace, run.cache) for run in runs[::-1]]
             assert namespace == 3 or compiled(keys[0]) is ..., "a page that nobody checked"
             for key in [*keys, b"never there", b"x" * 5000]:
                 assert _python(in_python, namespace, key) == iterated.get(key), key

@@ -75,7 +75,7 @@ class NativeEngine(CheckpointedEngine):
             )
         finally:
             self._checkpoints.settled(run_id)
-        self._put_below(frozen, layers, RunsBase(checkpoint.runs))
+        self._put_below(frozen, layers, self._base(checkpoint.runs))
         older = [other for other in self._checkpoints.kept if other.position < position]
         self._checkpoints.keep([checkpoint, *older][: self._settings.checkpoints_kept])
         return checkpoint.info()
@@ -123,11 +123,14 @@ class NativeEngine(CheckpointedEngine):
         header = Header(run_id, position, self._clock.wall_ms(), run_id)
         return write_layers(self._files, self._directory, header, layers, bottom=bottom)
 
+    def _base(self, runs: tuple[SortedRun, ...]) -> RunsBase:
+        return RunsBase(runs, self._settings.cache_bytes)
+
     def _go_to_newest(self) -> None:
         """The state is that of the newest checkpoint kept."""
         kept = self._checkpoints.kept
         if kept:
-            self._go_to(RunsBase(kept[0].runs), kept[0].position)
+            self._go_to(self._base(kept[0].runs), kept[0].position)
         else:
             self._go_to(NO_BASE, None)
 
@@ -206,7 +209,7 @@ class NativeEngine(CheckpointedEngine):
             layers, base = self._stack
             if isinstance(base, RunsBase) and _index_of(base.runs, runs) >= 0:
                 names = _replaced(base.runs, runs, name)
-                self._stack = Stack(layers, RunsBase(tuple(self._checkpoints.run(other) for other in names)))
+                self._stack = Stack(layers, self._base(tuple(self._checkpoints.run(other) for other in names)))
         self._checkpoints.keep(renewed)
         return True
 

@@ -21,6 +21,7 @@ ANCHOR_EVERY = 32
 TOMBSTONE = 0xFFFFFFFF  # as value_len
 RECORD = struct.Struct("<II")  # key_len, value_len
 RECORD_BYTES = RECORD.size
+SLOT = struct.Struct("<Q")  # of the index; an anchor too
 HASH_FACTOR = 0x9E3779B1
 U32_MASK = 0xFFFFFFFF
 TAG_BITS = 16

@@ -24,7 +24,7 @@ from penstock.state.engines.native.format import (
     U32_MASK,
 )
 
-DONE, FULL = 0, 1  # why `merge_records` returned
+DONE, FULL, USED_UP = 0, 1, 2  # why `merge_records` returned
 
 _TOMBSTONE = np.uint32(TOMBSTONE)
 _FACTOR = np.uint64(HASH_FACTOR)
@@ -93,6 +93,7 @@ def write_records(  # noqa: PLR0917
 def merge_records(  # noqa: PLR0917
     at: Any,
     end: Any,
+    more: Any,
     bottom: Any,
     salt: Any,
     raw: Any,
@@ -106,13 +107,16 @@ def merge_records(  # noqa: PLR0917
 ) -> Any:
     """Merges sorted sources, newest first, into `raw[used:]`.
 
-    `at` and `end` hold the address of each source's next record and of its end. Of each key the newest record is
-    written; with `bottom` tombstones are left out. Advances `at`, fills `offsets` and `hashes` as `write_records` does,
-    and adds puts, tombstones and bytes of content to `totals`. Returns (used, count, DONE or FULL).
+    `at` and `end` hold the address of each source's next record and of the end of its window; `more` says whether the
+    source goes on after its window. Of each key the newest record is written; with `bottom` tombstones are left out.
+    Advances `at`, fills `offsets` and `hashes` as `write_records` does, and adds puts, tombstones and bytes of content
+    to `totals`. Returns (used, count, DONE, FULL, or USED_UP: a source needs its next window).
     """
     while True:
         best = -1
         for k in range(len(at)):
+            if at[k] >= end[k] and more[k]:
+                return used, count, USED_UP
             if at[k] < end[k] and (
                 best < 0
                 or compare(
@@ -161,6 +165,18 @@ def next_size(at: Any, end: Any) -> Any:
 
 
 @kernel
+def whole_records(at: Any, end: Any) -> Any:
+    """The address after the last record that lies wholly between the two addresses."""
+    while at + RECORD_BYTES <= end:
+        value_len = u32_at(at + 4)
+        size = RECORD_BYTES + np.int64(u32_at(at)) + (0 if value_len == _TOMBSTONE else np.int64(value_len))
+        if at + size > end:
+            break
+        at += size
+    return at
+
+
+@kernel
 def build_index(offsets: Any, hashes: Any, count: Any, slots: Any) -> None:
     """Fills `slots`, all 0 before, with the hash table of a run (docs/formats/checkpoint.md, "Index")."""
     size = len(slots)
@@ -179,12 +195,3 @@ def page_checksums(raw: Any, size: Any, checksums: Any) -> None:
     """Fills `checksums` with the CRC32C of each page of `raw[:size]`; the last page may be short."""
     for page in range(len(checksums)):
         checksums[page] = crc_of(raw, page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, size))
-
-
-@kernel
-def first_bad_page(raw: Any, size: Any, checksums: Any) -> Any:
-    """The first page of `raw[:size]` whose checksum does not match, or -1."""
-    for page in range(len(checksums)):
-        if checksums[page] != crc_of(raw, page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, size)):
-            return page
-    return -1

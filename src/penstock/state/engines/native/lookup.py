@@ -1,7 +1,7 @@
 """Finds a key in the runs of a checkpoint by compiled code: one call searches all runs and makes the value's bytes.
 
-The steps are those of `SortedRun.finder`, which is written in Python, serves until numba is loaded, and checks pages.
-The compiled lookup checks none: where it needs a page that was not checked yet it returns `...`, and the caller asks in
+The steps are those of `SortedRun.finder`, which is written in Python, serves until numba is loaded, and loads pages. The
+compiled lookup loads none: where it needs a page that is not in the cache yet it returns `...`, and the caller asks in
 Python.
 """
 
@@ -29,11 +29,12 @@ from penstock.state.engines.native.format import (
     U32_MASK,
     salt_of,
 )
+from penstock.state.engines.native.pages import PageCache
 from penstock.state.engines.native.run import SortedRun
 from penstock.state.engines.overlay import Get
 
 # The context that `_find` gets is an array of u64: the salt of the namespace and the number of runs, then for each run
-# the addresses of its mapping and of its `checked` flags, and where its index and the records of the namespace lie.
+# the addresses of its cache's memory and flags, and where its index and the records of the namespace lie.
 _CONTEXT_HEAD, _CONTEXT_RUN = 2, 6
 _FACTOR = np.uint64(HASH_FACTOR)
 _LOW = np.uint64(U32_MASK)
@@ -95,21 +96,21 @@ def _locked(function: Any) -> Any:
 
 @_locked
 def _find(context: Any, key: Any) -> Any:
-    """The newest value of the key; None where there is none; `...` where a page has to be checked first."""
+    """The newest value of the key; None where there is none; `...` where a page has to be loaded first."""
     size = len(key)
     salt, runs = u64_at(context), np.int64(u64_at(context + 8))
     value = ((np.uint64(crc_of(key, 0, size)) ^ salt) * _FACTOR) & _LOW
     tag = value & _TAG
     for run in range(runs):
         at = context + 8 * (_CONTEXT_HEAD + run * _CONTEXT_RUN)
-        mapped, checked = np.int64(u64_at(at)), np.int64(u64_at(at + 8))
+        memory, checked = np.int64(u64_at(at)), np.int64(u64_at(at + 8))
         index_at, slots = np.int64(u64_at(at + 16)), np.int64(u64_at(at + 24))
         start, end = np.int64(u64_at(at + 32)), np.int64(u64_at(at + 40))
         slot_at = np.int64((value * np.uint64(slots)) >> np.uint64(32))
         while True:
             if byte_at(checked + ((index_at + slot_at * 8) >> PAGE_SHIFT)) == 0:
                 return _unchecked()
-            slot = u64_at(mapped + index_at + slot_at * 8)
+            slot = u64_at(memory + index_at + slot_at * 8)
             if slot == np.uint64(0):
                 break
             record = np.int64(slot >> _TAG_BITS)
@@ -120,7 +121,7 @@ def _find(context: Any, key: Any) -> Any:
                     if byte_at(checked + page) == 0:
                         return _unchecked()
                     page += 1
-                key_len, value_len = np.int64(u32_at(mapped + record)), u32_at(mapped + record + 4)
+                key_len, value_len = np.int64(u32_at(memory + record)), u32_at(memory + record + 4)
                 if key_len == size:
                     value_at = record + RECORD_BYTES + size
                     stop = value_at
@@ -132,13 +133,13 @@ def _find(context: Any, key: Any) -> Any:
                             return _unchecked()
                         page += 1
                     same = 0
-                    key_at = mapped + record + RECORD_BYTES
+                    key_at = memory + record + RECORD_BYTES
                     while same < size and byte_at(key_at + same) == key[same]:
                         same += 1
                     if same == size:
                         if value_len == _TOMBSTONE:
                             return _none()
-                        return _bytes_at(mapped + value_at, np.int64(value_len))
+                        return _bytes_at(memory + value_at, np.int64(value_len))
             slot_at += 1
             if slot_at == slots:
                 slot_at = np.int64(0)
@@ -151,19 +152,19 @@ class _Getter(partial):  # type: ignore[type-arg]
     held: tuple[Any, ...]
 
 
-def getter(namespace: int, runs: Sequence[SortedRun]) -> Get:
-    """A function that looks up keys of one namespace in `runs`, newest first."""
-    runs = [run for run in runs if namespace in run.sections]
-    context = np.zeros(_CONTEXT_HEAD + len(runs) * _CONTEXT_RUN, np.uint64)
-    context[:2] = salt_of(namespace), len(runs)
+def getter(namespace: int, runs: Sequence[SortedRun], caches: Sequence[PageCache]) -> Get:
+    """A function that looks up keys of one namespace in `runs`, newest first, by what their caches hold."""
+    found = [(run, cache) for run, cache in zip(runs, caches, strict=True) if namespace in run.sections]
+    context = np.zeros(_CONTEXT_HEAD + len(found) * _CONTEXT_RUN, np.uint64)
+    context[:2] = salt_of(namespace), len(found)
     held: list[Any] = [context]
-    for number, run in enumerate(runs):
-        mapped, checked = run.array(), np.frombuffer(run.checked, np.uint8)
-        held += [mapped, checked]
+    for number, (run, cache) in enumerate(found):
+        memory, checked = np.frombuffer(cache.memory, np.uint8), np.frombuffer(cache.checked, np.uint8)
+        held += [memory, checked]
         _, start, end, _, _ = run.sections[namespace]
         first = _CONTEXT_HEAD + number * _CONTEXT_RUN
         context[first : first + _CONTEXT_RUN] = (
-            mapped.ctypes.data, checked.ctypes.data, run.footer.index_at, run.footer.slots, start, end,
+            memory.ctypes.data, checked.ctypes.data, run.footer.index_at, run.footer.slots, start, end,
         )  # fmt: skip
     find = _Getter(_find, int(context.ctypes.data))
     find.held = tuple(held)

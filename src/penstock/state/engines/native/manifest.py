@@ -99,7 +99,13 @@ def write(files: Files, directory: Path, manifest: CheckpointManifest) -> None:
 
 def read(files: Files, path: Path) -> CheckpointManifest:
     """Raises `BadRun`, `NotSupported` or `FileNotFoundError`."""
-    manifest = decode(read_file(files, path))
+    try:
+        raw = read_file(files, path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a bad sector
+        raise BadRun(0, f"the manifest cannot be read: {error}") from error
+    manifest = decode(raw)
     if manifest.file != path.name:
         raise BadRun(0, f"the manifest calls itself {manifest.file}")
     return manifest

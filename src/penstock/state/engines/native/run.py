@@ -1,18 +1,18 @@
-"""Reads a run (docs/formats/checkpoint.md). To open one costs the same for any number of keys; a page is checked
-against its checksum when it is first touched, and nothing of it is used before."""
+"""Reads a run (docs/formats/checkpoint.md). To open one costs the same for any number of keys; a page is read and
+checked against its checksum when it is first touched (pages.py), and nothing of it is used before."""
 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
-import numpy as np
 
 from penstock.errors import Corruption, NotSupported
-from penstock.files import Files
+from penstock.files import File, Files
 from penstock.state.engines.engine import Finding
 from penstock.state.engines.native.format import (
     ANCHOR_EVERY,
@@ -23,6 +23,7 @@ from penstock.state.engines.native.format import (
     PAGE_SHIFT,
     RECORD,
     RECORD_BYTES,
+    SLOT,
     TAG_BITS,
     TAG_MASK,
     TOMBSTONE,
@@ -33,12 +34,14 @@ from penstock.state.engines.native.format import (
     parse_header,
     parse_sections,
 )
+from penstock.state.engines.native.pages import PageCache, Pages
 from penstock.state.engines.overlay import MISSING, Pair
 
 Find = Callable[[bytes, int], bytes | None]  # key and its hash → value, None (a tombstone) or MISSING
 
 _SECTION_BYTES = 40
 _LAST_WHOLE_HEAD = PAGE_BYTES - RECORD_BYTES
+_WINDOW_PAGES = 64  # that an iteration reads at once, when it goes on for long
 
 
 class RunName(NamedTuple):
@@ -54,7 +57,7 @@ class RunName(NamedTuple):
 
 
 class SortedRun:
-    """A run, memory-mapped. Thread-safe. The file stays mapped until the last reader of the run is gone."""
+    """A run. Thread-safe. Its file stays open until the last reader of the run is gone, also where it was removed."""
 
     def __init__(self, files: Files, directory: Path, name: RunName) -> None:
         """Raises `BadRun`, `NotSupported`, or `FileNotFoundError`."""
@@ -63,46 +66,50 @@ class SortedRun:
         self.name = name
         self.path = directory / name.file
         file = files.open(self.path)
+        weakref.finalize(self, file.close).atexit = False
         try:
-            self.mapped = mapped = file.map()
-        finally:
-            file.close()
-        size = len(mapped)
+            self._open(file)
+        except OSError as error:
+            raise BadRun(0, f"the run cannot be read: {error}") from error
+        except Corruption as error:
+            raise BadRun(self.footer.namespaces_at, error.message) from error
+
+    def _open(self, file: File) -> None:
+        name, size = self.name, file.size()
         if size < HEADER_BYTES + FOOTER_BYTES:
             raise BadRun(0, f"a run of {size} bytes is too short")
-        tail = mapped[size - FOOTER_BYTES :]
+        tail = file.read_at(size - FOOTER_BYTES, FOOTER_BYTES)
         self.footer = footer = parse_footer(tail, size - FOOTER_BYTES)
-        self.header = parse_header(mapped[:HEADER_BYTES])
+        self.header = parse_header(file.read_at(0, HEADER_BYTES))
         if (size, footer_crc(tail)) != (name.bytes, name.footer_crc) or footer.file_bytes != size:
             raise BadRun(size - FOOTER_BYTES, "the run is not the one that the checkpoint means")
         if footer.run_id != name.id or self.header.run_id != name.id:
             raise BadRun(0, f"the run calls itself {self.header.run_id}")
-        whole = memoryview(mapped)
-        pages = mapped[footer.pages_at : footer.pages_at + 4 * footer.pages]
-        if google_crc32c.value(pages) != footer.pages_crc:
+        checksums = file.read_at(footer.pages_at, 4 * footer.pages)
+        if google_crc32c.value(checksums) != footer.pages_crc:
             raise BadRun(footer.pages_at, "the checksum of the pages' checksums does not match")
-        self._pages = memoryview(pages).cast("I")
-        self.checked = bytearray(footer.pages)
-        self._index = whole[footer.index_at : footer.index_at + 8 * footer.slots].cast("Q")
-        self._anchors = whole[footer.anchors_at : footer.anchors_at + 8 * footer.anchors].cast("Q")
+        self.pages = Pages(file, self.path, footer.pages_at, memoryview(checksums).cast("I"))
+        self.cache = PageCache(self.pages, footer.pages_at)
         end = footer.namespaces_at + _SECTION_BYTES * footer.namespaces
-        try:
-            self._check_between(footer.namespaces_at, end)
-        except Corruption as error:
-            raise BadRun(footer.namespaces_at, error.message) from error
         self.sections: dict[int, Section] = {}
         self._first_anchor: dict[int, int] = {}
         anchor = 0
-        for section in parse_sections(mapped[footer.namespaces_at : end]):
+        for section in parse_sections(self.pages.read_between(footer.namespaces_at, end)):
             self.sections[section.namespace] = section
             self._first_anchor[section.namespace] = anchor
-            anchor += -(-(section.puts + section.tombstones) // ANCHOR_EVERY)
+            anchor += _anchors_of(section)
 
     @property
     def records(self) -> int:
         return self.footer.puts + self.footer.tombstones
 
-    def finder(self, namespace: int) -> Find | None:
+    def renew_cache(self, old: PageCache) -> PageCache:
+        """An empty cache for later lookups, in place of `old`."""
+        if self.cache is old:
+            self.cache = PageCache(self.pages, self.footer.pages_at)
+        return self.cache
+
+    def finder(self, namespace: int, cache: PageCache) -> Find | None:
         """A function that looks up keys of one namespace; None where the run has none of it.
 
         A closure, because in Python local variables are read faster than attributes.
@@ -111,37 +118,38 @@ class SortedRun:
         if section is None:
             return None
         _, start, end, _, _ = section
-        mapped, index, checked, check = self.mapped, self._index, self.checked, self.check
+        memory, checked, load = cache.memory, cache.checked, cache.load
         slots, index_at = self.footer.slots, self.footer.index_at
-        unpack = RECORD.unpack_from
+        unpack, unpack_slot = RECORD.unpack_from, SLOT.unpack_from
 
         def find(key: bytes, key_hash: int) -> bytes | None:
             slot_at = key_hash * slots >> 32
             tag = key_hash & TAG_MASK
             while True:
-                page = (index_at + (slot_at << 3)) >> PAGE_SHIFT
+                at = index_at + (slot_at << 3)
+                page = at >> PAGE_SHIFT
                 if not checked[page]:
-                    check(page)
-                slot = index[slot_at]
+                    load(page)
+                (slot,) = unpack_slot(memory, at)
                 if not slot:
                     return MISSING
                 if slot & TAG_MASK == tag:
                     at = slot >> TAG_BITS
                     page = at >> PAGE_SHIFT
                     if not checked[page]:
-                        check(page)
+                        load(page)
                     if at & PAGE_MASK > _LAST_WHOLE_HEAD and not checked[page + 1]:
-                        check(page + 1)
-                    key_len, value_len = unpack(mapped, at)
+                        load(page + 1)
+                    key_len, value_len = unpack(memory, at)
                     value_at = at + RECORD_BYTES + key_len
                     stop = value_at if value_len == TOMBSTONE else value_at + value_len
                     last = (stop - 1) >> PAGE_SHIFT
                     while page < last:
                         page += 1
                         if not checked[page]:
-                            check(page)
-                    if mapped[at + RECORD_BYTES : value_at] == key and start <= at < end:
-                        return None if value_len == TOMBSTONE else mapped[value_at:stop]
+                            load(page)
+                    if memory[at + RECORD_BYTES : value_at] == key and start <= at < end:
+                        return None if value_len == TOMBSTONE else memory[value_at:stop]
                 slot_at += 1
                 if slot_at == slots:
                     slot_at = 0
@@ -149,87 +157,66 @@ class SortedRun:
         return find
 
     def between(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[Pair]:
-        """Pairs from `start` (included) to `end` (excluded) in byte order, tombstones too."""
+        """Pairs from `start` (included) to `end` (excluded) in byte order, tombstones too.
+
+        Reads pages of its own, a few at first and then more at once, and leaves the cache to the lookups.
+        """
         section = self.sections.get(namespace)
         if section is None:
             return
-        mapped, unpack, check = self.mapped, RECORD.unpack_from, self._check_between
-        at = self._anchor_before(section, start) if start else section.start
-        checked_to = at
+        unpack, read = RECORD.unpack_from, self.pages.read
+        at = self._anchors_at(section, self._anchor_before(section, start)) if start else section.start
+        window, base, limit, ahead = b"", 0, 0, 1  # the window holds the bytes from `base` to `limit` of the file
         while at < section.end:
-            if at + RECORD_BYTES > checked_to:
-                checked_to = check(at, at + RECORD_BYTES)
-            key_len, value_len = unpack(mapped, at)
+            if at + RECORD_BYTES > limit:
+                base, ahead = at & ~PAGE_MASK, min(2 * ahead, _WINDOW_PAGES)
+                window = read(base >> PAGE_SHIFT, ahead + 1)
+                limit = base + len(window)
+            key_len, value_len = unpack(window, at - base)
             value_at = at + RECORD_BYTES + key_len
             stop = value_at if value_len == TOMBSTONE else value_at + value_len
-            if stop > checked_to:
-                checked_to = check(at, stop)
-            key = mapped[at + RECORD_BYTES : value_at]
+            if stop > limit:
+                base = at & ~PAGE_MASK
+                window = read(base >> PAGE_SHIFT, ((stop - base) >> PAGE_SHIFT) + ahead)
+                limit = base + len(window)
+            key = window[at + RECORD_BYTES - base : value_at - base]
             at = stop
             if key < start:
                 continue
             if end is not None and key >= end:
                 return
-            yield key, None if value_len == TOMBSTONE else mapped[value_at:stop]
+            yield key, None if value_len == TOMBSTONE else window[value_at - base : stop - base]
 
     def findings(self) -> Iterator[Finding]:
-        """Reads every byte and reports each bad page; page by page, so that other threads get the GIL in between."""
-        for page in range(self.footer.pages):
-            try:
-                self.check(page)
-            except Corruption as error:
-                yield Finding(str(self.path), page << PAGE_SHIFT, error.message)
+        """Reads every byte and reports each bad page; in portions, so that other threads get the GIL in between."""
+        for offset, error in self.pages.bad():
+            yield Finding(str(self.path), offset, error.message)
 
-    def check_all(self) -> None:
-        """As `findings`, but without the GIL; raises `Corruption` at the first bad page."""
-        from penstock.state.engines.native.kernels import first_bad_page  # here, because numba is slow to import
+    def _anchors_at(self, section: Section, number: int) -> int:
+        """The offset of the record that this anchor of the namespace names."""
+        at = self.footer.anchors_at + 8 * (self._first_anchor[section.namespace] + number)
+        cache = self.cache
+        cache.load_between(at, at + SLOT.size)
+        return int(SLOT.unpack_from(cache.memory, at)[0])
 
-        pages = np.frombuffer(self._pages, np.uint32)
-        bad = int(first_bad_page(self.array(), self.footer.pages_at, pages))
-        if bad >= 0:
-            raise self._corrupt(bad)
-
-    def array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        return np.frombuffer(self.mapped, np.uint8)
-
-    def _anchor_before(self, section: Section, start: bytes) -> int:
-        """The offset of the last anchored record whose key is not above `start`; else of the first record."""
-        first = self._first_anchor[section.namespace]
-        low, high = 0, -(-(section.puts + section.tombstones) // ANCHOR_EVERY)
-        anchors_at = self.footer.anchors_at
+    def _anchor_before(self, section: Section, key: bytes) -> int:
+        """The number of the last anchored record whose key is not above `key`; else of the first record."""
+        cache = self.cache
+        low, high = 0, _anchors_of(section)
         while high - low > 1:
             middle = (low + high) // 2
-            anchor = first + middle
-            self._check_between(anchors_at + 8 * anchor, anchors_at + 8 * anchor + 8)
-            at = self._anchors[anchor]
-            self._check_between(at, at + RECORD_BYTES)
+            at = self._anchors_at(section, middle)
+            cache.load_between(at, at + RECORD_BYTES)
             key_at = at + RECORD_BYTES
-            key_end = key_at + RECORD.unpack_from(self.mapped, at)[0]
-            self._check_between(key_at, key_end)
-            if self.mapped[key_at:key_end] <= start:
+            key_end = key_at + RECORD.unpack_from(cache.memory, at)[0]
+            cache.load_between(key_at, key_end)
+            if cache.memory[key_at:key_end] <= key:
                 low = middle
             else:
                 high = middle
-        self._check_between(anchors_at + 8 * (first + low), anchors_at + 8 * (first + low) + 8)
-        return self._anchors[first + low]
+        return low
 
-    def _check_between(self, start: int, end: int) -> int:
-        """Checks every page with a byte from `start` to `end` (excluded). Returns where the last page ends."""
-        last = max(end - 1, start) >> PAGE_SHIFT
-        for page in range(start >> PAGE_SHIFT, last + 1):
-            if page < len(self.checked) and not self.checked[page]:
-                self.check(page)
-        return (last + 1) << PAGE_SHIFT
 
-    def check(self, page: int) -> None:
-        """Compares the page with its checksum, and marks it as checked. Raises `Corruption` where they differ."""
-        start = page << PAGE_SHIFT
-        if google_crc32c.value(self.mapped[start : min(start + PAGE_BYTES, self.footer.pages_at)]) != self._pages[page]:
-            raise self._corrupt(page)
-        self.checked[page] = 1
-
-    def _corrupt(self, page: int) -> Corruption:
-        return Corruption(
-            f"{self.path}: the page at {page << PAGE_SHIFT} does not match its checksum",
-            hint="the disk changed it: the state is read again from another checkpoint or from the log",
-        )
+def _anchors_of(section: Section) -> int:
+    """How many anchors a namespace has."""
+    return -(-(section.puts + section.tombstones) // ANCHOR_EVERY)

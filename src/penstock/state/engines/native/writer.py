@@ -36,6 +36,7 @@ from penstock.state.engines.native.format import (
     slots_for,
 )
 from penstock.state.engines.native.run import RunName, SortedRun
+from penstock.state.engines.native.sources import MergeSources
 from penstock.state.engines.overlay import Layer, Pair
 from penstock.state.engines.portions import KEYS_AT_ONCE, PAUSE_SECONDS
 from penstock.state.engines.sorting import Bytes, Ints, joined, starts_of
@@ -135,21 +136,21 @@ class RunWriter:
         self._close_section(namespace, start, first, (len(order) - tombstones, tombstones, content))
 
     def add_merged(self, namespace: int, sources: Sequence[SortedRun], *, bottom: bool) -> None:
-        """Adds a namespace, merged from runs, newest first. Every page of these runs has been checked."""
-        arrays = [run.array() for run in sources]
-        sections = [run.sections[namespace] for run in sources]
-        at = np.array([a.ctypes.data + s.start for a, s in zip(arrays, sections, strict=True)], np.int64)
-        end = np.array([a.ctypes.data + s.end for a, s in zip(arrays, sections, strict=True)], np.int64)
+        """Adds a namespace, merged from runs, newest first."""
+        windows = MergeSources(sources, namespace)
         start, first = self._start + self._used, self._count
         totals = np.zeros(3, np.int64)
         while True:
             self._used, self._count, state = kernels.merge_records(
-                at, end, bottom, salt_of(namespace), self._raw, self._raw.ctypes.data, self._used, self._start,
-                self._offsets, self._hashes, self._count, totals,
+                windows.at, windows.end, windows.more, bottom, salt_of(namespace), self._raw, self._raw.ctypes.data,
+                self._used, self._start, self._offsets, self._hashes, self._count, totals,
             )  # fmt: skip
             if state == kernels.DONE:
                 break
-            self._flush(int(kernels.next_size(at, end)))
+            if state == kernels.USED_UP:
+                windows.refill()
+            else:
+                self._flush(int(kernels.next_size(windows.at, windows.end)))
         puts, tombstones, content = totals.tolist()
         self._close_section(namespace, start, first, (puts, tombstones, content))
 
@@ -264,9 +265,7 @@ def write_layers(
 def write_merged(
     files: Files, directory: Path, header: Header, runs: Sequence[SortedRun], *, bottom: bool
 ) -> RunName | None:
-    """Writes a run that merges runs, oldest first. Checks every byte of them first. `bottom`: as for `write_layers`."""
-    for run in runs:
-        run.check_all()
+    """Writes a run that merges runs, oldest first. `bottom`: as for `write_layers`."""
     writer = RunWriter(files, directory, header, sum(run.records for run in runs))
     try:
         for namespace in sorted({n for run in runs for n in run.sections}):
