@@ -74,6 +74,7 @@ def take_ownership(
         kept = (*kept, ledger.info)
     # This change also reserves the number for the next roll, which then needs only one change of the list.
     catalog.change(lambda _: dataclasses.replace(finished, next_ledger=listed.next_ledger + 1, ledgers=kept))
+    end_file.truncations = listed.truncations
     if ledger is not None:
         end_file.publish(number, ledger.synced_end, last)
     for leftover in {*orphans, *(info.id for info in ledgers if not info.entries)}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.log.append.appender import Appender
@@ -10,8 +9,7 @@ from penstock.log.ledgers.info import LedgerList
 from penstock.log.offload.offloader import Offloader, OffloadProgress
 from penstock.log.position import Position
 from penstock.log.read.cache import ReadCache
-from penstock.log.read.positions import first_position
-from penstock.log.read.reader import LedgerView
+from penstock.log.read.positions import LedgerViews
 from penstock.log.retention.trim import Trimmer
 
 
@@ -47,7 +45,7 @@ class LogStatistics:
 def gather_statistics(
     *,
     listed: LedgerList,
-    views: Sequence[LedgerView],
+    views: LedgerViews,
     appender: Appender,
     trimmer: Trimmer,
     offloader: Offloader,
@@ -55,10 +53,10 @@ def gather_statistics(
 ) -> LogStatistics:
     counters = appender.counters
     return LogStatistics(
-        entries=sum(view.entries for view in views),
+        entries=views.entries,
         bytes=sum(view.frames_end for view in views),
         ledgers=len(views),
-        first=first_position(views),
+        first=views.first,
         last_confirmed=appender.last,
         waiting_bytes=appender.waiting_bytes,
         appended_entries=counters.entries,

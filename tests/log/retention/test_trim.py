@@ -353,3 +353,34 @@ def test_the_maintenance_thread_trims_after_a_roll_by_itself(tmp_path: Path) -> 
         time.sleep(0.02)
     assert len(list((tmp_path / "log").glob("ledger-*"))) == 1
     log.close()
+
+
+def test_clear_heeds_a_pin_made_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0))
+    first, *_ = [log.append(b"%d" % number).result(5) for number in range(5)]
+    seal_all = log._appender.ledgers.seal_all
+
+    def pinned_meanwhile() -> None:
+        log.pin("late", first)
+        seal_all()
+
+    monkeypatch.setattr(log._appender.ledgers, "seal_all", pinned_meanwhile)
+    with pytest.raises(BadInput, match="pinned by late"):
+        log.clear()
+    assert log.statistics().entries == 5
+    log.close()
+
+
+def test_clear_says_where_it_cannot_remove_the_open_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0))
+    for number in range(5):
+        log.append(b"%d" % number).result(5)
+    monkeypatch.setattr(log._appender.ledgers, "roll", lambda: False)  # the metadata store does not answer
+    with pytest.raises(Unavailable, match="no new ledger"):
+        log.clear()
+    monkeypatch.undo()
+    log.clear()
+    assert log.statistics().entries == 0
+    log.terminate()
+    log.clear()  # nothing is open: there is nothing to roll
+    log.close()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
 from penstock.errors import BadInput
-from penstock.log import Log, LogReader, LogSettings, Position
+from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Terminated
 from penstock.operations.log.verify import verify_log
 
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=4096)
@@ -95,3 +96,134 @@ def test_acks_of_entries_that_went_do_not_count(tmp_path: Path) -> None:
         cursor = again.open_cursor("c")
         assert cursor.backlog() == 6
         assert [bytes(entry.data) for entry in cursor.read(10)] == [b"0", b"2", b"3", b"4", b"5", b"next"]
+
+
+def test_a_cursor_that_is_open_objects_where_it_really_stands(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(positions[9]).result(5)  # its registration lags: it is written when a ledger is passed
+    with pytest.raises(BadInput, match=f"cursor c \\({positions[9]}\\)"):
+        log.truncate(positions[4])
+    log.truncate(positions[4], force=True)
+    assert cursor.mark_delete_position == positions[4]
+    log.append(b"next").result(5)
+    log.close()
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert [bytes(entry.data) for entry in again.open_cursor("c").read(10)] == [b"next"]
+
+
+def test_a_cursor_of_another_process_objects_where_its_records_say(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    reader = LogReader.open(tmp_path / "log")
+    cursor = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
+    cursor.mark_delete(positions[7]).result(5)
+    with pytest.raises(BadInput, match="cursor c"):
+        log.truncate(positions[4])
+    cursor.close()
+    reader.close()
+    log.close()
+
+
+def test_acks_of_entries_that_went_are_refused(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    cursor = log.open_cursor("c")
+    assert len(cursor.read(20)) == 10
+    cursor.ack(positions[0]).result(5)
+    log.truncate(positions[4])
+    for position in positions[5:]:
+        with pytest.raises(BadInput, match="is not in the log"):
+            cursor.ack(position)
+    for position in positions[:5]:
+        cursor.ack(position).result(5)
+    assert cursor.mark_delete_position == log.end() == positions[4]
+    log.close()
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert again.open_cursor("c").mark_delete_position == positions[4]
+
+
+def test_a_cursor_beyond_the_end_is_set_back_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The cursor of another process acks an entry in the moment in which a truncation removes it."""
+    log, positions = filled(tmp_path / "log")
+    reader = LogReader.open(tmp_path / "log")
+    cursor = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
+    assert len(cursor.read(20)) == 10
+    cursor.ack_each([positions[0], positions[5], positions[9]]).result(5)
+    log.truncate(positions[4])
+    cursor.mark_delete(positions[9]).result(5)  # it has not looked since
+    assert cursor.read(10) == []
+    assert cursor.mark_delete_position == positions[4]  # it has looked now
+    with pytest.raises(BadInput, match="is not in the log"):
+        cursor.ack(positions[6])
+    cursor.close()
+    reader.close()
+    log.append(b"next").result(5)
+    again = log.open_cursor("c")
+    assert again.mark_delete_position == positions[4]
+    assert f"was at {positions[9]}, which a truncation of the log removed" in caplog.text
+    assert [bytes(entry.data) for entry in again.read(10)] == [b"next"]
+    log.close()
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_a_reader_elsewhere_never_serves_what_went(tmp_path: Path, look: bool) -> None:
+    """Even where the end went back and on again before the reader looked."""
+    log, positions = filled(tmp_path / "log")
+    log.roll()
+    outside = LogReader.open(tmp_path / "log")
+    if look:
+        assert len(read(outside)) == 10
+    else:
+        outside.ledgers()
+    log.truncate(positions[4])
+    for text in (b"a", b"b", b"c"):
+        log.append(text).result(5)
+    expected = [*(b"%d" % number for number in range(5)), b"a", b"b", b"c"]
+    assert [bytes(e.data) for e in outside.read(positions[0], outside.end())] == expected
+    assert read(log.reader()) == expected
+    with pytest.raises(BadInput, match="beyond the durable end"):
+        list(outside.read(positions[9], positions[9]))
+    outside.close()
+    log.close()
+
+
+def test_sizes_and_times_are_those_of_what_is_kept(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0), clock=clock)
+    begin = clock.wall_ms()
+    positions = []
+    for _ in range(200):
+        positions.append(log.append(bytes(100)).result(5))
+        clock.advance(1)
+    log.roll()
+    cursor, reader = log.open_cursor("c"), log.reader()
+    assert cursor.backlog_bytes() == 20_000
+    assert reader.find_by_time(begin + 100_000) == positions[100]
+    log.truncate(positions[49])
+    assert (cursor.backlog(), cursor.backlog_bytes()) == (50, 5_000)
+    assert reader.find_by_time(begin + 100_000) == positions[49]
+    log.close()
+
+
+def test_the_end_of_a_terminated_log_stays(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    log.terminate()
+    with pytest.raises(Terminated, match="its end stays"):
+        log.truncate(positions[4])
+    assert len(read(log.reader())) == 10
+    log.close()
+    with Log.open(tmp_path / "log", SETTINGS) as again, pytest.raises(Terminated, match="its end stays"):
+        again.truncate(positions[4])
+
+
+def test_a_crash_between_the_list_and_the_slot_leaves_the_new_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, positions = filled(tmp_path / "log")
+    monkeypatch.setattr(log._appender.ledgers, "rewind_end", lambda last: None)
+    log.truncate(positions[4])
+    outside = LogReader.open(tmp_path / "log")
+    assert outside.end() == positions[4]
+    assert len(read(outside)) == 5
+    outside.close()
+    monkeypatch.undo()
+    log.close()

@@ -154,8 +154,10 @@ class LedgerSequence:
         self._on_roll()
         return True
 
-    def roll_before_truncation(self) -> None:
+    def seal_all(self) -> None:
         """Every entry is in a sealed ledger when this returns. Raises `Unavailable`."""
+        if self._catalog.list.terminated:
+            return
         ledger = self.open()
         if ledger.next_entry and not self.roll():
             raise Unavailable(f"{self._name}: no new ledger can be made now", hint="try again later")
@@ -164,6 +166,7 @@ class LedgerSequence:
         """The list was shortened by a truncation: the log ends at `last` now."""
         assert self._ledger is not None
         self.last = last
+        self._end_file.truncations = self._catalog.list.truncations
         self.publish(self._ledger, last)
 
     def give_up(self) -> None:

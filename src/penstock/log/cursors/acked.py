@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pyroaring import BitMap
 
 from penstock.log.position import Position
-from penstock.log.read.reader import LedgerView
+from penstock.log.read.positions import LedgerView, LedgerViews
 
 POSITION = struct.Struct("<Qq")
 _BITMAP = struct.Struct("<QI")
@@ -46,15 +46,13 @@ class Acked:
     def move_to(self, position: Position) -> None:
         self.mark_delete = max(self.mark_delete, position)
 
-    def advance(self, views: list[LedgerView]) -> None:
+    def advance(self, views: LedgerViews) -> None:
         """Moves the mark-delete as far as entries are acked without a gap, and forgets the bits at or before it."""
         self._forget()
         if not self.ledgers:
             return
-        for view in views:
+        for view in views.since(self.mark_delete.ledger_id):
             number = view.info.id
-            if number < self.mark_delete.ledger_id:
-                continue
             bitmap = self.ledgers.get(number)
             entry = self.mark_delete.entry_id if number == self.mark_delete.ledger_id else -1
             if bitmap is not None:
@@ -66,11 +64,29 @@ class Acked:
                 break  # the next entry is not acked, or the ledger may still grow
         self._forget()
 
-    def follow_trim(self, views: list[LedgerView]) -> None:
+    def follow_trim(self, views: LedgerViews) -> None:
         """Moves a mark-delete whose ledger was trimmed to the start of the first ledger: nothing before can be read."""
         if views and self.mark_delete.ledger_id < views[0].info.id:
             self.mark_delete = Position(views[0].info.id, -1)
             self.advance(views)
+
+    def follow_truncation(self, views: LedgerViews) -> None:
+        """Forgets the acks of entries that the log does not have any more. Without it, the mark-delete would go over
+        entries that are not there."""
+        self.mark_delete = views.kept(self.mark_delete)
+        clip(self.ledgers, views)
+        self.advance(views)
+
+    def backlog(self, views: LedgerViews) -> int:
+        """How many entries of the log are not acked."""
+        passed = views.up_to(self.mark_delete)
+        acked = 0
+        for number, bitmap in self.ledgers.items():
+            view = views.find(number)
+            if view is not None and number >= self.mark_delete.ledger_id:
+                low = self.mark_delete.entry_id + 1 if number == self.mark_delete.ledger_id else 0
+                acked += bitmap.range_cardinality(low, max(view.entries, low))
+        return views.entries - passed - acked
 
     def unacked(self, ledger_id: int, first: int, last: int) -> BitMap:
         """The entries of `first` to `last`, both included, that are not acked."""
@@ -111,16 +127,29 @@ class Acked:
                 del self.ledgers[mark.ledger_id]
 
 
-def split(first: Position, last: Position, views: list[LedgerView]) -> Bitmaps:
+def clip(bitmaps: Bitmaps, views: LedgerViews) -> None:
+    """Removes the entries that a truncation took from the log."""
+    for number in list(bitmaps):
+        view = views.find(number)
+        if view is None:
+            del bitmaps[number]
+        elif view.info.sealed and bitmaps[number] and bitmaps[number].max() >= view.entries:
+            bitmaps[number].remove_range(view.entries, bitmaps[number].max() + 1)
+            if not bitmaps[number]:
+                del bitmaps[number]
+
+
+def split(first: Position, last: Position, views: LedgerViews) -> Bitmaps:
     """The entries from `first` to `last`, both included, by ledger."""
     bitmaps: Bitmaps = {}
-    for view in views:
+    for view in views.since(first.ledger_id):
         number = view.info.id
-        if first.ledger_id <= number <= last.ledger_id:
-            low = max(first.entry_id, 0) if number == first.ledger_id else 0
-            high = last.entry_id if number == last.ledger_id else view.entries - 1
-            if low <= high:
-                bitmaps[number] = BitMap(range(low, high + 1))
+        if number > last.ledger_id:
+            break
+        low = max(first.entry_id, 0) if number == first.ledger_id else 0
+        high = last.entry_id if number == last.ledger_id else view.entries - 1
+        if low <= high:
+            bitmaps[number] = BitMap(range(low, high + 1))
     return bitmaps
 
 

@@ -4,6 +4,9 @@ A call changes the state in memory and joins the open group; all calls of a grou
 durable together. The group's record is built when the thread that commits is ready for it, so it holds every ack that
 came while the record before was written: one roaring bitmap a ledger, however many acks there are. Waiting acks
 therefore take almost no memory, and a call never has to wait for room.
+
+Acks count only for entries that the log has. A truncation takes back those of the entries that it removes: in memory as
+soon as this cursor sees it (`seen`), and at each open by the replay; the records stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pyroaring import BitMap
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, PenstockError
-from penstock.log.cursors.acked import Acked, Bitmaps, split
+from penstock.log.cursors.acked import Acked, Bitmaps, clip, split
 from penstock.log.cursors.pointer import Pointer
 from penstock.log.cursors.records import (
     NOWHERE,
@@ -29,7 +32,8 @@ from penstock.log.cursors.records import (
 )
 from penstock.log.pending import Pending
 from penstock.log.position import Position
-from penstock.log.read.reader import LedgerView, LogReader
+from penstock.log.read.positions import LedgerView, LedgerViews
+from penstock.log.read.reader import LogReader
 from penstock.log.records.record_log import RecordLog
 from penstock.observe.metrics import METRICS
 
@@ -74,8 +78,8 @@ class Acks:
         self._pointer = pointer
         self._lock = threading.Lock()
         self._durable = state.acked.mark_delete
-        self._views: list[LedgerView] = []
-        self._entries: dict[int, int] = {}  # how many each ledger has, as of `_views`
+        self._views = LedgerViews(truncations=reader.truncations)
+        self._entries: dict[int, int] = {}  # how many a ledger that was asked for has, as of `_views`
         self._group: _Group | None = None
         self._compacting = False
         self._snapshot_bytes = store.bytes if store is not None else 0
@@ -111,10 +115,22 @@ class Acks:
         with self._lock:
             return self._state.acked.unacked(ledger_id, first, last)
 
-    def counts(self, views: list[LedgerView]) -> list[int]:
-        """How many entries of each ledger are not acked, all as of one moment."""
+    def backlog(self, views: LedgerViews) -> int:
+        """How many entries are not acked."""
         with self._lock:
-            return [self._state.acked.count(view) for view in views]
+            return self._state.acked.backlog(views)
+
+    def counts(self, views: LedgerViews) -> list[tuple[LedgerView, int]]:
+        """Each ledger at or after the mark-delete, and how many of its entries are not acked, as of one moment."""
+        with self._lock:
+            acked = self._state.acked
+            return [(view, acked.count(view)) for view in views.since(acked.mark_delete.ledger_id)]
+
+    def seen(self, views: LedgerViews) -> None:
+        """The ledgers as a reader sees them now. Where the log was truncated since the last time, the acks follow."""
+        if views.truncations != self._views.truncations:
+            with self._lock:
+                self._look(views)
 
     def bitmaps(self) -> Bitmaps:
         with self._lock:
@@ -348,23 +364,41 @@ class Acks:
         if self._closed:
             raise Closed(f"cursor {self._name} is closed")
 
-    def _refresh_views(self) -> list[LedgerView]:
+    def _refresh_views(self) -> LedgerViews:
         self._check_open()
-        self._views = self._reader.ledgers()
-        self._entries = {view.info.id: view.entries for view in self._views}
-        self._state.acked.follow_trim(self._views)
-        return self._views
+        return self._look(self._reader.ledgers())
+
+    def _look(self, views: LedgerViews) -> LedgerViews:
+        truncated = views.truncations != self._views.truncations
+        self._views = views
+        self._entries = {}
+        if truncated:
+            self._state.acked.follow_truncation(views)
+            self._durable = views.kept(self._durable)
+            if self._group is not None:
+                clip(self._group.bitmaps, views)
+                self._group.mark_delete = views.kept(self._group.mark_delete)
+        self._state.acked.follow_trim(views)
+        return views
+
+    def _is_entry(self, position: Position) -> bool:
+        """Whether the log has the entry, as of `_views`."""
+        ledger_id, entry_id = position
+        if ledger_id not in self._entries:
+            view = self._views.find(ledger_id)
+            self._entries[ledger_id] = view.entries if view is not None else 0
+        return 0 <= entry_id < self._entries[ledger_id]
 
     def _refuse_unknown(self, position: Position) -> None:
         """Raises `BadInput` for an entry that the log does not have and never had."""
         ledger_id, entry_id = position
-        if 0 <= entry_id < self._entries.get(ledger_id, 0):
+        if self._is_entry(position):
             return
         self._refresh_views()
-        if 0 <= entry_id < self._entries.get(ledger_id, 0):
+        if self._is_entry(position):
             return
         if position <= self._state.acked.mark_delete:
-            view = next((view for view in self._views if view.info.id == ledger_id), None)
+            view = self._views.find(ledger_id)
             if view is None and (position == self._state.acked.mark_delete or position <= self._reader.end()):
                 return  # the entry was trimmed
             if view is not None and (entry_id < 0 or not view.info.sealed):
@@ -375,12 +409,9 @@ class Acks:
         return previous(position, self._refresh_views()) if position.entry_id < 0 else position
 
 
-def previous(position: Position, views: list[LedgerView]) -> Position:
+def previous(position: Position, views: LedgerViews) -> Position:
     """For `(L, -1)` the last entry before it, which is the same place; any other position unchanged."""
-    if position.entry_id >= 0:
-        return position
-    before = [view for view in views if view.info.id < position.ledger_id and view.entries]
-    return Position(before[-1].info.id, before[-1].entries - 1) if before else position
+    return position if position.entry_id >= 0 else views.previous(position) or position
 
 
 def _bitmap_of(bitmaps: Bitmaps, ledger_id: int) -> BitMap:

@@ -157,14 +157,13 @@ class Cursor:
 
     def backlog(self) -> int:
         """How many durable entries of the log are not acked. Exact."""
-        return sum(self._acks.counts(self._reader.ledgers()))
+        return self._acks.backlog(self._reader.ledgers())
 
     def backlog_bytes(self) -> int:
         """As `backlog`, in bytes of the entries' data. Exact."""
-        views = self._reader.ledgers()
         sizes = entry_sizes(self._reader)
         total = 0
-        for view, count in zip(views, self._acks.counts(views), strict=True):
+        for view, count in self._acks.counts(self._reader.ledgers()):
             if count == view.entries:
                 total += sizes.total(self._reader, view) if count else 0
             elif count:
@@ -174,10 +173,9 @@ class Cursor:
 
     def backlog_about(self) -> tuple[int, int]:
         """(backlog in entries, exact; in bytes of frames, estimated: a ledger acked in part counts in proportion)."""
-        views = self._reader.ledgers()
-        counts = self._acks.counts(views)
-        sizes = (view.frames_end * count // view.entries for view, count in zip(views, counts, strict=True) if count)
-        return sum(counts), sum(sizes)
+        counts = [(view, count) for view, count in self._acks.counts(self._reader.ledgers()) if count]
+        sizes = (view.frames_end * count // view.entries for view, count in counts)
+        return sum(count for _, count in counts), sum(sizes)
 
     def earliest_ms(self) -> int | None:
         """When the oldest entry of the backlog was written; None where there is no backlog."""
@@ -307,13 +305,16 @@ class Cursor:
         attempt = 0
         while True:
             seen = self._tail.count
-            terminated = is_terminated(self._reader)  # before the read: entries may come before the termination
             entries = self.read(max_entries, max_bytes, skip=skip)
+            if not entries and is_terminated(self._reader):
+                entries = self.read(max_entries, max_bytes, skip=skip)  # entries may have come before the termination
+                if not entries:
+                    raise Terminated(
+                        f"log {self._reader.name} was terminated, and cursor {self.name} has read all of it"
+                    )
             left = None if deadline is None else deadline - time.monotonic()
             if entries or self._cancelled != cancelled or (left is not None and left <= 0):
                 return entries
-            if terminated:
-                raise Terminated(f"log {self._reader.name} was terminated, and cursor {self.name} has read all of it")
             self._tail.wait(seen, attempt, left)
             attempt += 1
 
@@ -366,6 +367,15 @@ class Cursor:
         """
         found = self._reader.find_by_time(wall_ms)
         return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
+
+    def follow_truncation(self) -> None:
+        """The log was truncated: from here on acks of the entries that went are refused."""
+        self._acks.seen(self._reader.ledgers())
+
+    @property
+    def taken_mark_delete(self) -> Position:
+        """As `mark_delete_position`, with the acks that are still on their way to the disk."""
+        return self._acks.mark_delete
 
     def close(self) -> None:
         """Finishes the acks on their way and gives up ownership. Reads that wait raise `Closed`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,8 @@ from penstock.log.records.generations import record_log_files
 from penstock.log.records.record_log import RecordLog
 
 Start = Literal["earliest", "latest"] | Position
+
+_logger = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
@@ -60,6 +63,14 @@ def open_durable(
             raise Corruption(
                 f"cursor {name} is registered, but {directory} has no record of it",
                 hint="restore the directory from a copy, or delete the cursor and open it anew",
+            )
+        if state is not None and state.set_back_from is not None:
+            _logger.warning(
+                "cursor %s of log %s was at %s, which a truncation of the log removed: it goes on after %s",
+                name,
+                reader.name,
+                state.set_back_from,
+                state.acked.mark_delete,
             )
         where = os.path.relpath(directory, reader.directory)
         if known is None:

@@ -11,7 +11,8 @@ from penstock.log.cursors.acked import runs
 from penstock.log.cursors.acks import Acks
 from penstock.log.frames.format import Entry
 from penstock.log.position import Position
-from penstock.log.read.reader import LedgerView, LogReader
+from penstock.log.read.positions import LedgerViews
+from penstock.log.read.reader import LogReader
 
 _WINDOW_ENTRIES = 1 << 16  # for so many entries at a time the acks are asked
 _READ_OVER_ENTRIES = 32  # acked entries between two that are wanted: reading over them is cheaper than a second read
@@ -28,13 +29,13 @@ def is_terminated(reader: LogReader) -> bool:
 
 
 def unacked_runs(
-    acks: Acks, views: list[LedgerView], start: Position, end: Position | None = None
+    acks: Acks, views: LedgerViews, start: Position, end: Position | None = None
 ) -> Iterator[tuple[int, BitMap]]:
     """(ledger, entries that are not acked) from `start` to `end`, both included; in order, a window at a time."""
-    for view in views:
+    for view in views.since(start.ledger_id):
         number = view.info.id
-        if number < start.ledger_id or (end is not None and number > end.ledger_id):
-            continue
+        if end is not None and number > end.ledger_id:
+            break
         first = max(start.entry_id, 0) if number == start.ledger_id else 0
         stop = view.entries if end is None or number < end.ledger_id else min(view.entries, end.entry_id + 1)
         while first < stop:
@@ -59,6 +60,7 @@ def read_entries(
     entries: list[Entry] = []
     total = 0
     views = reader.ledgers()
+    acks.seen(views)
     for number, wanted in _in_portions(unacked_runs(acks, views, start, end), max_entries):
         for first, last in _together(wanted):
             for entry in _read(reader, Position(number, first), Position(number, last)):
@@ -83,14 +85,15 @@ def _read(reader: LogReader, first: Position, last: Position) -> Iterator[Entry]
     try:
         yield from reader.read(first, last)
     except (BadInput, Corruption):
-        # Where trim removed the ledger after `ledgers()` was asked, there is nothing to read in it any more.
-        if any(view.info.id == first.ledger_id for view in reader.ledgers()):
+        # Where a trim or truncation came after `ledgers()` was asked, there is nothing to read there any more.
+        view = reader.ledgers().find(first.ledger_id)
+        if view is not None and last.entry_id < view.entries:
             raise
 
 
-def _after(views: list[LedgerView], start: Position, end: Position | None) -> Position:
+def _after(views: LedgerViews, start: Position, end: Position | None) -> Position:
     """Where the next read begins once everything up to `end`, or to the end of the log, was read."""
-    last = max((Position(view.info.id, view.entries - 1) for view in views if view.entries), default=None)
+    last = views.end
     if last is None or (end is not None and end.entry_id < 0 and end < last):
         return start
     if end is not None:
@@ -112,7 +115,7 @@ def _together(wanted: BitMap) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def nth_unacked(acks: Acks, views: list[LedgerView], start: Position, number: int) -> Position | None:
+def nth_unacked(acks: Acks, views: LedgerViews, start: Position, number: int) -> Position | None:
     """The `number`-th entry, counted from 1, that is not acked at or after `start`."""
     for ledger_id, wanted in unacked_runs(acks, views, start):
         if number <= len(wanted):

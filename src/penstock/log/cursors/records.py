@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from penstock.errors import Corruption, NotSupported
 from penstock.log.cursors.acked import POSITION, Acked, decode_bitmaps, encode_bitmaps
 from penstock.log.position import Position
-from penstock.log.read.reader import LedgerView
+from penstock.log.read.positions import LedgerViews
 from penstock.log.records.record_log import Record
 
 _ACKS, _RESET, _SNAPSHOT, _DETAILS = range(4, 8)
@@ -30,6 +30,7 @@ class CursorState:
     position_properties: dict[str, str] = field(default_factory=dict)  # of the last mark-delete that had any
     active_ms: int = 0
     fresh: bool = False  # made and not registered yet
+    set_back_from: Position | None = None  # the mark-delete of the records, where a truncation removed that entry
 
     def reset(self, position: Position) -> None:
         self.acked = Acked(position)
@@ -74,8 +75,12 @@ def _read_details(raw: bytes, at: int, state: CursorState) -> None:
     state.fresh = document.get("fresh", False)
 
 
-def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> CursorState | None:
-    """The state that the records amount to; None without records. Raises `Corruption` for a cursor of another log."""
+def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorState | None:
+    """The state that the records amount to; None without records. Raises `Corruption` for a cursor of another log.
+
+    Acks of entries that the log does not have count for nothing where it was truncated: the cursor is set back to the
+    last entry before them. A log that never was truncated has lost such entries: `Corruption`.
+    """
     state: CursorState | None = None
     for number, data, _, wall_ms in records:
         kind = data[0]
@@ -90,6 +95,11 @@ def replay(records: Iterable[Record], log: UUID, views: list[LedgerView]) -> Cur
             state.fresh = False
             _apply(state, kind, data)
     if state is not None:
+        if views.truncations:
+            before = state.acked.mark_delete
+            state.acked.follow_truncation(views)
+            if state.acked.mark_delete < before:
+                state.set_back_from = before
         state.acked.advance(views)
         _refuse_beyond(state.acked.mark_delete, views)
         state.acked.follow_trim(views)
@@ -123,11 +133,11 @@ def _apply(state: CursorState, kind: int, data: bytes) -> None:
             _read_details(data, at, state)
 
 
-def _refuse_beyond(mark_delete: Position, views: list[LedgerView]) -> None:
+def _refuse_beyond(mark_delete: Position, views: LedgerViews) -> None:
     """Raises `Corruption` where the log does not have the entry: then the log lost entries. Only sealed ledgers count.
     The end of an open ledger may be old after a power cut, until the log's owner has recovered it."""
-    view = next((view for view in views if view.info.id == mark_delete.ledger_id), None)
-    newest = max((view.info.id for view in views), default=0)
+    view = views.find(mark_delete.ledger_id)
+    newest = views[-1].info.id if views else 0
     if (view is None and mark_delete.ledger_id > newest and mark_delete.entry_id >= 0) or (
         view is not None and view.info.sealed and mark_delete.entry_id >= view.entries
     ):

@@ -13,7 +13,7 @@ from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start, delete_durable
-from penstock.log.cursors.records import replay
+from penstock.log.cursors.records import CursorState, replay
 from penstock.log.cursors.registry import Registered, find, registered
 from penstock.log.pending import Pending
 from penstock.log.position import Position
@@ -100,6 +100,24 @@ class CursorTable:
             in_memory = list(self._in_memory)
         return [opening.result() for opening in waiting if opening.done() and not opening.exception(0)] + in_memory
 
+    def positions(self) -> dict[str, Position]:
+        """Where every durable cursor really stands, whoever owns it: those open here with the acks on their way, the
+        others as their records say, because a registration may be old."""
+        here = {cursor.name: cursor for cursor in self.opened() if cursor.durable}
+        positions = {}
+        for known in registered(self._reader.metadata, self._reader.name):
+            if known.name in here:
+                positions[known.name] = here[known.name].taken_mark_delete
+            else:
+                state = self._recorded(known)
+                positions[known.name] = state.acked.mark_delete if state is not None else known.mark_delete
+        return positions
+
+    def follow_truncation(self) -> None:
+        """The log was truncated: the cursors that are open here take no more acks of what went."""
+        for cursor in self.opened():
+            cursor.follow_truncation()
+
     def delete(self, name: str) -> None:
         """Removes the cursor for good; one that is open here is closed. What a crash leaves is finished later.
 
@@ -177,17 +195,21 @@ class CursorTable:
         opening.complete(cursor)
 
     def _inactive(self, known: Registered, limit_ms: int) -> bool:
-        """Whether the cursor's own records say so: the registration may be old. They are read without owning the
-        cursor, because opening it would change them."""
-        try:
-            records = read_records(self._files, self._where(known), known.name)
-            state = replay(records, self._reader.uuid, self._reader.ledgers())
-        except (PenstockError, OSError):
-            return False  # opening the cursor will raise what is wrong with it
+        """Whether the cursor's own records say so: the registration may be old."""
+        state = self._recorded(known)
         if state is None:
             return False
         self._active_ms[known.name] = state.active_ms
         return 0 < state.active_ms <= limit_ms
+
+    def _recorded(self, known: Registered) -> CursorState | None:
+        """What the cursor's records say, read without owning it, because opening it would change them. None where they
+        are damaged: opening the cursor will say what is wrong with it."""
+        try:
+            records = read_records(self._files, self._where(known), known.name)
+            return replay(records, self._reader.uuid, self._reader.ledgers())
+        except (PenstockError, OSError):
+            return None
 
     def _keep(self, cursor: Cursor) -> None:
         with self._lock:

@@ -55,13 +55,18 @@ _READ_ATTEMPTS = 50
 
 
 class SyncedEnd(NamedTuple):
-    """What a slot says: `file_id` is durable up to byte `synced_end`; `last` is the last durable entry of the whole log."""
+    """What a slot says: `file_id` is durable up to byte `synced_end`; `last` is the last durable entry of the whole log.
+
+    `truncations` is that of the ledger list for which the slot was written: a reader whose list has a lower one knows of
+    entries that are gone.
+    """
 
     epoch: int
     file_id: int
     synced_end: int
     last: Position
     commits: int
+    truncations: int = 0
 
 
 class FinalEnd(NamedTuple):
@@ -79,6 +84,7 @@ class EndFile:
         self._file = file
         self._commits = 0
         self._epoch = 0
+        self.truncations = 0  # as the owner's ledger list has it
         self._hinted: tuple[int, int] = (0, 0)  # file, number of its hints
 
     @classmethod
@@ -133,7 +139,9 @@ class EndFile:
         """Shows readers the data up to here, which must be synced."""
         self._commits += 1
         at, magic, _ = _slots_of(self._epoch)[(self._commits + 1) % 2]
-        record = _SLOT.pack(magic, 0, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits)
+        record = _SLOT.pack(
+            magic, self.truncations, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits
+        )
         self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
 
     def hint(self, file_id: int, entry_id: int, offset: int) -> None:
@@ -237,10 +245,10 @@ def _slot(raw: bytes, place: RecordPlace) -> SyncedEnd | None:
     record = _record(raw, place)
     if len(record) < RECORD_BYTES or google_crc32c.value(record[:-4]) != _U32.unpack_from(record, 60)[0]:
         return None
-    found, _, epoch, file_id, synced_end, last_file, last_entry, commits = _SLOT.unpack_from(record)
+    found, truncations, epoch, file_id, synced_end, last_file, last_entry, commits = _SLOT.unpack_from(record)
     if found != place.magic:
         return None
-    return SyncedEnd(epoch, file_id, synced_end, Position(last_file, last_entry), commits)
+    return SyncedEnd(epoch, file_id, synced_end, Position(last_file, last_entry), commits, truncations)
 
 
 def _fenced(path: Path, epoch: int, highest: int) -> Fenced:

@@ -127,6 +127,7 @@ class LedgerList:
     deleted: bool = False  # the log itself is being removed
     properties: tuple[tuple[str, str], ...] = ()
     discarded: tuple[Discarded, ...] = ()
+    truncations: int = 0  # how often entries were taken from the end; slots say it too, so that readers learn of it
 
     def without(self, going: Collection[int]) -> LedgerList:
         """The list without the ledgers `going`, with tombstones for their files and for their objects."""
@@ -171,6 +172,8 @@ class LedgerList:
             document["discarded"] = [dataclasses.asdict(one) for one in self.discarded]
         if self.properties:
             document["properties"] = dict(self.properties)
+        if self.truncations:
+            document["truncations"] = self.truncations
         for flag in ("terminated", "deleted"):
             if getattr(self, flag):
                 document[flag] = True
@@ -194,6 +197,7 @@ class LedgerList:
             document.get("deleted", False),
             tuple(document.get("properties", {}).items()),
             tuple(Discarded(**one) for one in document.get("discarded", ())),
+            document.get("truncations", 0),
         )
 
 

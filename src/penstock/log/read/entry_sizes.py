@@ -1,7 +1,8 @@
 """How many bytes of data each entry of a log has, so that the backlog of a cursor is exact in bytes.
 
 Found by one pass over a ledger's headers, and shared by all cursors of a reader: four bytes an entry for the ledgers that
-were used last, and the total of every other sealed ledger.
+were used last, and the total of every other sealed ledger. The first n entries of a ledger never change, so what is known
+of a ledger of more entries holds for one that was truncated since; totals are of so many entries.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ class EntrySizes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sizes: OrderedDict[int, array[int]] = OrderedDict()
-        self._totals: dict[int, int] = {}  # of sealed ledgers
+        self._totals: dict[tuple[int, int], int] = {}  # of sealed ledgers, with their number of entries
 
     def total(self, reader: LogReader, view: LedgerView) -> int:
         """Bytes of all entries of a ledger."""
+        key = (view.info.id, view.entries)
         with self._lock:
-            known = self._totals.get(view.info.id) if view.info.sealed else None
+            known = self._totals.get(key) if view.info.sealed else None
             if known is None:
                 known = int(self._of(reader, view)[: view.entries].sum())
                 if view.info.sealed:
-                    self._totals[view.info.id] = known
+                    self._totals[key] = known
             return known
 
     def some(self, reader: LogReader, view: LedgerView, entries: BitMap) -> int:

@@ -21,12 +21,15 @@ _HINT_EVERY = 64
 
 
 class Locator:
-    """Thread-safe. Keeps a few footers, and the place of about every 64th entry that was read of an open ledger."""
+    """Thread-safe. Keeps a few footers, and the place of about every 64th entry that was read of an open ledger.
+
+    A footer belongs to a ledger with so many entries: a truncated ledger has another one.
+    """
 
     def __init__(self, end_file: EndFile) -> None:
         self._end_file = end_file
         self._lock = threading.Lock()
-        self._footers: OrderedDict[int, Footer] = OrderedDict()
+        self._footers: OrderedDict[tuple[int, int], Footer] = OrderedDict()  # by ledger and its number of entries
         self._places: dict[int, tuple[list[int], list[int]]] = {}  # open ledgers: entries and their offsets, ascending
 
     def locate(self, file: LedgerFile, view: LedgerView, first: int, last: int) -> tuple[int, int]:
@@ -53,14 +56,15 @@ class Locator:
 
     def footer(self, file: LedgerFile, info: LedgerInfo) -> Footer:
         """The index of a sealed ledger."""
+        key = (info.id, info.entries)
         with self._lock:
-            footer = self._footers.get(info.id)
+            footer = self._footers.get(key)
             if footer is not None:
-                self._footers.move_to_end(info.id)
+                self._footers.move_to_end(key)
                 return footer
         footer = file.footer(info)
         with self._lock:
-            self._footers[info.id] = footer
+            self._footers[key] = footer
             self._places.pop(info.id, None)
             while len(self._footers) > _FOOTERS_MAX:
                 self._footers.popitem(last=False)
@@ -80,9 +84,10 @@ class Locator:
     def keep_only(self, ledger_ids: set[int]) -> None:
         """Forgets all other ledgers."""
         with self._lock:
-            for known in (self._footers, self._places):
-                for number in [n for n in known if n not in ledger_ids]:
-                    del known[number]
+            for key in [key for key in self._footers if key[0] not in ledger_ids]:
+                del self._footers[key]
+            for number in [number for number in self._places if number not in ledger_ids]:
+                del self._places[number]
 
     def _hinted(self, file: LedgerFile, view: LedgerView, first: int) -> tuple[int, int]:
         """The nearest hint of the `end` file at or before entry `first`, if the entry really stands there; else the head."""

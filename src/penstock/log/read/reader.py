@@ -1,7 +1,9 @@
 """Reads a log from any process: never waits for the owner, and never shows what is not durable.
 
 The end of the log comes from the slot in its `end` file, one small read. The ledger list is read again only when the slot
-names a ledger that this reader does not know, or when a ledger is gone. An entry below the durable end that does not decode
+names a ledger or a truncation that this reader does not know, or when a ledger is gone. So a reader that looks again never
+serves an entry that a truncation removed: no position is given twice, the first n entries of a ledger never change, and
+whatever is kept in memory of a ledger is used only as far as the present list has its entries. An entry below the durable end that does not decode
 raises `Corruption` and is never skipped. Reading a trimmed entry raises `Trimmed`, which names the first entry kept.
 """
 
@@ -25,9 +27,7 @@ from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position
 from penstock.log.read.cache import ReadCache, cache_for
 from penstock.log.read.locator import Locator
-from penstock.log.read.positions import LedgerView, entries_up_to, entry_number, first_position, next_position
-from penstock.log.read.positions import advance as _advance
-from penstock.log.read.positions import previous_position as _previous
+from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.read.time_index import OpenTimeIndex
@@ -74,12 +74,15 @@ class LogReader:
         self._owns_metadata = owns_metadata
         self._read_attempts_max = read_attempts_max
         self._lock = threading.Lock()
+        self._slot: SyncedEnd | None = None
+        self._raw = b""  # the list as the metadata store has it
         self._list = self._load()
+        self._views = self._viewed()
+        self._reloaded_for: SyncedEnd | None = None
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._open_times = OpenTimeIndex()
         self._locator = Locator(self._end_file)
-        self._slot: SyncedEnd | None = None
 
     @classmethod
     def open(cls, directory: Path, files: Files = REAL_FILES, metadata: MetadataStore | None = None) -> LogReader:
@@ -110,7 +113,12 @@ class LogReader:
     def first(self) -> Position:
         """The first entry that the log keeps; in an empty log, the address of the first entry to come."""
         self.refresh()
-        return first_position(self.ledgers())
+        return self.ledgers().first
+
+    @property
+    def truncations(self) -> int:
+        """How often entries were taken from the log's end, as far as this reader knows by now."""
+        return self._list.truncations
 
     @property
     def complete(self) -> bool:
@@ -125,23 +133,23 @@ class LogReader:
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none. Cheap: one small read."""
         slot = self._read_slot()
-        if slot is not None:
+        if slot is not None and slot.truncations >= self._list.truncations:
             return slot.last
-        # Nothing was published yet, or a power cut tore the first slot: the list still knows the sealed ledgers.
+        # Nothing was published yet, or a power cut tore the first slot, or a crash came between a truncation and its
+        # slot: the list still knows the sealed ledgers.
         views = self.ledgers()
-        for view in reversed(views):
-            if view.entries:
-                return Position(view.info.id, view.entries - 1)
-        return Position(views[-1].info.id if views else 0, -1)
+        return views.end or Position(views[-1].info.id if views else 0, -1)
 
-    def ledgers(self) -> list[LedgerView]:
+    def ledgers(self) -> LedgerViews:
         """Every ledger, with what is durable in it now."""
         slot = self._read_slot()
         with self._lock:
-            known = any(ledger.id == slot.file_id for ledger in self._list.ledgers) if slot else False
-            if not known or self._ends_after(slot):  # the list names a ledger before a slot does
+            if self._is_behind(slot):
                 self._reload()
-            return [self._view(ledger, slot) for ledger in self._list.ledgers]
+                self._reloaded_for = slot
+            if self._list.ledgers and not self._list.ledgers[-1].sealed:
+                self._views = self._views.grown(_view(self._list.ledgers[-1], slot))
+            return self._views
 
     def refresh(self) -> None:
         """Reads the ledger list again, to learn what was trimmed, truncated or sealed meanwhile."""
@@ -150,11 +158,15 @@ class LogReader:
 
     def terminated(self) -> bool:
         """Whether the log was ended for good: nothing comes after its end. Asks the metadata store."""
-        return self._load().terminated
+        with self._lock:
+            self._reload()
+            return self._list.terminated
 
     def properties(self) -> dict[str, str]:
         """The properties of the log, as of now."""
-        return dict(self._load().properties)
+        with self._lock:
+            self._reload()
+            return dict(self._list.properties)
 
     def read(self, start: Position, end: Position, max_bytes: int | None = None) -> Iterator[Entry]:
         """The entries from `start` to `end`, both included; `start` may be `(L, -1)`.
@@ -188,24 +200,24 @@ class LogReader:
 
     def next(self, position: Position) -> Position:
         """The address after `position`, across the ends of ledgers; it may not be written yet."""
-        return next_position(self.ledgers(), position)
+        return self.ledgers().next(position)
 
     def previous(self, position: Position) -> Position | None:
         """The entry before `position`; None where the log keeps none before it."""
-        return _previous(self.ledgers(), position)
+        return self.ledgers().previous(position)
 
     def advance(self, position: Position, entries: int) -> Position:
         """The entry `entries` after `position`, at most the last one."""
-        return _advance(self.ledgers(), position, entries)
+        return self.ledgers().advance(position, entries)
 
     def nth(self, number: int) -> Position | None:
         """The entry with that number, counted from 0 at the first that is kept; None where there are not so many."""
-        return entry_number(self.ledgers(), number)
+        return self.ledgers().numbered(number)
 
     def count(self, after: Position, to: Position) -> int:
         """How many kept entries lie after `after`, up to and including `to`."""
         views = self.ledgers()
-        return entries_up_to(views, to) - entries_up_to(views, after)
+        return views.up_to(to) - views.up_to(after)
 
     def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
         """The newest entry for which `matches` holds; it must hold for every entry up to some point and for none after it.
@@ -214,11 +226,11 @@ class LogReader:
         position are searched.
         """
         views = self.ledgers()
-        low = entries_up_to(views, after) if after is not None else 0
-        found, high = None, sum(view.entries for view in views)
+        low = views.up_to(after) if after is not None else 0
+        found, high = None, views.entries
         while low < high:
             middle = (low + high) // 2
-            position = entry_number(views, middle)
+            position = views.numbered(middle)
             assert position is not None
             if matches(next(self.read(position, position))):
                 found, low = position, middle + 1
@@ -277,37 +289,36 @@ class LogReader:
             return self._slot
 
     def _load(self) -> LedgerList:
+        """The present list; the very list that is known where nothing was changed, so that it costs no decoding."""
         found = self.metadata.get(log_key(self._directory))
         if found is None:
             raise Unavailable(f"there is no log at {self._directory} yet", hint="has the capture process started once?")
-        return LedgerList.decode(found.value)
+        if found.value == self._raw:
+            return self._list
+        listed = LedgerList.decode(found.value)
+        self._raw = found.value
+        return listed
 
-    def _ends_after(self, slot: SyncedEnd | None) -> bool:
-        """Whether our list has entries after the published end: then the log was truncated since we read the list."""
-        for info in reversed(self._list.ledgers):
-            if info.sealed and info.entries:
-                return slot is not None and Position(info.id, info.entries - 1) > slot.last
-        return False
+    def _viewed(self) -> LedgerViews:
+        return LedgerViews([_view(info, self._slot) for info in self._list.ledgers], self._list.truncations)
 
-    @staticmethod
-    def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
-        if info.sealed:
-            return LedgerView(info, info.entries, info.frames_end)
-        if slot is not None and slot.file_id == info.id:
-            entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
-            return LedgerView(info, entries, slot.synced_end)
-        return LedgerView(info, 0, FILE_HEADER_BYTES)
+    def _is_behind(self, slot: SyncedEnd | None) -> bool:
+        """Whether the slot tells of something that our list does not know: the list says it before any slot does."""
+        if slot is None or slot.truncations > self._list.truncations:
+            return True
+        # The ledger of the slot may be missing for good: a close removes a ledger that stayed empty.
+        return self._views.find(slot.file_id) is None and slot != self._reloaded_for
 
     def _spans(self, start: Position, end: Position) -> list[tuple[LedgerView, int, int]]:
         """The entries from `start` to `end`, ledger by ledger: (view, first entry, last entry)."""
         views = self.ledgers()
         if start.ledger_id < self._list.trimmed_below:
-            raise Trimmed(start, first_position(views))
+            raise Trimmed(start, views.first)
         spans = []
         reached = end.entry_id < 0
-        for view in views:
-            if not start.ledger_id <= view.info.id <= end.ledger_id:
-                continue
+        for view in views.since(start.ledger_id):
+            if view.info.id > end.ledger_id:
+                break
             first = max(start.entry_id, 0) if view.info.id == start.ledger_id else 0
             last = view.entries - 1
             if view.info.id == end.ledger_id:
@@ -346,19 +357,31 @@ class LogReader:
         """For a ledger of which a copy is gone: the ledger as the list has it now. Raises `Trimmed` where it has it no more."""
         with self._lock:
             self._reload()
-            for info in self._list.ledgers:
-                if info.id == view.info.id:
-                    return view._replace(info=info)
-        raise Trimmed(Position(view.info.id, 0), first_position(self.ledgers()))
+            found = self._views.find(view.info.id)
+            if found is not None:
+                return view._replace(info=found.info)
+        raise Trimmed(Position(view.info.id, 0), self.ledgers().first)
 
     def _reload(self) -> None:
         """Called with the lock held."""
-        old = {info.id for info in self._list.ledgers}
-        self._list = self._load()
+        before, self._list = self._list, self._load()
+        if self._list is before:
+            return
+        self._views = self._viewed()
+        old = {info.id for info in before.ledgers}
         kept = {info.id for info in self._list.ledgers}
         if gone := old - kept:
             self._locator.keep_only(kept)
             self.cache.drop(self._list.uuid, gone)
+
+
+def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
+    if info.sealed:
+        return LedgerView(info, info.entries, info.frames_end)
+    if slot is not None and slot.file_id == info.id:
+        entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
+        return LedgerView(info, entries, slot.synced_end)
+    return LedgerView(info, 0, FILE_HEADER_BYTES)
 
 
 def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
@@ -370,4 +393,4 @@ def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
             return
 
 
-__all__ = ["END_NAME", "LedgerView", "LogReader", "Trimmed", "default_metadata_path", "log_key"]
+__all__ = ["END_NAME", "LedgerView", "LedgerViews", "LogReader", "Trimmed", "default_metadata_path", "log_key"]

@@ -81,7 +81,7 @@ class Retention:
     def clear(self) -> None:
         if pinned := self.pins():
             raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
-        self.roll()
+        self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
         self._trimmer.clear()
         self._offloader.discard()
 
@@ -117,6 +117,7 @@ class Retention:
                     self._cursors().open(hold.name).reset(self._reader().next(position)).result()
         gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
         self._on_gone(gone)
+        self._cursors().follow_truncation()
         self._trimmer.delete_tombstoned()
         self._offloader.discard()
         return sorted(gone)
@@ -136,4 +137,5 @@ class Retention:
             store=self._store,
             appender=self._appender,
             reader=self._reader(),
+            cursors=self._cursors().positions,
         )

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from penstock.clock import Clock
-from penstock.errors import StorageFailed, Unavailable
+from penstock.errors import BadInput, StorageFailed, Unavailable
 from penstock.log.ledgers.catalog import HoldsChanged, LedgerCatalog
 from penstock.log.ledgers.holds import Hold, read_holds
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
@@ -78,8 +78,15 @@ class Trimmer:
         return self._remove(self._trimmable)
 
     def clear(self) -> list[int]:
-        """Removes every sealed ledger, whatever cursors need. The caller checks the pins first."""
-        return self._remove(lambda listed, _: [info.id for info in listed.ledgers if info.sealed])
+        """Removes every sealed ledger, whatever cursors need. Raises `BadInput` where there is a pin: looked for among
+        the holds that the transaction checks, so that one made at the last moment counts too."""
+
+        def all_sealed(listed: LedgerList, holds: Sequence[Hold]) -> list[int]:
+            if pinned := sorted(hold.name for hold in holds if hold.kind == "pin"):
+                raise BadInput(f"the log is pinned by {', '.join(pinned)}", hint="unpin it first")
+            return [info.id for info in listed.ledgers if info.sealed]
+
+        return self._remove(all_sealed)
 
     def delete_tombstoned(self) -> None:
         """Steps (2) and (3) for every tombstone. A file that cannot be removed now keeps its tombstone."""

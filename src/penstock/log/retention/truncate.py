@@ -3,21 +3,27 @@
 (1) the open ledger is rolled, so that every entry is in a sealed ledger; (2) one transaction, which checks that no hold
 was made meanwhile: the ledger of the position now ends at it (its footer counts no more; the index is rebuilt by
 reading its frames, as after a failure), and the ledgers after it become tombstones; (3) the end that readers see goes
-back; (4) the files of the tombstones are removed. A crash before (2) leaves the log as it was; after (2) the next open
-does the rest. No position is given twice: the next append goes into a later ledger. Readers in other processes see the
-end go back; entries that stay keep their positions.
+back, with the new number of truncations; (4) the files of the tombstones are removed. A crash before (2) leaves the log
+as it was; after (2) the next open does the rest. No position is given twice: the next append goes into a later ledger.
+Entries that stay keep their positions.
+
+(2) also counts the truncation in the list, and every slot from (3) on says that count: a reader in another process, whose
+list has a lower one, reads the list again before it hands out anything. A cursor may not stand beyond the position. What
+counts is where it really is: a registration may be old. The cursor of another process may ack an entry in the moment in
+which it goes; it is then set back when it looks again, or at its next open (records.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from penstock.errors import BadInput, Unavailable
 from penstock.log.append.appender import Appender
+from penstock.log.append.request import Terminated
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.ledgers.catalog import HoldsChanged, LedgerCatalog
-from penstock.log.ledgers.holds import Hold, read_holds
+from penstock.log.ledgers.holds import Hold, Holds, read_holds
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.position import Position
@@ -28,7 +34,10 @@ _ATTEMPTS = 20
 
 
 class Truncator:
-    """Truncates one log for its owner. `truncate` is called on the writer thread, in order with the appends."""
+    """Truncates one log for its owner. `truncate` is called on the writer thread, in order with the appends.
+
+    `cursors` says where the cursors really stand.
+    """
 
     def __init__(
         self,
@@ -39,7 +48,9 @@ class Truncator:
         store: LedgerStore,
         appender: Appender,
         reader: LogReader,
+        cursors: Callable[[], Mapping[str, Position]],
     ) -> None:
+        self._cursors = cursors
         self._log_name = log_name
         self._metadata = metadata
         self._catalog = catalog
@@ -52,17 +63,17 @@ class Truncator:
         if position < self._appender.last:
             self._check_kept(position)
             if not force:
-                self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
+                self._check_holds(self._holds().holds, position, own, force)
 
     def truncate(self, position: Position, *, own: Collection[str], force: bool) -> set[int]:
         """Steps (1) to (3); the ledgers that went. `own`: pins of the caller, which moves them itself."""
         if position >= self._appender.last:
             return set()
         self._check_kept(position)
-        self._check_holds(read_holds(self._metadata, self._log_name).holds, position, own, force)
-        self._appender.ledgers.roll_before_truncation()
+        self._check_holds(self._holds().holds, position, own, force)
+        self._appender.ledgers.seal_all()
         for _ in range(_ATTEMPTS):
-            holds = read_holds(self._metadata, self._log_name)
+            holds = self._holds()
             self._check_holds(holds.holds, position, own, force)
             before = self._catalog.list
             after = self._shortened(before, position)
@@ -75,6 +86,8 @@ class Truncator:
         raise Unavailable(f"log {self._log_name}: its cursors move all the time", hint="try again")
 
     def _check_kept(self, position: Position) -> None:
+        if self._catalog.list.terminated:
+            raise Terminated(f"log {self._log_name} was terminated: its end stays where it is")
         for info in self._catalog.list.ledgers:
             if info.id == position.ledger_id and (not info.sealed or position.entry_id < info.entries):
                 return
@@ -83,12 +96,22 @@ class Truncator:
     def beyond(self, position: Position, own: Collection[str], holds: Collection[Hold] | None = None) -> list[Hold]:
         """The cursors and pins that stand after the position."""
         if holds is None:
-            holds = read_holds(self._metadata, self._log_name).holds
+            holds = self._holds().holds
         return [
             hold
             for hold in holds
             if not (hold.kind == "pin" and hold.name in own) and self._reader.count(position, hold.after) > 0
         ]
+
+    def _holds(self) -> Holds:
+        """All holds, with the cursors where they really stand."""
+        holds = read_holds(self._metadata, self._log_name)
+        cursors = self._cursors()
+        moved = (
+            hold._replace(after=max(hold.after, cursors.get(hold.name, hold.after))) if hold.kind == "cursor" else hold
+            for hold in holds.holds
+        )
+        return holds._replace(holds=tuple(moved))
 
     def _check_holds(self, holds: Collection[Hold], position: Position, own: Collection[str], force: bool) -> None:
         beyond = [hold for hold in self.beyond(position, own, holds) if not (force and hold.kind == "pin")]
@@ -109,7 +132,7 @@ class Truncator:
                 kept.append(self._sealed_at(info, position.entry_id + 1))
             else:
                 gone.append(info.id)
-        return dataclasses.replace(listed.without(gone), ledgers=tuple(kept))
+        return dataclasses.replace(listed.without(gone), ledgers=tuple(kept), truncations=listed.truncations + 1)
 
     def _sealed_at(self, info: LedgerInfo, entries: int) -> LedgerInfo:
         if entries == info.entries:

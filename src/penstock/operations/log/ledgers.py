@@ -45,7 +45,7 @@ def summarize_log(path: Path) -> LogSummary:
             sum(view.frames_end for view in views),
             listed.terminated,
             dict(listed.properties),
-            views,
+            list(views),
         )
 
 
