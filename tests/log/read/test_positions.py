@@ -55,7 +55,7 @@ def test_positions_are_those_of_a_walk(views: LedgerViews, position: Position, n
 def _seconds(directory: Path, ledgers: int) -> float:
     """CPU of a read from the tail of a log of so many ledgers: the least of several."""
     log = Log.open(directory / "log", LogSettings(maintenance_interval_seconds=0))
-    span = log.append_many([b"x"] * 3000).result(5)
+    span = log.append_many([b"x"] * 3000).result(60)
     old = tuple(LedgerInfo(number, 1, "sealed", 1, 200, 1, 1) for number in range(-ledgers, 0))
     log._parts.catalog.change(lambda listed: dataclasses.replace(listed, ledgers=(*old, *listed.ledgers)))
     log.reader().refresh()
@@ -77,4 +77,4 @@ def _seconds(directory: Path, ledgers: int) -> float:
 
 def test_a_read_costs_the_same_with_ten_thousand_ledgers(tmp_path: Path) -> None:
     few, many = _seconds(tmp_path / "few", 10), _seconds(tmp_path / "many", 10_000)
-    assert many < 3 * few + 0.0005  # measured 1.0; before, 45 ms
+    assert many < 1.2 * few + 0.00005  # measured 1.04; 45 ms when every read walked over all of them
