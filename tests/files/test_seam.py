@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import StorageFailed, Unavailable
 from penstock.files import REAL_FILES, Files, read_file, replace_file
-from penstock.files.memory import MemoryFiles
+from penstock.files.memory import DiskFault, MemoryFiles
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -141,3 +143,29 @@ def test_lock_excludes_and_is_released(place: tuple[Files, Path]) -> None:
         assert files.exists(d / "lock")
     with files.lock(d / "lock"):
         pass
+
+
+def test_a_disk_without_room_ahead_refuses_no_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    in_memory = MemoryFiles()
+    in_memory.make_directory(tmp_path)
+    for files in (REAL_FILES, in_memory):
+        file = files.create(tmp_path / "a")
+        in_memory.fail_at(in_memory.operations + 1, DiskFault.ENOSPC)
+        file.preallocate(1 << 20)
+        assert file.size() == 0
+        file.append([b"written"])
+        file.datasync()
+        assert file.read_at(0, 10) == b"written"
+
+
+def test_a_disk_that_fails_to_reserve_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "posix_fallocate", broken)
+    with pytest.raises(StorageFailed):
+        REAL_FILES.create(tmp_path / "a").preallocate(1 << 20)

@@ -85,14 +85,23 @@ class MemoryFile:
             return len(self._node.content)
 
     def truncate(self, size: int) -> None:
-        self._resize("truncate", size, grow_only=False)
+        with self._operation("truncate") as fault:
+            if fault is not None:
+                self._fail("truncate", fault)
+            self._edit(Resize(self._files.operations, size, grow_only=False))
+            self._files.cut_power_if_due()
         self._end = size
 
     def seek_append(self, offset: int) -> None:
         self._end = offset
 
     def preallocate(self, size: int) -> None:
-        self._resize("preallocate", size, grow_only=True)
+        with self._operation("preallocate") as fault:
+            if fault is DiskFault.EIO:
+                self._fail("preallocate", fault)
+            if fault is None:
+                self._edit(Resize(self._files.operations, size, grow_only=True))
+            self._files.cut_power_if_due()
 
     def datasync(self) -> None:
         with self._operation("datasync") as fault:
@@ -114,13 +123,6 @@ class MemoryFile:
             if fault is not None:
                 self._fail("write", fault)
             self._edit(Write(self._files.operations, offset, data))
-            self._files.cut_power_if_due()
-
-    def _resize(self, operation: str, size: int, *, grow_only: bool) -> None:
-        with self._operation(operation) as fault:
-            if fault is not None:
-                self._fail(operation, fault)
-            self._edit(Resize(self._files.operations, size, grow_only))
             self._files.cut_power_if_due()
 
     def _edit(self, edit: Edit) -> None:

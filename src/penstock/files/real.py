@@ -15,6 +15,10 @@ from penstock.files.seam import REPAIR_HINT, Buffer, File, in_use
 _IOV_MAX = 1024  # Linux takes at most this many buffers in one pwritev
 
 
+# Why space cannot be reserved although a write may still succeed.
+_NO_ROOM_AHEAD = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 class RealFile:
     """A file of the machine's own file system."""
 
@@ -79,7 +83,7 @@ class RealFile:
         try:
             os.posix_fallocate(self._descriptor, 0, size)
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            if error.errno not in _NO_ROOM_AHEAD:
                 self._fail("preallocate", error)
 
     def datasync(self) -> None:

@@ -49,7 +49,8 @@ class File(Protocol):
         ...
 
     def preallocate(self, size: int) -> None:
-        """Reserves `size` bytes so that syncs need not update the file's size. Best effort."""
+        """Reserves `size` bytes so that syncs need not update the file's size. Best effort: where the disk has no room for
+        so much, nothing is reserved and nothing has failed. Whether there is room is for the writes to say."""
         ...
 
     def datasync(self) -> None:

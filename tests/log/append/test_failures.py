@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -316,4 +318,19 @@ def test_the_list_of_a_failed_ledger_says_so() -> None:
     assert [bytes(e.data) for e in reader.read(Position(1, 1), Position(2, 0))] == [b"1", b"2", b"3"]
     assert reader.find_by_time(10**15) == Position(2, 0)
     reader.close()
+    log.close()
+
+
+def test_an_entry_that_fits_is_taken_where_nothing_can_be_reserved_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    log = Log.open(tmp_path / "log", SMALL)
+    for number in range(5):
+        log.append(b"%d" % number * 3000).result(5)
+    assert len(content(log)) == 5
+    assert log.statistics().ledger_switches == 0
     log.close()
