@@ -33,10 +33,17 @@ def test_every_setting_and_every_key_of_pulsars_managed_ledger_is_documented() -
     assert [name for name in [*names, *_PULSAR_KEYS] if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("ledger_bytes_max", 0), ("ledger_entries_max", 0), ("retention_seconds", -1), ("retention_bytes", -5)],
-)
-def test_nonsense_is_refused_by_name(name: str, value: int) -> None:
+_WRONG = ("x", b"x", [], -1, -0.5, float("nan"), float("inf"), True, object())
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(LogSettings), ids=lambda field: field.name)
+def test_nonsense_is_refused_by_name(field: dataclasses.Field[object]) -> None:
+    for value in _WRONG:
+        with pytest.raises(BadInput, match=None if field.name == "offload_url" and value == "x" else field.name):
+            LogSettings(**{field.name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["ledger_bytes_max", "ledger_entries_max", "stall_seconds_max", "read_attempts_max"])
+def test_what_must_be_above_zero(name: str) -> None:
     with pytest.raises(BadInput, match=name):
-        LogSettings(**{name: value})
+        LogSettings(**{name: 0})  # type: ignore[arg-type]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from penstock.errors import BadInput
 from penstock.objects import checked_url
+
+_OR_NONE = "; None for no limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +45,37 @@ class LogSettings:
 
     def __post_init__(self) -> None:
         if self.offload_url is not None:
+            if not isinstance(self.offload_url, str):
+                raise BadInput(f"offload_url is {self.offload_url!r}", hint="a text such as file:///…")
             checked_url(self.offload_url)
         elif self.offload_threshold_bytes is not None:
             raise BadInput("offload_threshold_bytes is set, but offload_url is not", hint="say where ledgers go to")
-        for name in (
-            "ledger_bytes_max",
-            "ledger_entries_max",
-            "waiting_bytes_max",
-            "read_attempts_max",
-            "offload_part_bytes",
-        ):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} is {getattr(self, name)}", hint="at least 1")
-        for name in ("ledger_age_min_seconds", "ledger_age_max_seconds", "ledger_idle_max_seconds", "retention_seconds",
-                     "retention_bytes", "preallocate_bytes", "ledger_switches_max", "maintenance_interval_seconds",
-                     "offload_threshold_bytes", "offload_deletion_lag_seconds"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise BadInput(f"{name} is {value}", hint="not below 0; None for no limit")
-        if self.stall_seconds_max is not None and self.stall_seconds_max <= 0:
-            raise BadInput(f"stall_seconds_max is {self.stall_seconds_max}", hint="above 0; None for no limit")
+        for name in ("ledger_bytes_max", "ledger_entries_max", "waiting_bytes_max", "read_attempts_max",
+                     "offload_part_bytes"):  # fmt: skip
+            check_count(name, getattr(self, name), least=1)
+        for name in ("preallocate_bytes", "ledger_switches_max"):
+            check_count(name, getattr(self, name))
+        for name in ("retention_bytes", "offload_threshold_bytes"):
+            check_count(name, getattr(self, name), optional=True)
+        for name in ("ledger_age_min_seconds", "maintenance_interval_seconds", "offload_deletion_lag_seconds"):
+            check_amount(name, getattr(self, name))
+        for name in ("ledger_age_max_seconds", "ledger_idle_max_seconds", "retention_seconds",
+                     "cursor_inactive_seconds_max"):  # fmt: skip
+            check_amount(name, getattr(self, name), optional=True)
+        check_amount("stall_seconds_max", self.stall_seconds_max, optional=True, above=True)
+
+
+def check_count(name: str, value: object, *, least: int = 0, optional: bool = False) -> None:
+    """Raises `BadInput` unless the setting is a whole number, at least `least`; or None, where it is `optional`."""
+    if not (optional and value is None) and (type(value) is not int or value < least):
+        raise BadInput(f"{name} is {value!r}", hint=f"a whole number, at least {least}{_OR_NONE if optional else ''}")
+
+
+def check_amount(name: str, value: object, *, optional: bool = False, above: bool = False) -> None:
+    """Raises `BadInput` unless the setting is a finite number, not below 0 (with `above`: above 0); or None, where it
+    is `optional`."""
+    if optional and value is None:
+        return
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0 or (above and value == 0):  # type: ignore[arg-type,operator]
+        least = "above 0" if above else "not below 0"
+        raise BadInput(f"{name} is {value!r}", hint=f"a number, {least}{_OR_NONE if optional else ''}")

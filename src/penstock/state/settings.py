@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import BadInput
+from penstock.log.settings import check_amount, check_count
+
+ENGINES = ("native", "rocksdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,14 @@ class StateSettings:
     cache_bytes: int = 256 << 20  # of checkpoint files that an engine keeps in memory
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("checkpoints_kept", 2),
-            ("checkpoint_bytes", 1),
-            ("merge_runs_max", 1),
-            ("cache_bytes", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise BadInput(f"{name} is {value}", hint=f"at least {least}")
+        if self.engine not in ENGINES:
+            raise BadInput(f"engine is {self.engine!r}", hint=f"one of {', '.join(ENGINES)}")
+        check_count("checkpoints_kept", self.checkpoints_kept, least=2)
+        check_count("checkpoint_bytes", self.checkpoint_bytes, least=1, optional=True)
+        check_count("merge_runs_max", self.merge_runs_max, least=1)
+        check_count("cache_bytes", self.cache_bytes)
         for name in ("merge_ratio", "spare_ratio_max"):
-            if getattr(self, name) <= 0:
-                raise BadInput(f"{name} is {getattr(self, name)}", hint="above 0")
+            check_amount(name, getattr(self, name), above=True)
+        for name in ("checkpoint_at_roll", "merge_in_background", "start_empty"):
+            if type(getattr(self, name)) is not bool:
+                raise BadInput(f"{name} is {getattr(self, name)!r}", hint="True or False")

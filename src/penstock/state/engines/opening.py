@@ -13,9 +13,7 @@ from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.layered import MemoryEngine
 from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.engines.native.manifest import generation_of
-from penstock.state.settings import StateSettings
-
-ENGINES = ("native", "rocksdb")
+from penstock.state.settings import ENGINES, StateSettings
 
 
 def open_engine(
