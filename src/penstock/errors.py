@@ -9,8 +9,12 @@ Between processes an error travels as JSON under the name of its kind (`to_json`
 
 from __future__ import annotations
 
+import copy
+import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class PenstockError(Exception):
@@ -75,6 +79,40 @@ class StaleRun(Transient):
 
 class Closed(Terminal):
     """The object was closed."""
+
+
+def fresh(error: E) -> E:
+    """An equal error to raise now, for one that is kept and raised again and again.
+
+    Raising adds the frames of the caller to the error, and frames hold what their callers hold: an error that is kept
+    must never be raised itself. The copy has the same cause, and no traceback yet.
+    """
+    if isinstance(error, PenstockError):
+        new: Any = type(error).__new__(type(error), *error.args)
+        new.__dict__.update(error.__dict__)
+    else:
+        try:
+            new = copy.copy(error)
+        except Exception:  # made in a way that cannot be repeated
+            return error.with_traceback(None)
+    new.__cause__ = error.__cause__
+    new.__suppress_context__ = error.__suppress_context__
+    return new.with_traceback(None)  # type: ignore[no-any-return]
+
+
+def kept(error: E) -> E:
+    """The error itself, ready to be kept: it and its causes let go of the frames that they came through.
+
+    Where an error is not one of ours, and so a mistake, those frames stay with it as text.
+    """
+    one: BaseException | None = error
+    while one is not None and (one.__traceback__ is not None or one.__context__ is not None):
+        if not isinstance(one, PenstockError) and one.__traceback__ is not None:
+            one.add_note("".join(traceback.format_tb(one.__traceback__)))
+        one.__traceback__ = None
+        one.__context__ = None  # it may belong to whoever called, and holds frames too
+        one = one.__cause__
+    return error
 
 
 def kind_named(name: str) -> type[PenstockError] | None:

@@ -191,3 +191,40 @@ def test_a_slow_disk_is_not_a_hung_one(disk: HungDisk) -> None:
     disk.answers.set()
     pending.result(SOON)
     log.close()
+
+
+def test_a_slow_callback_is_no_slow_disk(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", SETTINGS)
+    try:
+        before = stalls()
+        for _ in range(2):
+            answer = log.append(b"x")
+            answer.add_done_callback(lambda _: time.sleep(3 * LIMIT))
+        log.append(b"y").result(SOON)
+        log._parts.appender.on_writer_thread(lambda: None).add_done_callback(lambda _: time.sleep(3 * LIMIT))
+        assert log.append(b"z").result(SOON).entry_id == 3
+        assert stalls() == before
+    finally:
+        log.close()
+
+
+def test_a_slow_callback_of_a_record_log_is_no_slow_disk(tmp_path: Path) -> None:
+    records = RecordLog.open(tmp_path, "r")
+    try:
+        records.append(b"x").add_done_callback(lambda _: time.sleep(3 * LIMIT))
+        assert records.append(b"y").result(SOON) == 1
+        assert records.append(b"z").result(SOON) == 2
+    finally:
+        records.close()
+
+
+def test_after_a_slow_callback_the_disk_is_watched_again(disk: HungDisk) -> None:
+    log = Log.open(DIRECTORY, SETTINGS, disk, metadata=MemoryMetadata())  # type: ignore[arg-type]
+    answer = log.append(b"x")
+    answer.add_done_callback(lambda _: time.sleep(2 * LIMIT))
+    answer.result(SOON)
+    disk.hangs = ".log"
+    assert isinstance(log.append(b"y").exception(SOON), SyncStalled)
+    assert isinstance(error_of(lambda: log.append(b"z")), SyncStalled)
+    disk.answers.set()
+    log.close()

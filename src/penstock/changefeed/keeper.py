@@ -28,7 +28,7 @@ from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, D
 from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.keeper_client import Intent
-from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal
+from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal, fresh
 from penstock.files import REAL_FILES, Files
 from penstock.log import Cursor, LogReader, RecordLog
 from penstock.log.position import Position, Seq
@@ -279,7 +279,7 @@ class Keeper:
 
     def _check(self) -> None:
         if self._broken is not None:
-            raise self._broken
+            raise fresh(self._broken)
 
     def _known(self, dispatcher: str) -> DispatcherFacts:
         self._check()

@@ -22,7 +22,7 @@ from penstock.delivery.staging import PublishRange, Staging
 from penstock.delivery.storage.checkpoint import METADATA_SECONDS_MIN, CheckpointFile
 from penstock.delivery.target import Target
 from penstock.delivery.writer import Writer
-from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable
+from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable, fresh
 from penstock.log.position import Seq
 from penstock.observe.metrics import METRICS, Metrics
 
@@ -334,4 +334,4 @@ class _Marks:
             if not self._condition.wait_for(lambda: self._left == 0 or self._error is not None, timeout_seconds):
                 raise Unavailable(f"{self._left} tables are not at the sink after {timeout_seconds:g} s")
             if self._error is not None:
-                raise self._error
+                raise fresh(self._error)

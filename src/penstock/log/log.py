@@ -19,14 +19,15 @@ from types import TracebackType
 from typing import Any, cast
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput
+from penstock.errors import BadInput, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
-from penstock.log.append.request import AppendRequest, Span, Terminated, checked_size
+from penstock.log.append.checking import checked_append, checked_sequence, checked_size
+from penstock.log.append.request import AppendRequest, Span, Terminated
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start
 from penstock.log.cursors.table import CursorInfo
 from penstock.log.deletion import delete_log, remove_log
-from penstock.log.frames.format import BODY_BYTES_MAX, Changes, Entry, total_bytes
+from penstock.log.frames.format import BODY_BYTES_MAX, Changes, Entry
 from penstock.log.ledgers.info import LedgerList
 from penstock.log.metrics import forget_log, watch_log
 from penstock.log.offload.offloader import OffloadProgress
@@ -38,6 +39,8 @@ from penstock.log.read.reader import LogReader, default_metadata_path, log_key
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics
 from penstock.metadata import MetadataStore, SqliteMetadata
+
+_NO_CHANGES: Changes = ()
 
 
 class Log:
@@ -146,27 +149,30 @@ class Log:
     def append(
         self,
         data: Buffer | Sequence[Buffer],
-        changes: Changes = (),
+        changes: Changes = _NO_CHANGES,
         *,
         wait: bool = True,
         after: Pending[Any] | None = None,
+        encoded: bool = False,
     ) -> Pending[Position]:
         """Appends one entry; the result is its position, once entry and changes are durable.
 
         The buffers must not change until then. Waits while `waiting_bytes_max` wait, unless `wait` is off: then call
         `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the
         open ledger fails, the entry goes into a new one. Where the append `after`, on which this one depends, failed,
-        this one fails too, even if the log goes on.
+        this one fails too, even if the log goes on. `encoded` says that the changes are bytes that `encode_changes`
+        made: they are not looked at again. Raises `BadInput` for anything that cannot be appended.
         """
-        if type(data) is bytes and not changes:
+        if type(data) is bytes and changes is _NO_CHANGES:
             size = len(data)
+            if size > BODY_BYTES_MAX:
+                raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         else:
-            size = checked_size((data,) if isinstance(data, bytes | bytearray | memoryview) else data)
-            size += total_bytes(changes)
-        if size > BODY_BYTES_MAX:
-            raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+            data, changes, size = checked_append(data, changes, encoded=encoded)
         item = AppendRequest(data, changes, size, 0)
         if after is not None:
+            if not isinstance(after, Pending):
+                raise BadInput(f"an append cannot come after a {type(after).__name__}", hint="the answer of an append")
             item.after = after
         self._appender.submit(item, wait=wait)
         return item
@@ -176,6 +182,7 @@ class Log:
 
         The fast way for many small entries. A crash before the result may leave some of them, from the first on.
         """
+        entries = checked_sequence(entries, "a batch of entries")
         if not entries:
             raise BadInput("an empty batch cannot be appended", hint="append at least one entry")
         size = checked_size(entries)
@@ -334,7 +341,7 @@ class Log:
         self._parts.close()
         error = self._appender.error
         if error is not None and error is not already_failed:
-            raise error
+            raise fresh(error)
 
     @staticmethod
     def delete(

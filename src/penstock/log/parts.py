@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from penstock.clock import Clock
-from penstock.errors import Fenced
+from penstock.errors import Fenced, fresh
 from penstock.files import Files
 from penstock.log.append.appender import Appender
 from penstock.log.attached import AttachedParts
@@ -138,9 +138,9 @@ class LogParts:
     def check_owner(self) -> None:
         """Raises `Fenced` where another owner came. Cheap: one small read."""
         if isinstance(self.appender.error, Fenced):
-            raise self.appender.error
+            raise fresh(self.appender.error)
         if self.catalog.fenced is not None:
-            raise self.catalog.fenced
+            raise fresh(self.catalog.fenced)
         self._end_file.check()
 
     def statistics(self) -> LogStatistics:

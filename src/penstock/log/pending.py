@@ -1,7 +1,11 @@
 """A light future: the answer to an append, completed once the entry is durable.
 
 `concurrent.futures.Future` costs a condition variable for each object; a `Pending` costs a few attributes, and a lock only
-for a caller that really waits. Callbacks run on the completing thread, before waiters wake, so they must be short.
+for a caller that really waits.
+
+Callbacks run on the completing thread (of an append: the log's writer thread), one after the other, before waiters wake.
+A slow one holds up every later append, but is never taken for a slow disk. One that waits for an append of the same log
+waits for itself: hand such work to another thread.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
+
+from penstock.errors import fresh, kept
 
 T = TypeVar("T")
 
@@ -48,14 +54,14 @@ class Pending(Generic[T]):
         if not self._done:
             self._wait(timeout)
         if self._error is not None:
-            raise self._error
+            raise fresh(self._error)
         return self._value  # type: ignore[return-value]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits until it is done. Returns the error that it failed with, or None."""
         if not self._done:
             self._wait(timeout)
-        return self._error
+        return None if self._error is None else fresh(self._error)
 
     def add_done_callback(self, callback: Callable[[Pending[T]], None]) -> None:
         """Calls `callback(self)` when it is done; at once if it is done already."""
@@ -74,7 +80,7 @@ class Pending(Generic[T]):
 
     def fail(self, error: BaseException) -> None:
         """For the producer alone."""
-        self._error = error
+        self._error = kept(error)
         self._finish()
 
     def _finish(self) -> None:

@@ -3,15 +3,16 @@
 Threads that write say when they begin and end a step. One thread of the process watches all steps and reports one that
 takes too long to the step's owner. The owner fails what waits with `SyncStalled` and never acknowledges it, even if the
 disk answers later. Time is counted in ticks of the watching thread, not read from a clock: a process that was stopped, or
-a machine that slept, has not stalled.
+a machine that slept, has not stalled. Nor does the time count that callers' own code takes (`paused`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from penstock.errors import StorageFailed
 from penstock.observe.metrics import METRICS
@@ -80,6 +81,17 @@ class StallWatch:
 
     def end(self, number: int) -> None:
         self._steps.pop(number, None)
+
+    @contextlib.contextmanager
+    def paused(self, number: int) -> Iterator[None]:
+        """What happens inside is not the disk's time: the step begins anew after it. Callers' own code runs in here."""
+        step = self._steps.pop(number, None)
+        try:
+            yield
+        finally:
+            if step is not None:
+                step.left = step.seconds_max
+                self._steps[number] = step
 
     def _start(self, seconds_max: float) -> None:
         with self._lock:

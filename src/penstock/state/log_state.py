@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from penstock.clock import Clock
-from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed
+from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
 from penstock.state.changes import Change
@@ -184,7 +184,7 @@ class LogState(BucketState, of=Log):
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
         self._settle()
-        pending = self._log.append(data, encoded, wait=False, after=self._last)
+        pending = self._log.append(data, encoded, wait=False, after=self._last, encoded=True)
         self._last = pending
         if encoded:
             self._unsettled.append((pending, encoded))
@@ -204,7 +204,7 @@ class LogState(BucketState, of=Log):
                 self._broken = StorageFailed(
                     f"an earlier commit failed, so this state is ahead of its log: {error}", hint="open both again"
                 )
-                raise self._broken from error
+                raise fresh(self._broken) from error
 
     def _freeze(self) -> Moment:
         with self._lock:

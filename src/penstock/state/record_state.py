@@ -53,7 +53,7 @@ class RecordLogState(BucketState, of=RecordLog):
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
         self._has_data = self._has_data or any(map(len, buffers))
-        return self._log.append(data, encoded, wait=False)
+        return self._log.append(data, encoded, wait=False, encoded=True)
 
     def _apply(self, change: Change, encoded: bytes) -> None:
         for store, table in change.edits.items():

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from penstock.clock import Clock
-from penstock.errors import BadInput, Closed, NotSupported, PenstockError
+from penstock.errors import BadInput, Closed, NotSupported, PenstockError, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position, RecordLog, StateChange
 from penstock.observe.metrics import METRICS
@@ -162,7 +162,7 @@ class BucketState(StateView):
 
     def _check(self) -> None:
         if self._broken is not None:
-            raise self._broken
+            raise fresh(self._broken)
 
     def _registered(self, raw: ChangedStore, number: int, change: StateChange) -> None:
         """The store has its number in memory at once, before the registration is logged: two new stores in one change

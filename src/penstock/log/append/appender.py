@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.clock import Clock
-from penstock.errors import Fenced, PenstockError, StorageFailed, Unavailable
+from penstock.errors import Fenced, PenstockError, StorageFailed, Unavailable, fresh, kept
 from penstock.files import Files
-from penstock.log.append.groups import answer, entries_that_fit, split_orphans
+from penstock.log.append.groups import answer, entries_that_fit, split_orphans, split_unwritable
 from penstock.log.append.ledger_sequence import Counters, LedgerSequence
 from penstock.log.append.queue import AppendQueue
 from penstock.log.append.request import AppendRequest, Terminated
@@ -37,6 +37,14 @@ from penstock.log.stall import WATCH, SyncStalled
 from penstock.observe.metrics import METRICS
 
 T = TypeVar("T")
+
+
+class _Unwritable(Exception):
+    """A group could not be encoded. Nothing of it was written."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class Appender:
@@ -85,6 +93,7 @@ class Appender:
         self._on_publish = on_publish
         self._uuid = catalog.list.uuid
         self._sync_seconds = 0.0
+        self._step = 0  # the step of the group in flight, as the watch of the disk knows it
         self._append_failed = False  # an append failed once, and the log went on: later ones may depend on it
         terminated = Terminated(f"{name} was terminated") if ledger is None else None
         self._queue = AppendQueue(name, settings.waiting_bytes_max, terminated)
@@ -144,7 +153,7 @@ class Appender:
     def _run(self) -> None:
         try:
             while group := self._queue.gather(self._sync_seconds):
-                step = self._begin_step()
+                step = self._step = self._begin_step()
                 try:
                     if group[0].task is not None:
                         self._run_task(group[0])
@@ -158,7 +167,7 @@ class Appender:
             finally:
                 WATCH.end(step)
         except BaseException as error:
-            self._queue.stop(self._typed(error))
+            self._queue.stop(kept(self._typed(error)))
         finally:
             self.ledgers.close()
             self._ended.set()
@@ -179,10 +188,11 @@ class Appender:
         except Exception as error:
             failure = error
         self._queue.take_from_flight(1)
-        if failure is None:
-            item.complete(result)
-            return
-        item.fail(failure)
+        with WATCH.paused(self._step):
+            if failure is None:
+                item.complete(result)
+                return
+            item.fail(failure)
         if isinstance(failure, Fenced):
             raise failure
 
@@ -202,20 +212,22 @@ class Appender:
                         return
                     switches += 1
                     continue
+                except _Unwritable as error:
+                    group = self._without_orphans(self._without(group, *split_unwritable(group, error.reason)))
+                    continue
                 group = group[done:]
         except SyncStalled:
             raise  # the queue failed the group already
         except BaseException as error:
             failure = self._typed(error)
             self._queue.take_from_flight(len(group))
-            for item in group:
-                item.fail(failure)
+            self._fail(dict.fromkeys(group, failure))
             raise failure from error
 
     def _write(self, group: list[AppendRequest]) -> int:
         """Makes the head of the group durable and answers it; how many requests that were."""
         if self._catalog.fenced is not None:
-            raise self._catalog.fenced
+            raise fresh(self._catalog.fenced)
         ledger = self.ledgers.open()
         self._end_file.check()
         self.ledgers.republish(ledger)
@@ -223,7 +235,12 @@ class Appender:
         wall_ms = self._clock.wall_ms()
         first, offset = ledger.next_entry, ledger.synced_end
         keep = self._cache.wants(self._uuid)
-        packed = ledger.add(entries, wall_ms, keep=keep)
+        try:
+            packed = ledger.add(entries, wall_ms, keep=keep)
+        except (StorageFailed, Unavailable, Fenced):
+            raise
+        except Exception as error:  # nothing is written yet, so it is the fault of a request
+            raise _Unwritable(error) from error
         started = time.perf_counter()
         ledger.sync()
         self._sync_seconds = time.perf_counter() - started
@@ -237,7 +254,8 @@ class Appender:
         self.ledgers.used_now()
         self._count(len(entries), ledger.synced_end - offset)
         self._queue.take_from_flight(taken)
-        answer(group if taken == len(group) else group[:taken], ledger.info.id, first)
+        with WATCH.paused(self._step):  # callbacks run in here, on this thread: they hold up the log, but not the disk
+            answer(group if taken == len(group) else group[:taken], ledger.info.id, first)
         return taken
 
     def _count(self, entries: int, size: int) -> None:
@@ -257,15 +275,26 @@ class Appender:
         self.ledgers.write_final_end()
         self._append_failed = True
         self._queue.take_from_flight(len(group))
-        for item in group:
-            item.fail(error)
+        self._fail(dict.fromkeys(group, error))
+
+    def _fail(self, failed: dict[AppendRequest, BaseException]) -> None:
+        with WATCH.paused(self._step):
+            for item, error in failed.items():
+                item.fail(error)
 
     def _without_orphans(self, group: list[AppendRequest]) -> list[AppendRequest]:
         """Fails the appends whose `after` failed; the others."""
-        kept, orphans = split_orphans(group)
+        return self._without(group, *split_orphans(group))
+
+    def _without(
+        self, group: list[AppendRequest], kept: list[AppendRequest], failed: dict[AppendRequest, BaseException]
+    ) -> list[AppendRequest]:
+        """Fails these requests of the group, of which nothing was written; the others."""
+        if not failed:
+            return group
+        self._append_failed = True
         self._queue.keep_in_flight(kept)
-        for item, error in orphans.items():
-            item.fail(error)
+        self._fail(failed)
         return kept
 
     def _typed(self, error: BaseException) -> BaseException:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
+from penstock.errors import StorageFailed
 from penstock.files import Buffer
+from penstock.log.append.checking import unwritable
 from penstock.log.append.request import AppendRequest, Span
-from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES
+from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES, encode_frame
 from penstock.log.frames.writer import NewEntry
 from penstock.log.ledgers.store import OpenLedger
 from penstock.log.pending import complete_all
@@ -49,10 +51,12 @@ def answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
     if not any(map(_COUNT, items)):
         for item in items:
             item.ledger_id = ledger_id
+            item.data = item.after = None
         complete_all(items, range(first, first + len(items)))
         return
     answers: list[Any] = []
     for item in items:
+        item.data = item.after = None
         if item.count:
             answers.append(Span(Position(ledger_id, first), Position(ledger_id, first + item.count - 1)))
         else:
@@ -60,6 +64,32 @@ def answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
             item.ledger_id = ledger_id
         first += item.count or 1
     complete_all(items, answers)
+
+
+def split_unwritable(
+    group: list[AppendRequest], error: Exception
+) -> tuple[list[AppendRequest], dict[AppendRequest, BaseException]]:
+    """(the requests that can be encoded, the others and why), for a group that could not be, because of `error`.
+
+    Where each of them alone can be encoded, none is written: it was too much for the memory, or a buffer came back.
+    """
+    kept: list[AppendRequest] = []
+    failed: dict[AppendRequest, BaseException] = {}
+    for item in group:
+        try:
+            for data in item.data if item.count else (item.data,):
+                encode_frame(
+                    0, 0, 0, 0, 0, (data,) if isinstance(data, bytes | bytearray | memoryview) else data, item.changes
+                )
+        except Exception as reason:
+            failed[item] = unwritable(reason)
+        else:
+            kept.append(item)
+    if failed:
+        return kept, failed
+    failure = StorageFailed(f"entries could not be made into frames: {type(error).__name__}: {error}", hint="try again")
+    failure.__cause__ = error
+    return [], dict.fromkeys(group, failure)
 
 
 def split_orphans(group: list[AppendRequest]) -> tuple[list[AppendRequest], dict[AppendRequest, BaseException]]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from penstock.clock import Clock
-from penstock.errors import StorageFailed, Unavailable
+from penstock.errors import StorageFailed, Unavailable, fresh
 from penstock.files import Files
 from penstock.log.frames.end_file import HINTS_MAX, EndFile, FinalEnd
 from penstock.log.ledgers.catalog import LedgerCatalog
@@ -83,7 +83,7 @@ class LedgerSequence:
         if self._unpublished is not None:
             self.publish(ledger, self.last)
             if self._unpublished is not None:
-                raise self._unpublished
+                raise fresh(self._unpublished)
 
     def publish(self, ledger: OpenLedger, last: Position) -> None:
         """Writes the end that readers see. A failure is kept and not raised: the entries are durable, so their appends

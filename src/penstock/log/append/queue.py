@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from penstock.errors import Closed
+from penstock.errors import Closed, fresh
 from penstock.log.append.request import AppendRequest, Terminated
 from penstock.log.pending import Pending
 from penstock.log.stall import SyncStalled
@@ -57,7 +57,7 @@ class AppendQueue:
             if wait and self.waiting_bytes >= self._waiting_bytes_max:
                 self._wait_for_room()
             if self.error is not None:
-                raise self.error
+                raise fresh(self.error)
             if self._closing:
                 raise Closed(f"{self._name} is closed")
             self._put(item)
@@ -68,7 +68,7 @@ class AppendQueue:
         item.task = task
         with self._lock:
             if self.error is not None and not isinstance(self.error, Terminated):
-                raise self.error
+                raise fresh(self.error)
             if self._closing:
                 raise Closed(f"{self._name} is closed")
             self._put(item)
@@ -187,4 +187,4 @@ class AppendQueue:
     def check_not_stalled(self) -> None:
         """Raises `SyncStalled` where the group in flight was failed by `stall`."""
         if isinstance(self.error, SyncStalled):
-            raise self.error
+            raise fresh(self.error)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.errors import BadInput, Terminal
-from penstock.files import Buffer
+from penstock.errors import Terminal
 from penstock.log.frames.format import Changes
 from penstock.log.pending import Pending
 from penstock.log.position import Position
@@ -27,7 +26,8 @@ class AppendRequest(Pending[Any]):
     """A waiting append and its answer in one object: the hot path makes no other.
 
     The attributes that every new request starts with are set on the class, so that making one stores four values, not
-    twelve.
+    twelve. A request that was answered holds its answer and nothing else: whoever keeps it keeps neither the entry nor,
+    through `after`, all appends before it.
     """
 
     _done = False
@@ -50,14 +50,11 @@ class AppendRequest(Pending[Any]):
         value = super().result(timeout)
         return value if self.ledger_id is None else Position(self.ledger_id, value)
 
+    def complete(self, value: Any) -> None:
+        self.task = None
+        super().complete(value)
 
-def checked_size(buffers: Sequence[Buffer]) -> int:
-    """How many bytes the buffers hold. Raises `BadInput` for a buffer whose length is not its number of bytes."""
-    if set(map(type, buffers)) == {bytes}:
-        return sum(map(len, buffers))
-    size = 0
-    for buffer in buffers:
-        if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or not buffer.c_contiguous):
-            raise BadInput("a buffer of an entry must be contiguous bytes")
-        size += len(buffer)
-    return size
+    def fail(self, error: BaseException) -> None:
+        self.task = self.data = self.after = None
+        self.changes = ()
+        super().fail(error)

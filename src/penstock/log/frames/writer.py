@@ -184,6 +184,12 @@ class FrameWriter:
             self._waiting.append(b"".join(self._small))
             self._small = []
 
+    def take_back(self, next_entry: int) -> None:
+        """Forgets what was added since the last sync; `next_entry` is the entry id that the next frame gets."""
+        self._waiting, self._small = [], []
+        self.end = self.synced_end
+        self.next_entry = next_entry
+
     def go_on(self) -> None:
         """Lets the next frame follow the last synced one, over whatever stands there now. Nothing may be queued."""
         self._allocated = self.synced_end

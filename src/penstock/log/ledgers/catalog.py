@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.errors import Fenced, StorageFailed, Unavailable
+from penstock.errors import Fenced, StorageFailed, Unavailable, fresh
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MetadataStore, Operation, Put, VersionConflict
 
@@ -40,7 +40,7 @@ class LedgerCatalog:
         """Replaces the list by `update(list)`, if the operations `also` succeed with it; durable when it returns."""
         with self._lock:
             if self._fenced is not None:
-                raise self._fenced
+                raise fresh(self._fenced)
             new = update(self.list)
             if new == self.list and not also:
                 return new
@@ -88,4 +88,4 @@ class LedgerCatalog:
 
     def _fence(self, cause: Exception | None) -> bool:
         self._fenced = Fenced(f"{self._directory}: another owner changed the ledger list", hint="stop this process")
-        raise self._fenced from cause
+        raise fresh(self._fenced) from cause

@@ -51,7 +51,11 @@ class LocalLedger:
         return self._writer.synced_end
 
     def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[EncodedFrames]:
-        offsets, kept = self._writer.add_many(entries, wall_ms, keep=keep)
+        try:
+            offsets, kept = self._writer.add_many(entries, wall_ms, keep=keep)
+        except BaseException:
+            self._writer.take_back(self.synced_entries)
+            raise
         self._index.add_many(offsets, wall_ms)
         return kept
 

@@ -59,7 +59,7 @@ class OpenLedger(Protocol):
     def synced_end(self) -> int: ...
 
     def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[EncodedFrames]:
-        """Queues entries. With `keep` it returns their frames in memory, for readers at the tail."""
+        """Queues entries, all or none, where everything before them is synced. With `keep` it returns their frames in memory, for readers at the tail."""
         ...
 
     def sync(self) -> None:

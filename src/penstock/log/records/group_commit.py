@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from penstock.errors import Closed, Fenced, PenstockError, StorageFailed
+from penstock.errors import Closed, Fenced, PenstockError, StorageFailed, fresh, kept
 from penstock.files import Buffer
 from penstock.log.frames.format import Changes
 from penstock.log.pending import Pending
@@ -40,14 +40,14 @@ class GroupCommit(Generic[R]):
     """Thread-safe. The first error fails what waits and every later append: a sync that is tried again after a failure
     may report success for data that was lost.
 
-    `commit` makes a group durable and returns its answers. `check_owner` raises `Fenced` where another owner came. It
+    `commit` makes a group durable and returns its answers: for a request of which nothing was written, an error. `check_owner` raises `Fenced` where another owner came. It
     is asked before a missing file is blamed on the disk, because the next owner removes files.
     """
 
     def __init__(
         self,
         name: str,
-        commit: Callable[[list[Queued]], Sequence[R]],
+        commit: Callable[[list[Queued]], Sequence[R | BaseException]],
         waiting_bytes_max: int,
         check_owner: Callable[[], None] = lambda: None,
     ) -> None:
@@ -88,7 +88,7 @@ class GroupCommit(Generic[R]):
             if wait:
                 self._wait_for_room()
             if self._error is not None:
-                raise self._error
+                raise fresh(self._error)
             if self._closing:
                 raise Closed(f"{self._name} is closed")
             self._queue.append(Queued(data, changes, size, task, pending))  # type: ignore[arg-type]
@@ -137,11 +137,11 @@ class GroupCommit(Generic[R]):
             if not self._in_flight:
                 return  # the disk answered too late: `_stalled` failed the group, and this record log with it
             self._in_flight = []
-        if failure is not None:
-            self._stop(batch, failure)
-        else:
-            for item, result in zip(batch, results, strict=True):
-                item.pending.complete(result)
+        with COMMITS.callers_code():
+            if failure is not None:
+                self._stop(batch, failure)
+            else:
+                _answer(batch, results)
         with self._lock:
             self._worker = None
             self._scheduled = bool(self._queue)
@@ -195,9 +195,17 @@ class GroupCommit(Generic[R]):
             failed.__cause__ = error
             error = failed
         with self._lock:
-            self._error = error
+            self._error = kept(error)
             waiting = [*batch, *self._queue]
             self._queue.clear()
             self._waiting_bytes = 0
         for item in waiting:
             item.pending.fail(error)
+
+
+def _answer(batch: list[Queued], results: Sequence[object]) -> None:
+    for item, result in zip(batch, results, strict=True):
+        if isinstance(result, BaseException):
+            item.pending.fail(result)
+        else:
+            item.pending.complete(result)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.errors import StorageFailed
+from penstock.errors import StorageFailed, fresh
 from penstock.files import Buffer, File, Files
 
 
@@ -78,7 +78,7 @@ class IdleFile:
 
     def _opened(self) -> File:
         if self._failed is not None and self._file is None:
-            raise self._failed
+            raise fresh(self._failed)
         if self._file is None:
             if self._closed:
                 raise StorageFailed(f"{self.path} is closed")

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed, PenstockError
+from penstock.errors import BadInput, Closed, PenstockError, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
+from penstock.log.append.checking import checked_append, checked_pair, unwritable
 from penstock.log.frames.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, corruption, read_file_header
-from penstock.log.frames.format import BODY_BYTES_MAX, Changes, FrameInfo, StateChange, decode_changes, total_bytes
+from penstock.log.frames.format import Changes, FrameInfo, StateChange, decode_changes
 from penstock.log.frames.reader import BadFrameAt, read_frames
 from penstock.log.frames.writer import FrameWriter
 from penstock.log.pending import Pending
@@ -128,12 +129,16 @@ class RecordLog:
         """Size of the generation in force: what a rewrite could save."""
         return self._writer.synced_end - FILE_HEADER_BYTES
 
-    def append(self, data: Buffer | Sequence[Buffer], changes: Changes = (), *, wait: bool = True) -> Pending[int]:
-        """Appends a record; the result is its number, once it is durable. For `wait` see `Log.append`."""
-        buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
-        size = sum(len(buffer) for buffer in buffers) + total_bytes(changes)
-        if size > BODY_BYTES_MAX:
-            raise BadInput(f"a record of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
+    def append(
+        self,
+        data: Buffer | Sequence[Buffer],
+        changes: Changes = (),
+        *,
+        wait: bool = True,
+        encoded: bool = False,
+    ) -> Pending[int]:
+        """Appends a record; the result is its number, once it is durable. For `wait` and `encoded` see `Log.append`."""
+        buffers, changes, size = checked_append(data, changes, encoded=encoded)
         return self._commits.submit(buffers, changes, size, wait=wait)
 
     def wait_for_room(self) -> None:
@@ -181,9 +186,10 @@ class RecordLog:
         taken: list[tuple[Sequence[Buffer], Changes]] = []
         size = 0
         for record in records:
-            data, changes = (record.data, record.changes) if isinstance(record, Record) else record
-            taken.append(((data,), changes if isinstance(changes, bytes) else tuple(changes)))
-            size += len(data) + total_bytes(changes)
+            data, changes = (record.data, record.changes) if isinstance(record, Record) else checked_pair(record)
+            buffers, changes, more = checked_append(data, changes)
+            taken.append((buffers, changes))
+            size += more
         return self._commits.submit((), (), size, lambda: self._rewrite(taken), wait=False)
 
     def compact(self, build: Builder) -> Pending[int]:
@@ -220,25 +226,33 @@ class RecordLog:
         self._resources.close()
         error = self._commits.error
         if error is not None and error is not already_failed:
-            raise error
+            raise fresh(error)
 
     # -- on the thread that commits ------------------------------------------------------------------------------
 
-    def _commit(self, batch: list[Queued]) -> list[int]:
+    def _commit(self, batch: list[Queued]) -> list[int | BaseException]:
+        results: list[int | BaseException] = []
         self._generations.check()
         wall_ms = self._clock.wall_ms()
         writer, compaction = self._writer, self._compaction
         first = writer.next_entry
         for item in batch:
             data = (item.data(),) if callable(item.data) else item.data
-            writer.add(data, item.changes, wall_ms)
+            try:
+                writer.add(data, item.changes, wall_ms)
+            except Exception as error:  # nothing of this record was written, so it fails alone
+                results.append(unwritable(error))
+                continue
+            results.append(writer.next_entry - 1)
             if compaction is not None:
                 compaction.tail.append((data, item.changes, wall_ms))
+        if writer.next_entry == first:
+            return results
         writer.sync()
         self._generations.check()
         publish(self._end_file, writer)
         self._release_files()
-        return list(range(first, writer.next_entry))
+        return results
 
     def _release_files(self) -> None:
         """Where many record logs are open, descriptors are held only during a commit."""

@@ -7,6 +7,7 @@ user. A thread that the disk does not answer is replaced by another one, and its
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -24,6 +25,7 @@ class Workers:
 
     def __init__(self, name: str, threads_max: int) -> None:
         self._name = name
+        self._steps = threading.local()  # `number`: the step of the task that a thread runs
         self._threads_max = threads_max
         self._reset()
 
@@ -65,6 +67,10 @@ class Workers:
             elif len(self._threads) < self._threads_max:
                 self._start()
 
+    def callers_code(self) -> contextlib.AbstractContextManager[None]:
+        """For a task: what happens inside is not the disk's time (stall.py)."""
+        return stall.WATCH.paused(getattr(self._steps, "number", 0))
+
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True)
         self._threads.append(thread)
@@ -80,7 +86,7 @@ class Workers:
                     self._work.wait()
                     self._idle -= 1
                 task, on_stall = self._queue.popleft()
-            step = self._watch(on_stall)
+            step = self._steps.number = self._watch(on_stall)
             try:
                 task()
             except Exception:  # a task handles its own errors: this one is a mistake in the code

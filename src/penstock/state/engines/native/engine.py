@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.errors import Corruption
+from penstock.errors import Corruption, fresh
 from penstock.log.position import Position
 from penstock.state.engines.checkpointed import CheckpointedEngine, EngineOptions
 from penstock.state.engines.engine import CheckpointInfo, Finding, Frozen
@@ -46,7 +46,7 @@ class NativeEngine(CheckpointedEngine):
 
     def write(self, frozen: Frozen, position: Position) -> CheckpointInfo:
         if isinstance(self._merge_error, Corruption):
-            raise self._merge_error
+            raise fresh(self._merge_error)
         info = super().write(frozen, position)
         if self._settings.merge_in_background:
             self._merge_later()
