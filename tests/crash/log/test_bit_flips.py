@@ -18,6 +18,7 @@ from penstock.clock import ManualClock
 from penstock.errors import Corruption, PenstockError
 from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.log.cursors.registry import find
 from penstock.metadata import MemoryMetadata, SqliteMetadata
 from tests.crash.stepping import STEPS, stepping
 from tests.support.budget import LOG_FLIPS, METADATA_FLIPS
@@ -61,8 +62,8 @@ class Machine:
         node.pending.clear()
         return files, {p: bytes(n.content) for p, n in files._names.items()}
 
-    def read(self, files: MemoryFiles) -> tuple[list[tuple[Position, bytes]], set[Position]]:
-        """What a new owner finds. Raises what it raises."""
+    def read(self, files: MemoryFiles) -> tuple[list[tuple[Position, bytes]], set[Position], str]:
+        """What a new owner finds, and the damage that it notes of the cursor. Raises what it raises."""
         metadata = self.metadata.copy()
         try:
             log = Log.open(DIRECTORY, SETTINGS, files, ManualClock(), metadata)
@@ -75,7 +76,9 @@ class Machine:
             log.close()
         finally:
             STEPS.reset()
-        return entries, acked
+        known = find(metadata, DIRECTORY.name, "c")
+        assert known is not None
+        return entries, acked, known.damage
 
 
 @pytest.fixture
@@ -95,7 +98,7 @@ def test_flips_and_cuts_of_every_file_are_detected_or_harmless(machine: Machine)
             files, before = machine.damaged(path, offset, bit)
             where = f"{path} at byte {offset}, {'cut' if bit is None else f'bit {bit}'}"
             try:
-                entries, acked = machine.read(files)
+                entries, acked, damage = machine.read(files)
             except Corruption as error:
                 detected[path.name] = detected.get(path.name, 0) + 1
                 assert str(path.name.split(".")[0]) in str(error) or "cursor" in str(error), f"{where}: named {error}"
@@ -109,7 +112,13 @@ def test_flips_and_cuts_of_every_file_are_detected_or_harmless(machine: Machine)
                 assert "version" in str(error) or "format" in str(error), f"{where}: {error}"
             else:
                 assert entries == machine.entries, f"{where}: other entries were read"
-                assert acked == machine.acked, f"{where}: other acks were read"
+                if not damage:
+                    assert acked == machine.acked, f"{where}: other acks were read"
+                    continue
+                detected[path.name] = detected.get(path.name, 0) + 1
+                assert acked <= machine.acked, f"{where}: acks that nobody made"
+                kept = {bytes(n.content) for p, n in files._names.items() if ".damaged-" in p.name}
+                assert before[path] in kept, f"{where}: the damaged file is gone"
     assert all(detected.get(path.name) for path in machine.paths() if path.suffix in {".log", ".rlog"}), detected
 
 

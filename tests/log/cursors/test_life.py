@@ -18,6 +18,7 @@ from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
 from penstock.metadata import MemoryMetadata
+from penstock.operations.log.cursors import list_cursors
 from tests.log.cursors.support import SETTINGS, at, values
 from tests.support.files import UnlockedFiles
 from tests.support.waiting import wait_until
@@ -115,32 +116,67 @@ def test_an_ack_after_the_close_is_refused(tmp_path: Path) -> None:
         cursor.ack(at("1:0"))
 
 
-def test_damage_raises_and_never_starts_the_cursor_anew(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("offset", [70, 140, 200, -40, None])
+def test_a_damaged_cursor_goes_on_where_it_was_registered(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture, offset: int | None
+) -> None:
+    """Never at the start, never with an ack that nobody made; the damage is named, and the files are kept."""
     cursor = log.open_cursor("c")
     cursor.mark_delete(at("2:0")).result(5)
     cursor.ack(at("3:0")).result(5)
     cursor.close()
     directory = tmp_path / "log" / "cursors"
     (records,) = directory.glob("c-*.rlog")
-    names = {path.name for path in directory.iterdir()}
-    whole = records.read_bytes()
-    for offset in (70, 140, 200, len(whole) - 40):
-        damaged = bytearray(whole)
+    damaged = bytearray(records.read_bytes())
+    if offset is None:
+        (directory / "c.current").unlink()
+    else:
         damaged[offset] ^= 1
         records.write_bytes(damaged)
-        with pytest.raises(Corruption, match="c-000"):
-            log.open_cursor("c")
-        assert records.read_bytes() == damaged
-    records.write_bytes(whole)
-    assert log.open_cursor("c").mark_delete_position == at("2:0")
-    log.open_cursor("c").close()
-    for path in directory.glob("c[.-]*"):
+    again = log.open_cursor("c")
+    assert again.mark_delete_position == at("2:0")
+    assert not again.is_acked(at("3:0"))
+    assert "cursor c of log log is damaged" in caplog.text
+    assert damaged in [path.read_bytes() for path in directory.glob("c-*.rlog.damaged-*")]
+    (info,) = (info for info in log.cursors() if info.name == "c")
+    (line,) = (line for line in list_cursors(tmp_path / "log") if line.name == "c")
+    assert info.damage == line.damage != ""
+    assert not line.fault
+    again.mark_delete(at("3:0")).result(5)
+    again.close()
+    caplog.clear()
+    assert log.open_cursor("c").mark_delete_position == at("3:0")
+    assert not caplog.text
+    log.delete_cursor("c")
+    assert list(directory.glob("c-*.rlog.damaged-*"))
+
+
+def test_a_cursor_of_which_nothing_is_there_is_refused(log: Log, tmp_path: Path) -> None:
+    """Its directory may be on a disk that is not mounted."""
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(at("2:0")).result(5)
+    cursor.close()
+    for path in (tmp_path / "log" / "cursors").glob("c[.-]*"):
         path.unlink()
-        with pytest.raises(Corruption):
-            log.open_cursor("c")
-    assert {path.name for path in directory.iterdir()} - {"c.lock"} == {name for name in names if name[0] != "c"}
+    with pytest.raises(Corruption, match="registered"):
+        log.open_cursor("c")
     log.delete_cursor("c")  # the way out
     assert log.open_cursor("c").backlog() == 14
+
+
+def test_a_closed_cursor_is_small_however_often_it_was_opened(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", LogSettings(maintenance_interval_seconds=0))
+    log.append_many([b"x"] * 200).result(60)
+    for restart in range(3):
+        cursor = log.open_cursor("c")
+        written = cursor.record_bytes
+        while cursor.record_bytes < written + (40 << 10):
+            cursor.ack_each(Position(1, 2 * number + 1) for number in range(100)).result(5)
+        cursor.close()
+        cursor = log.open_cursor("c")
+        assert cursor.record_bytes < 4 << 10, restart
+        cursor.close()
+    log.close()
 
 
 def test_acks_go_on_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

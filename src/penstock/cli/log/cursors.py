@@ -29,6 +29,7 @@ def cursors(path: LogPathArgument, json: JsonOption = False) -> None:
                     "properties": line.properties,
                     "deleting": line.deleting,
                     "fault": line.fault or None,
+                    "damage": line.damage or None,
                 }
                 for line in lines
             ]
@@ -37,6 +38,8 @@ def cursors(path: LogPathArgument, json: JsonOption = False) -> None:
         table = table_of("CURSOR", "MARK-DELETE", "BACKLOG", "BYTES", "HOLES", "LAST ACTIVE", "NOTE")
         for line in lines:
             note = "is being deleted" if line.deleting else line.fault
+            if line.damage and not note:
+                note = f"fell back to its registration once: {line.damage}"
             known = line.backlog_entries is not None
             table.add_row(
                 escape(line.name),

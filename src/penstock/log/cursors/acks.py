@@ -35,12 +35,14 @@ from penstock.log.position import Position
 from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.reader import LogReader
 from penstock.log.records.record_log import RecordLog
+from penstock.log.records.workers import is_worker
 from penstock.observe.metrics import METRICS
 
 _COMPACT_BYTES_MIN = 1 << 20
 _COMPACT_FACTOR = 4  # times the last snapshot: what compactions write stays a fraction of what acks write
 _ACTIVE_STEP_MS = 1000  # activity by reads alone is written at close, if it is this much later than what is written
 _COMPACT_AT_CLOSE_BYTES = 16 << 10  # so that a closed cursor is small, and quick to open
+_CLOSE_SECONDS_MAX = 10.0  # how long a close waits for its compaction; without it the records stay as they are
 
 
 class _Group:
@@ -82,7 +84,8 @@ class Acks:
         self._entries: dict[int, int] = {}  # how many a ledger that was asked for has, as of `_views`
         self._group: _Group | None = None
         self._compacting = False
-        self._snapshot_bytes = store.bytes if store is not None else 0
+        # How large a snapshot is, not how large the records are that make it up: else each restart would allow more.
+        self._snapshot_bytes = len(encode_snapshot(state, reader.uuid)) if store is not None else 0
         self._closed = False
         self._active_written_ms = state.active_ms
         self.groups_persisted = 0
@@ -241,15 +244,19 @@ class Acks:
                 with contextlib.suppress(PenstockError):  # `store.close` below raises it
                     store.append_built(self._build_details)
             self._closed = True
+            compaction: Pending[int] | None = None
             if (
                 store is not None
                 and not self._compacting
                 and store.bytes >= max(_COMPACT_AT_CLOSE_BYTES, 2 * self._snapshot_bytes)
             ):
                 with contextlib.suppress(PenstockError):
-                    self._compact(store)
+                    compaction = self._compact(store)
         if store is None:
             return
+        if compaction is not None and not is_worker():  # on such a thread it would wait for itself
+            with contextlib.suppress(TimeoutError):  # the record log takes no step of it once it is closed
+                compaction.exception(_CLOSE_SECONDS_MAX)
         failed = None
         try:
             store.close()
@@ -303,9 +310,11 @@ class Acks:
         self._store.append_built(build).add_done_callback(finish)
         return answer
 
-    def _compact(self, store: RecordLog) -> None:
+    def _compact(self, store: RecordLog) -> Pending[int]:
         self._compacting = True
-        store.compact(self._build_snapshot).add_done_callback(self._compacted)
+        answer = store.compact(self._build_snapshot)
+        answer.add_done_callback(self._compacted)
+        return answer
 
     # -- on the thread that commits ------------------------------------------------------------------------------
 

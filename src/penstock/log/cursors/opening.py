@@ -1,4 +1,10 @@
-"""Opening and deleting a durable cursor (docs/formats/record-log.md, "Registration": the steps and their order)."""
+"""Opening and deleting a durable cursor (docs/formats/record-log.md, "Registration": the steps and their order).
+
+Where the records of a cursor are damaged, its registration is the last resort: it holds a mark-delete that was durable,
+perhaps an old one. The cursor goes on there, so that entries may come again, but none is missed. The damaged files are
+kept under other names, and the registration says what was wrong. Where nothing of the records is there at all, they may
+be on a disk that is not mounted: then the cursor is refused.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +21,13 @@ from penstock.errors import BadInput, Corruption
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
-from penstock.log.cursors.records import CursorState, encode_snapshot, replay
+from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snapshot, replay
 from penstock.log.cursors.registry import Registered, find, forget, move
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerList
 from penstock.log.position import Position
 from penstock.log.read.reader import LogReader
-from penstock.log.records.generations import record_log_files
+from penstock.log.records.generations import has_files, record_log_files, set_aside
 from penstock.log.records.record_log import RecordLog
 
 Start = Literal["earliest", "latest"] | Position
@@ -50,6 +56,28 @@ def open_durable(
     if known is not None and known.deleting:
         delete_durable(reader, directory, name, files)
         known = None
+    try:
+        return _open(reader, directory, name, start, known, files=files, clock=clock, on_moved=on_moved)
+    except ForeignCursor:
+        raise
+    except Corruption as error:
+        if known is None or known.directory != os.path.relpath(directory, reader.directory):
+            raise
+        known = _fall_back(reader, directory, known, error, files=files, clock=clock)
+        return _open(reader, directory, name, start, known, files=files, clock=clock, on_moved=on_moved)
+
+
+def _open(
+    reader: LogReader,
+    directory: Path,
+    name: str,
+    start: Start,
+    known: Registered | None,
+    *,
+    files: Files,
+    clock: Clock,
+    on_moved: Callable[[], None],
+) -> Opened:
     if known is not None and not files.exists(directory / f"{name}.current"):
         raise Corruption(
             f"cursor {name} is registered, but {directory / f'{name}.current'} is not there",
@@ -87,6 +115,38 @@ def open_durable(
         assert state is not None
         on_error.pop_all()
     return Opened(records, state, Pointer(reader, known, on_moved))
+
+
+def _fall_back(
+    reader: LogReader, directory: Path, known: Registered, error: Corruption, *, files: Files, clock: Clock
+) -> Registered:
+    """(1) the registration says what is wrong; (2) the damaged files are set aside; (3) a new record log begins with a
+    snapshot at the registered mark-delete. A crash in between leaves a cursor that falls back again.
+
+    Raises `error` where there is nothing to set aside, `Unavailable` while a process owns the cursor.
+    """
+    name, wall_ms = known.name, clock.wall_ms()
+    with typed_errors(f"cursor {name} of log {reader.name}"), files.lock(directory / f"{name}.lock"):
+        if not has_files(files, directory, name):
+            raise error
+        known = move(reader.metadata, reader.name, replace(known, damage=error.message))
+        aside = set_aside(files, directory, name, wall_ms)
+    records = RecordLog.open(directory, name, files, clock)
+    try:
+        state = CursorState(Acked(known.mark_delete), active_ms=wall_ms)
+        records.append(encode_snapshot(state, reader.uuid)).result()
+    finally:
+        _close_quietly(records)
+    _logger.warning(
+        "cursor %s of log %s is damaged: %s; it goes on after %s, as it was registered, so entries after that may come "
+        "again. The damaged files are kept: %s",
+        name,
+        reader.name,
+        error.message,
+        known.mark_delete,
+        ", ".join(map(str, aside)),
+    )
+    return known
 
 
 def _register(

@@ -21,6 +21,10 @@ _U32 = struct.Struct("<I")
 NOWHERE = Position(0, -1)
 
 
+class ForeignCursor(Corruption):
+    """The records are whole, but do not fit this log: it is another one, or it lost entries."""
+
+
 @dataclass(slots=True)
 class CursorState:
     """Everything that a cursor keeps. Not thread-safe: the holder locks."""
@@ -109,7 +113,7 @@ def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorSt
 def _read_snapshot(data: bytes, log: UUID) -> CursorState:
     uuid = UUID(bytes=data[1:17])
     if uuid != log:
-        raise Corruption(
+        raise ForeignCursor(
             f"the cursor belongs to log {uuid}, not to {log}",
             hint="nothing was changed; the log or the cursors come from another state directory",
         )
@@ -134,14 +138,14 @@ def _apply(state: CursorState, kind: int, data: bytes) -> None:
 
 
 def _refuse_beyond(mark_delete: Position, views: LedgerViews) -> None:
-    """Raises `Corruption` where the log does not have the entry: then the log lost entries. Only sealed ledgers count.
+    """Raises `ForeignCursor` where the log does not have the entry: then the log lost entries. Only sealed ledgers count.
     The end of an open ledger may be old after a power cut, until the log's owner has recovered it."""
     view = views.find(mark_delete.ledger_id)
     newest = views[-1].info.id if views else 0
     if (view is None and mark_delete.ledger_id > newest and mark_delete.entry_id >= 0) or (
         view is not None and view.info.sealed and mark_delete.entry_id >= view.entries
     ):
-        raise Corruption(
+        raise ForeignCursor(
             f"the cursor is at {mark_delete}, which the log does not have",
             hint="nothing was changed; the log was restored from an older copy than its cursors",
         )

@@ -29,6 +29,7 @@ class Registered:
     active_ms: int = 0  # when the cursor was last used, as of the last change of the registration
     deleting: bool = False
     version: int = 0
+    damage: str = ""  # what was wrong with its records when they were last set aside
 
     def encode(self) -> bytes:
         document = {
@@ -38,6 +39,7 @@ class Registered:
             "directory": self.directory,
             "active_ms": self.active_ms,
             "state": "deleting" if self.deleting else "live",
+            **({"damage": self.damage} if self.damage else {}),
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -58,6 +60,7 @@ class Registered:
             document["active_ms"],
             document["state"] == "deleting",
             version,
+            document.get("damage", ""),
         )
 
 

@@ -30,6 +30,7 @@ class CursorInfo(NamedTuple):
     name: str
     mark_delete: Position
     open_here: bool
+    damage: str = ""  # what was wrong with its records when it last fell back to its registration
 
 
 class CursorTable:
@@ -88,7 +89,7 @@ class CursorTable:
         with self._lock:
             here = set(self._cursors)
         return [
-            CursorInfo(cursor.name, cursor.mark_delete, cursor.name in here)
+            CursorInfo(cursor.name, cursor.mark_delete, cursor.name in here, cursor.damage)
             for cursor in registered(self._reader.metadata, self._reader.name)
             if not cursor.deleting
         ]

@@ -249,6 +249,30 @@ def generation_of(name: str, entry: str) -> int | None:
     return int(digits) if len(digits) == 16 and digits.isdecimal() else None
 
 
+def set_aside(files: Files, directory: Path, name: str, wall_ms: int) -> list[Path]:
+    """Gives every file of a damaged record log another name, under which nobody looks for it; the new names.
+
+    The lock stays, and is held already. A crash half way leaves some files: they are set aside the next time.
+    """
+    aside = []
+    for entry in _own_files(files, directory, name):
+        target = directory / f"{entry}.damaged-{wall_ms}"
+        files.rename(directory / entry, target)
+        aside.append(target)
+    files.sync_directory(directory)
+    return aside
+
+
+def has_files(files: Files, directory: Path, name: str) -> bool:
+    """Whether anything of the record log is there, but for its lock."""
+    return bool(_own_files(files, directory, name))
+
+
+def _own_files(files: Files, directory: Path, name: str) -> list[str]:
+    single = (f"{name}.current", f"{name}.end")
+    return [entry for entry in files.list(directory) if entry in single or generation_of(name, entry) is not None]
+
+
 def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:
     """Every file of the record log, in the order in which they may be removed while its owner's lock is held."""
     generations, slot = Generations(files, directory, name), None

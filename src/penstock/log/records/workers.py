@@ -71,6 +71,11 @@ class Workers:
         """For a task: what happens inside is not the disk's time (stall.py)."""
         return stall.WATCH.paused(getattr(self._steps, "number", 0))
 
+    def has(self, thread: threading.Thread) -> bool:
+        """Whether it is one of this lane's threads."""
+        with self._lock:
+            return thread in self._threads
+
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True)
         self._threads.append(thread)
@@ -110,6 +115,12 @@ class Workers:
 
 COMMITS = Workers("commits", 4)  # syncs of different files overlap; more threads than this only queue at the disk
 CHORES = Workers("chores", 1)
+
+
+def is_worker() -> bool:
+    """Whether the calling thread is one of the lanes': it must not wait for what they do."""
+    return COMMITS.has(threading.current_thread()) or CHORES.has(threading.current_thread())
+
 
 # A forked child has none of the threads: its lanes start empty.
 os.register_at_fork(after_in_child=COMMITS._reset)

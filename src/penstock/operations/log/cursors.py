@@ -29,6 +29,7 @@ class CursorLine:
     properties: dict[str, str] = field(default_factory=dict)
     deleting: bool = False
     fault: str = ""
+    damage: str = ""  # what was wrong with its records when it last fell back to its registration
 
 
 def list_cursors(path: Path) -> list[CursorLine]:
@@ -56,6 +57,7 @@ def _cursor_line(reader: LogReader, known: Registered) -> CursorLine:
         cursor.hole_count(),
         max(state.active_ms, known.active_ms),
         state.properties,
+        damage=known.damage,
     )
 
 
