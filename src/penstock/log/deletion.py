@@ -16,6 +16,7 @@ from pathlib import Path
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Fenced
 from penstock.files import REAL_FILES, Files
+from penstock.log.cursors.idle import idle_key
 from penstock.log.cursors.registry import registered
 from penstock.log.frames.end_file import EndFile
 from penstock.log.ledgers.holds import cursor_key, holds_key, pin_key
@@ -66,6 +67,7 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
         for pin in metadata.children(pin_key(directory.name, "")):
             _delete_key(metadata, pin)
         _delete_key(metadata, holds_key(directory.name))
+        _delete_key(metadata, idle_key(directory.name))
         _remove_objects(listed, files)
         store = LocalLedgerStore(directory, files, listed.uuid)
         for number in store.list():

@@ -125,3 +125,50 @@ def test_the_maintenance_expires_cursors_where_the_settings_say_so(tmp_path: Pat
     never.maintain()
     assert [info.name for info in never.cursors()] == ["busy", "open"]
     never.close()
+
+
+WEEK = 7 * 86400.0
+
+
+def test_a_step_of_the_clock_expires_nothing(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = dataclasses.replace(SETTINGS, cursor_inactive_seconds_max=WEEK, maintenance_interval_seconds=0)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    log.append(b"0").result(5)
+    log.open_cursor("sink").close()
+    for days in (8, -16, 8):
+        clock.jump(days * 86400)
+        log.maintain()
+        assert [info.name for info in log.cursors()] == ["sink"]
+    clock.advance(WEEK)
+    log.maintain()
+    assert log.cursors() == []
+    log.close()
+
+
+def test_time_without_use_adds_up_over_restarts(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = dataclasses.replace(SETTINGS, cursor_inactive_seconds_max=WEEK, maintenance_interval_seconds=0)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    log.append(b"0").result(5)
+    for name in ("idle", "daily"):
+        log.open_cursor(name).close()
+    for day in range(7):
+        assert [info.name for info in log.cursors()] == ["daily", "idle"], day
+        log.maintain()
+        clock.advance(86400)
+        daily = log.open_cursor("daily")
+        daily.read(1)
+        daily.close()
+        if day == 3:
+            clock.jump(-365 * 86400)  # what the cursors did last was in the future, as they have it
+        log.maintain()
+        if day < 6:
+            log.close()
+            clock.jump(86400)  # nobody looks meanwhile: it does not count
+            log = Log.open(tmp_path / "log", settings, clock=clock)
+            daily = log.open_cursor("daily")
+            daily.clear_backlog().result(5)
+            daily.close()
+    assert [info.name for info in log.cursors()] == ["daily"]
+    log.close()

@@ -384,3 +384,35 @@ def test_clear_says_where_it_cannot_remove_the_open_ledger(tmp_path: Path, monke
     log.terminate()
     log.clear()  # nothing is open: there is nothing to roll
     log.close()
+
+
+def test_an_entry_from_the_future_does_not_stop_retention(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = LogSettings(retention_seconds=60, maintenance_interval_seconds=0)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    decade = 10 * 365 * 86400
+    clock.jump(decade)
+    log.append(b"written while the clock was wrong").result(5)
+    log.roll()
+    clock.jump(-decade)
+    assert log.trim() == []  # it may be of this moment
+    for _ in range(3):
+        log.append(b"x").result(5)
+        log.roll()
+        clock.advance(50)
+    assert log.trim() == [1, 2, 3]  # the first one is no younger than the second
+    clock.advance(20)
+    assert log.trim() == [4]
+    log.close()
+
+
+def test_an_entry_from_the_past_takes_no_others_with_it(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = LogSettings(retention_seconds=60, maintenance_interval_seconds=0)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    for step in (0, -86400, 86400):
+        clock.jump(step)
+        log.append(b"x").result(5)
+        log.roll()
+    assert log.trim() == []
+    log.close()

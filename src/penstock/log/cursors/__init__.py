@@ -9,6 +9,7 @@
 | `acks.py` | taking acks: changed in memory at once, durable in groups |
 | `reading.py` | which entries a cursor reads next |
 | `opening.py` | opening and deleting a durable cursor |
+| `idle.py` | how long cursors were unused |
 | `cursor.py` | the owner's handle |
 | `table.py` | all cursors of a log in this process |
 """

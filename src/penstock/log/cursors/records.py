@@ -34,6 +34,7 @@ class CursorState:
     position_properties: dict[str, str] = field(default_factory=dict)  # of the last mark-delete that had any
     active_ms: int = 0
     fresh: bool = False  # made and not registered yet
+    records: int = 0  # the number of the last record, as of the replay
     set_back_from: Position | None = None  # the mark-delete of the records, where a truncation removed that entry
 
     def reset(self, position: Position) -> None:
@@ -86,6 +87,7 @@ def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorSt
     last entry before them. A log that never was truncated has lost such entries: `Corruption`.
     """
     state: CursorState | None = None
+    number = 0
     for number, data, _, wall_ms in records:
         kind = data[0]
         if kind == _SNAPSHOT:
@@ -99,6 +101,7 @@ def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorSt
             state.fresh = False
             _apply(state, kind, data)
     if state is not None:
+        state.records = number
         if views.truncations:
             before = state.acked.mark_delete
             state.acked.follow_truncation(views)

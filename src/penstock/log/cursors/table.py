@@ -12,6 +12,7 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cursors.cursor import Cursor
+from penstock.log.cursors.idle import IdleTimes
 from penstock.log.cursors.opening import Start, delete_durable
 from penstock.log.cursors.records import CursorState, replay
 from penstock.log.cursors.registry import Registered, find, registered
@@ -55,9 +56,8 @@ class CursorTable:
         self._lock = threading.Lock()
         self._cursors: dict[str, Pending[Cursor]] = {}
         self._in_memory: set[Cursor] = set()
-        self._active_ms: dict[
-            str, int
-        ] = {}  # when cursors that are not open here were last used, as `expire` last saw it
+        self._idle = IdleTimes(reader.metadata, reader.name, clock)
+        self._expiring = threading.Lock()  # for `_idle`
         self._closed = False
 
     def open(self, name: str, start: Start = "earliest", *, durable: bool = True) -> Cursor:
@@ -137,22 +137,21 @@ class CursorTable:
     def expire(self, inactive_seconds: float) -> list[str]:
         """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names.
 
-        Activity by reads alone counts once the cursor was closed: only then is it written.
+        Time counts as far as a process saw it go by (idle.py): a step of the clock deletes nothing. Activity by reads alone counts once the cursor was closed: only then is it written.
         """
-        limit_ms = self._clock.wall_ms() - round(inactive_seconds * 1000)
-        gone = []
         with self._lock:
             here = set(self._cursors)
         known = {cursor.name: cursor for cursor in registered(self._reader.metadata, self._reader.name)}
-        self._active_ms = {name: ms for name, ms in self._active_ms.items() if name in known}
-        for name, cursor in known.items():
-            if name in here or max(cursor.active_ms, self._active_ms.get(name, 0)) > limit_ms:
-                continue
-            if not cursor.deleting and not self._inactive(cursor, limit_ms):
-                continue
-            with contextlib.suppress(Unavailable, BadInput):  # opened or deleted by another process meanwhile
-                self.delete(name)
-                gone.append(name)
+        gone = []
+        with self._expiring:
+            for name, cursor in known.items():
+                if name in here:
+                    self._idle.used(name)
+                elif cursor.deleting or self._is_unused(cursor, inactive_seconds):
+                    with contextlib.suppress(Unavailable, BadInput):  # opened or deleted by another process meanwhile
+                        self.delete(name)
+                        gone.append(name)
+            self._idle.save(known.keys() - set(gone))
         return gone
 
     def close(self) -> None:
@@ -172,6 +171,8 @@ class CursorTable:
                 failed = failed or error
         for cursor in in_memory:
             cursor.close()
+        with self._expiring:
+            self._idle.save_at_close()
         if failed is not None:
             raise failed
 
@@ -195,13 +196,15 @@ class CursorTable:
         cursor.call_at_close(lambda: self._drop(name, opening))
         opening.complete(cursor)
 
-    def _inactive(self, known: Registered, limit_ms: int) -> bool:
-        """Whether the cursor's own records say so: the registration may be old."""
-        state = self._recorded(known)
-        if state is None:
+    def _is_unused(self, known: Registered, inactive_seconds: float) -> bool:
+        """Whether the cursor did nothing for so long. Its records are read where that may be: a registration may be old."""
+        seconds = self._idle.seconds(known.name)
+        if seconds is not None and seconds < inactive_seconds:
             return False
-        self._active_ms[known.name] = state.active_ms
-        return 0 < state.active_ms <= limit_ms
+        state = self._recorded(known)
+        if state is None or not state.active_ms:
+            return False
+        return self._idle.look(known.name, f"{state.active_ms}:{state.records}", state.active_ms) >= inactive_seconds
 
     def _recorded(self, known: Registered) -> CursorState | None:
         """What the cursor's records say, read without owning it, because opening it would change them. None where they

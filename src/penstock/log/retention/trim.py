@@ -31,13 +31,25 @@ def passed_by(info: LedgerInfo, holds: Sequence[Hold]) -> bool:
     )
 
 
+def written_by(ledgers: Sequence[LedgerInfo], now_ms: int) -> list[int]:
+    """When the last entry of each ledger was written, as far as the clock can know: not after now, and where its own time
+    is from the future (the clock was wrong), not after the ledger that follows it."""
+    times = []
+    known = now_ms
+    for info in reversed(ledgers):
+        if info.sealed and info.last_ms <= now_ms:
+            known = info.last_ms
+        times.append(known)
+    return times[::-1]
+
+
 def over_retention(ledgers: Sequence[LedgerInfo], settings: LogSettings, now_ms: int) -> int:
     """How many ledgers, from the first on, retention does not keep: too old, or the log is too large with them."""
     total = sum(info.frames_end for info in ledgers)
     count = 0
-    for info in ledgers:
+    for info, last_ms in zip(ledgers, written_by(ledgers, now_ms), strict=True):
         seconds, size = settings.retention_seconds, settings.retention_bytes
-        old = seconds is not None and now_ms - info.last_ms >= seconds * 1000
+        old = seconds is not None and now_ms - last_ms >= seconds * 1000
         large = size is not None and total > size
         if not info.sealed or not (old or large):
             break
