@@ -107,14 +107,14 @@ def test_offloads_and_reads_of_them_are_counted(tmp_path: Path) -> None:
         assert totals.offloaded_ledgers - before.offloaded_ledgers == 2
         assert totals.offloaded_bytes - before.offloaded_bytes == 2 * frames
         assert value("log_offloaded_ledgers") == totals.offloaded_ledgers
-        log.reader().cache.drop(log.uuid)
+        log.reader().cache.drop(log.reader().cache_key)
         seen = grown(names, lambda: list(log.read(Position(1, 0), Position(2, 9))))
         assert seen["log_offload_read_duration_seconds_count"] == seen["log_offload_index_read_duration_seconds_count"]
         assert seen["log_offload_read_bytes_total"] == 2 * frames
         assert seen["log_offload_errors_total"] == seen["log_offload_read_errors_total"] == 0
         for part in (tmp_path / "objects").rglob("*.part"):
             part.write_bytes(b"")
-        log.reader().cache.drop(log.uuid)
+        log.reader().cache.drop(log.reader().cache_key)
 
         def fail() -> None:
             with pytest.raises(Corruption):

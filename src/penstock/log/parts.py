@@ -17,7 +17,7 @@ from penstock.log.attached import AttachedParts
 from penstock.log.cursors.table import CursorTable
 from penstock.log.offload.offloader import Offloader
 from penstock.log.opening import take_ownership
-from penstock.log.read.cache import cache_for
+from penstock.log.read.cache import cache_for, cache_key
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
 from penstock.log.retention.retention import Retention
@@ -60,6 +60,7 @@ class LogParts:
             on_error.pop_all()
         self._end_file, self.catalog, store = owned.end_file, owned.catalog, owned.store
         self._store = store
+        self._cache_key = cache_key(self.catalog.list.uuid, directory)
         resources.callback(self._end_file.close)
         self._trimmer = Trimmer(
             directory.name,
@@ -83,6 +84,7 @@ class LogParts:
             catalog=self.catalog,
             end_file=self._end_file,
             cache=self._cache,
+            cache_key=self._cache_key,
             ledger=owned.ledger,
             last=owned.last,
             on_roll=self._rolled,
@@ -169,5 +171,5 @@ class LogParts:
 
     def _forget_ledgers(self, ledger_ids: set[int]) -> None:
         """The ledgers left the list: what is in memory of them goes too."""
-        self._cache.drop(self.catalog.list.uuid, ledger_ids)
+        self._cache.drop(self._cache_key, ledger_ids)
         self.reader().refresh()

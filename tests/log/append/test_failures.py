@@ -293,7 +293,7 @@ def test_a_read_that_the_disk_refuses_is_tried_again_and_then_fails_by_name(tmp_
     reader = LogReader.open(tmp_path / "log", files)
     files.left = 2
     assert [bytes(entry.data) for entry in reader.read(position, position)] == [b"x"]
-    reader.cache.drop(reader.uuid)
+    reader.cache.drop(reader.cache_key)
     files.left = 100
     with pytest.raises(Unavailable, match="ledger 1 cannot be read at entry 0"):
         list(reader.read(position, position))

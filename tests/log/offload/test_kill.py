@@ -57,7 +57,7 @@ def test_killed_while_ledgers_move(tmp_path: Path, url: str) -> None:
             for name in object_names(log.uuid, view.info.id, view.info.offload.attempt, view.info.offload.parts)
         }
         assert set(open_objects(url).list(str(log.uuid))) == named, "objects that nobody names, or the other way round"
-        log.reader().cache.drop(log.uuid)
+        log.reader().cache.drop(log.reader().cache_key)
         again = [bytes(entry.data) for entry in log.read(log.reader().first, log.end())]
         assert again[: len(found)] == found
     Log.delete(directory)

@@ -40,7 +40,7 @@ def test_the_whole_way_on_a_real_store(url: str, tmp_path: Path) -> None:
         assert log.offload() == [1, 2, 3]
         log.offload()
         assert [path.name for path in directory.glob("ledger-*")] == [f"ledger-{4:016d}.log"]
-        log.reader().cache.drop(log.uuid)
+        log.reader().cache.drop(log.reader().cache_key)
         assert [bytes(entry.data) for entry in log.read(Position(1, 0), log.end())][:-1] == data
         reader = LogReader.open(directory)
         assert [bytes(entry.data) for entry in reader.read(Position(2, 7), Position(3, 9))] == data[47:90]
@@ -84,7 +84,7 @@ def test_a_store_that_goes_away_in_the_middle(s3_url: str, tmp_path: Path, monke
         assert open_objects(s3_url).list(str(log.uuid)) == [], "what was put is deleted again"
         assert log.offload() == [1, 2, 3]
         log.offload()
-        log.reader().cache.drop(log.uuid)
+        log.reader().cache.drop(log.reader().cache_key)
         assert [bytes(entry.data) for entry in log.read(Position(1, 0), log.end())] == list(
             map(payload, range(ENTRIES))
         )

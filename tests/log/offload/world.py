@@ -93,7 +93,7 @@ def harm(world: OffloadWorld, number: int, *, local: bool = False, part: int = 0
 
 
 def drop_cache(world: OffloadWorld) -> None:
-    world.log.reader().cache.drop(world.log.uuid)
+    world.log.reader().cache.drop(world.log.reader().cache_key)
 
 
 class Puts:

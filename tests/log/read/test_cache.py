@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import shutil
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from penstock.files import RealFiles
 from penstock.log import Log, LogReader, Position, wait_all
-from penstock.log.read.cache import ReadCache, ReadLimiter
+from penstock.log.read.cache import _RUN_BYTES, ReadCache, ReadLimiter
 from penstock.log.read.run import FrameRun
 from tests.support.files import CountingFiles
 
@@ -56,22 +59,25 @@ def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) 
     log.close()
 
 
+ROOM = 10 * (100 + 32 + _RUN_BYTES)  # for ten of the runs below
+
+
 def run(ledger: int, first: int, size: int = 100) -> FrameRun:
     return FrameRun(ledger, first, bytes(size), np.array([[0, size - 68, 0, 0]], np.int64))
 
 
 def test_the_cache_is_bounded_in_bytes_and_first_in_is_first_out() -> None:
-    cache, log = ReadCache(bytes_max=1000), uuid4()
+    cache, log = ReadCache(bytes_max=ROOM), uuid4()
     for n in range(50):
         cache.put(log, run(1, n))
-        assert cache.bytes <= 1000
+        assert cache.bytes <= ROOM
     assert cache.get(log, 1, 39) is None
     assert cache.get(log, 1, 40) is not None
     assert (cache.hits, cache.misses) == (1, 1)
 
 
 def test_the_cache_keeps_what_a_cursor_is_still_to_read() -> None:
-    cache, log = ReadCache(bytes_max=1000), uuid4()
+    cache, log = ReadCache(bytes_max=ROOM), uuid4()
 
     class Reader:
         pass
@@ -86,11 +92,11 @@ def test_the_cache_keeps_what_a_cursor_is_still_to_read() -> None:
     for n in range(12, 40):
         cache.put(uuid4(), run(9, n))
     assert cache.get(log, 1, 0) is None
-    assert cache.bytes <= 1000
+    assert cache.bytes <= ROOM
 
 
 def test_a_cursor_that_stands_still_does_not_keep_the_cache_for_ever() -> None:
-    cache, log = ReadCache(bytes_max=1000), uuid4()
+    cache, log = ReadCache(bytes_max=ROOM), uuid4()
 
     class Reader:
         pass
@@ -99,7 +105,7 @@ def test_a_cursor_that_stands_still_does_not_keep_the_cache_for_ever() -> None:
     cache.expect(cursor, log, Position(1, 0))
     for n in range(200):
         cache.put(log, run(1, n))
-    assert cache.bytes <= 1000
+    assert cache.bytes <= ROOM
     assert cache.get(log, 1, 199) is not None
 
 
@@ -135,3 +141,76 @@ def test_the_limiter_bounds_what_is_read_at_one_time() -> None:
         thread.join()
     assert highest == 250 or highest <= 100
     assert limiter.bytes == 0
+
+
+def test_the_cache_takes_no_more_memory_than_it_may() -> None:
+    """Runs of one small entry are mostly objects: they count."""
+    for size in (168, 5000):
+        cache, log = ReadCache(bytes_max=2 << 20), uuid4()
+        tracemalloc.start()
+        for n in range(12_000 if size == 168 else 2_000):
+            cache.put(log, FrameRun(1, n, bytes(bytearray(size)), np.array([[0, size - 68, 0, 0]], np.int64)))
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert 0.7 * cache.bytes_max < taken < 1.3 * cache.bytes_max, size
+        assert cache.bytes <= cache.bytes_max
+
+
+def test_a_put_at_the_limit_does_not_depend_on_how_many_runs_there_are() -> None:
+    def seconds(bytes_max: int) -> float:
+        cache, log, count = ReadCache(bytes_max), uuid4(), bytes_max // (100 + 32 + _RUN_BYTES)
+        for n in range(count):
+            cache.put(log, run(1, n))
+        found = []
+        for at in range(5):
+            runs = [run(1, count + 400 * at + n) for n in range(400)]
+            started = time.process_time()
+            for one in runs:
+                cache.put(log, one)
+            found.append(time.process_time() - started)
+        assert cache.get(log, 1, count + 1999) is not None
+        assert cache.get(log, 1, 0) is None
+        return min(found)
+
+    assert seconds(24 << 20) < 3 * seconds(1 << 20)
+
+
+def test_the_owner_keeps_entries_only_for_those_who_read_on(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", files=RealFiles())
+    positions = [log.append(b"%d" % n).result(5) for n in range(100)]
+    reader = log.reader()
+    cache, key = reader.cache, reader.cache_key
+    slow, fast = log.open_cursor("slow"), log.open_cursor("fast")
+    assert not cache.wants(key)
+    slow.read(5)
+    fast.read(50)
+    assert sorted(position for _, position in cache._expected.values()) == [positions[5], positions[50]]
+    assert cache.wants(key)
+    assert cache.shared(key)
+    slow.close()
+    assert slow.backlog_bytes() > 0  # a look in passing is no reading on
+    assert cache.wants(key)
+    assert not cache.shared(key)
+    fast.close()
+    assert not cache.wants(key)
+    before = cache.bytes
+    for _ in range(20):
+        log.append(bytes(1000)).result(5)
+    assert cache.bytes == before
+    log.close()
+
+
+def test_a_copy_of_a_log_is_another_log(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "a" / "log") as log:
+        log.append(b"common").result(5)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    one, two = Log.open(tmp_path / "a" / "log"), Log.open(tmp_path / "b" / "log")
+    for log in (one, two):
+        assert [bytes(entry.data) for entry in log.read(Position(1, 0), Position(1, 0))] == [b"common"]
+    first, second = one.append(b"the original").result(5), two.append(b"the copy").result(5)
+    assert first == second
+    assert [bytes(entry.data) for entry in one.read(first, first)] == [b"the original"]
+    assert [bytes(entry.data) for entry in two.read(second, second)] == [b"the copy"]
+    one.close()
+    two.close()

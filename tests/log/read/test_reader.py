@@ -132,7 +132,7 @@ def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) 
     for _ in range(60):
         low, high = sorted(rng.sample(range(400), 2))
         if rng.random() < 0.3:
-            reader.cache.drop(reader.uuid)
+            reader.cache.drop(reader.cache_key)
         found = [bytes(entry.data) for entry in reader.read(positions[low], positions[high])]
         assert found == data[low : high + 1]
         runs = [(r, a, b) for r, a, b in reader.runs(positions[low], positions[high])]

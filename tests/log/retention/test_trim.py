@@ -170,7 +170,7 @@ def test_a_reader_in_another_process_is_told_what_is_still_there() -> None:
     reader = LogReader.open(DIRECTORY, world.files.kill(), world.metadata)  # its files are those of before
     stale = LogReader.open(DIRECTORY, world.files, world.metadata)
     assert [bytes(e.data) for e in stale.read(Position(1, 0), Position(1, 0))] == [b"0"]
-    stale.cache.drop(stale.uuid)
+    stale.cache.drop(stale.cache_key)
     world.log.trim()
     with pytest.raises(Trimmed, match="it starts at 4:0") as error:
         list(stale.read(Position(1, 0), Position(4, 0)))

@@ -30,7 +30,7 @@ from penstock.log.ledgers.catalog import LedgerCatalog
 from penstock.log.ledgers.store import LedgerStore, OpenLedger
 from penstock.log.pending import Pending
 from penstock.log.position import Position
-from penstock.log.read.cache import ReadCache
+from penstock.log.read.cache import LogKey, ReadCache
 from penstock.log.read.run import run_of
 from penstock.log.settings import LogSettings
 from penstock.log.stall import WATCH, SyncStalled
@@ -64,6 +64,7 @@ class Appender:
         catalog: LedgerCatalog,
         end_file: EndFile,
         cache: ReadCache,
+        cache_key: LogKey,
         ledger: OpenLedger | None,
         last: Position,
         on_roll: Callable[[], None],
@@ -91,7 +92,7 @@ class Appender:
         self._end_file = end_file
         self._cache = cache
         self._on_publish = on_publish
-        self._uuid = catalog.list.uuid
+        self._cache_key = cache_key
         self._sync_seconds = 0.0
         self._step = 0  # the step of the group in flight, as the watch of the disk knows it
         self._append_failed = False  # an append failed once, and the log went on: later ones may depend on it
@@ -234,7 +235,7 @@ class Appender:
         entries, taken = entries_that_fit(group, ledger, self._settings, may_roll=self.ledgers.may_roll())
         wall_ms = self._clock.wall_ms()
         first, offset = ledger.next_entry, ledger.synced_end
-        keep = self._cache.wants(self._uuid)
+        keep = self._cache.wants(self._cache_key)
         try:
             packed = ledger.add(entries, wall_ms, keep=keep)
         except (StorageFailed, Unavailable, Fenced):
@@ -249,7 +250,7 @@ class Appender:
         last = Position(ledger.info.id, ledger.next_entry - 1)
         self.ledgers.publish(ledger, last)
         for frames in packed if keep else ():
-            self._cache.put(self._uuid, run_of(ledger.info.id, frames, wall_ms))
+            self._cache.put(self._cache_key, run_of(ledger.info.id, frames, wall_ms))
         self.ledgers.last = last
         self.ledgers.used_now()
         self._count(len(entries), ledger.synced_end - offset)

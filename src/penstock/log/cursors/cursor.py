@@ -286,6 +286,7 @@ class Cursor:
                 end=end,
                 skip=skip,
             )
+            self._reader.cache.expect(self, self._reader.cache_key, self._read_position)
         return entries
 
     def read_or_wait(
@@ -328,13 +329,13 @@ class Cursor:
         entries: list[Entry] = []
         for position in sorted(set(positions)):
             if not self._acks.contains(position):
-                entries += self._reader.read(position, position)
+                entries += self._reader.entries(position, position)
         return entries
 
     def nth(self, number: int) -> Entry | None:
         """The `number`-th entry of the backlog, counted from 1; None where it is shorter. Moves nothing."""
         position = self.nth_position(number)
-        return None if position is None else next(self._reader.read(position, position))
+        return None if position is None else next(self._reader.entries(position, position))
 
     def nth_position(self, number: int) -> Position | None:
         if number < 1:
@@ -381,6 +382,7 @@ class Cursor:
         """Finishes the acks on their way and gives up ownership. Reads that wait raise `Closed`."""
         self._closed = True
         forget_cursor(self)
+        self._reader.cache.forget(self)
         self._tail.notify()
         try:
             self._acks.close()

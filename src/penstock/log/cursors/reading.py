@@ -83,7 +83,7 @@ def _in_portions(windows: Iterator[tuple[int, BitMap]], entries: int) -> Iterato
 
 def _read(reader: LogReader, first: Position, last: Position) -> Iterator[Entry]:
     try:
-        yield from reader.read(first, last)
+        yield from reader.entries(first, last)
     except (BadInput, Corruption):
         # Where a trim or truncation came after `ledgers()` was asked, there is nothing to read there any more.
         view = reader.ledgers().find(first.ledger_id)

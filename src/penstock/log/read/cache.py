@@ -1,7 +1,11 @@
 """A cache of runs that were read or just written: one for all logs of a process, bounded in bytes.
 
-First in, first out; but a run that a reader of this process has not reached yet goes to the back of the queue instead of
-out (twice at most, so that a reader that stands still does not fill the cache). Readers that want the same run at the same
+What counts is all the memory that a run takes, its table and the objects around it too: a run of one small entry is mostly
+those. Nothing here is more work where there are more runs, but for finding a run, a binary search.
+
+First in, first out; but a run that a consumer of this process (a cursor, or a reader of its own) has not reached yet goes to
+the back of the queue instead of out (twice at most, so that one that stands still does not fill the cache). Without a
+consumer the owner puts nothing in. Readers that want the same run at the same
 time share one read. A limiter bounds the bytes of the reads under way. A read counts only until its run is handed out, not
 while its consumer keeps the entries: a consumer that keeps them cannot block other reads.
 """
@@ -12,9 +16,10 @@ import bisect
 import os
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 from penstock.files import REAL_FILES, Files
@@ -26,7 +31,20 @@ from penstock.log.read.run import FrameRun
 CACHE_BYTES_MAX = 64 << 20  # small, because a process may be one of many Spark workers; enough for readers at the tail
 IN_FLIGHT_BYTES_MAX = 64 << 20
 _REQUEUES_MAX = 2
-_Ledger = tuple[UUID, int]
+_RUN_BYTES = 500  # what the objects of a run take beside its bytes and its table, as measured
+_DEAD_MIN = 64
+
+LogKey = Hashable  # what tells a log from all others of this process: see `cache_key`
+_Ledger = tuple[LogKey, int]
+
+
+def cache_key(uuid: UUID, directory: Path) -> LogKey:
+    """A log is told by its directory too: a copy of it has the same uuid, and other entries at the same positions."""
+    return f"{uuid} {directory.resolve()}"
+
+
+def _bytes_of(run: FrameRun) -> int:
+    return len(run.raw) + 32 * (run.last - run.first + 1) + _RUN_BYTES
 
 
 class ReadLimiter:
@@ -52,13 +70,59 @@ class ReadLimiter:
 
 
 class _Runs:
-    """The runs of one ledger, ordered by their first entry."""
+    """The runs of one ledger, ordered by their first entry.
 
-    __slots__ = ("firsts", "runs")
+    A run that goes leaves a gap, because closing it would move all that follow; once most are gaps, all are closed.
+    """
 
-    def __init__(self) -> None:
-        self.firsts: list[int] = []
-        self.runs: list[FrameRun] = []
+    __slots__ = ("_dead", "_firsts", "_head", "_runs", "ledger")
+
+    def __init__(self, ledger: _Ledger) -> None:
+        self.ledger = ledger
+        self._firsts: list[int] = []
+        self._runs: list[FrameRun | None] = []
+        self._dead = 0
+        self._head = 0  # where the first run may be: a guess that saves the search
+
+    def __len__(self) -> int:
+        return len(self._runs) - self._dead
+
+    def at(self, first: int) -> FrameRun | None:
+        """The run that starts at this entry."""
+        at = bisect.bisect_left(self._firsts, first)
+        return self._runs[at] if at < len(self._firsts) and self._firsts[at] == first else None
+
+    def holding(self, entry: int) -> FrameRun | None:
+        """A run that holds the entry."""
+        at = bisect.bisect_right(self._firsts, entry) - 1
+        run = self._runs[at] if at >= 0 else None
+        return run if run is not None and run.last >= entry else None
+
+    def put(self, run: FrameRun) -> None:
+        """Adds the run, in the place of one that starts at the same entry."""
+        at = bisect.bisect_left(self._firsts, run.first)
+        if at < len(self._firsts) and self._firsts[at] == run.first:
+            self._dead -= self._runs[at] is None
+            self._runs[at] = run
+        else:
+            self._firsts.insert(at, run.first)
+            self._runs.insert(at, run)
+
+    def remove(self, run: FrameRun) -> None:
+        head = self._head
+        if head < len(self._runs) and self._runs[head] is run:  # first in, first out: most often it is the first one
+            self._runs[head] = None
+            self._head = head + 1
+        else:
+            self._runs[bisect.bisect_left(self._firsts, run.first)] = None
+        self._dead += 1
+        if self._dead >= _DEAD_MIN and 2 * self._dead > len(self._runs):
+            self._runs = [run for run in self._runs if run is not None]
+            self._firsts = [run.first for run in self._runs if run is not None]
+            self._dead = self._head = 0
+
+    def all(self) -> Iterator[FrameRun]:
+        return (run for run in self._runs if run is not None)
 
 
 class ReadCache:
@@ -72,65 +136,66 @@ class ReadCache:
         self.limiter = ReadLimiter(in_flight_bytes_max)
         self._lock = threading.Lock()
         self._ledgers: dict[_Ledger, _Runs] = {}
-        self._queue: deque[tuple[UUID, FrameRun]] = deque()
-        self._expected: weakref.WeakKeyDictionary[object, tuple[UUID, Position]] = weakref.WeakKeyDictionary()
-        self._reads: dict[tuple[UUID, int, int], Pending[FrameRun]] = {}
+        self._queue: OrderedDict[FrameRun, _Runs] = OrderedDict()  # the first goes first
+        self._expected: weakref.WeakKeyDictionary[object, tuple[LogKey, Position]] = weakref.WeakKeyDictionary()
+        self._reads: dict[tuple[LogKey, int, int], Pending[FrameRun]] = {}
 
-    def expect(self, reader: object, log: UUID, position: Position) -> None:
-        """`reader` will read on at `position`: keep the runs from there on if possible. Holds no reference to `reader`."""
+    def expect(self, consumer: object, log: LogKey, position: Position) -> None:
+        """`consumer` will read on at `position`: keep the runs from there on if possible. Holds no reference to it."""
         with self._lock:
-            self._expected[reader] = (log, position)
+            self._expected[consumer] = (log, position)
 
-    def forget(self, reader: object) -> None:
+    def forget(self, consumer: object) -> None:
         with self._lock:
-            self._expected.pop(reader, None)
+            self._expected.pop(consumer, None)
 
-    def wants(self, log: UUID) -> bool:
-        """Whether this process has a reader of the log, so that the owner's new entries are worth keeping."""
+    def wants(self, log: LogKey) -> bool:
+        """Whether this process has a consumer of the log, so that the owner's new entries are worth keeping."""
         if not self._expected:
             return False
         with self._lock:
             return any(expected == log for expected, _ in self._expected.values())
 
-    def get(self, log: UUID, ledger_id: int, entry_id: int) -> FrameRun | None:
+    def get(self, log: LogKey, ledger_id: int, entry_id: int) -> FrameRun | None:
         """A run that holds the entry, if there is one. Counts a hit or a miss."""
         with self._lock:
-            run = self._find((log, ledger_id), entry_id)
+            runs = self._ledgers.get((log, ledger_id))
+            run = runs.holding(entry_id) if runs is not None else None
             if run is None:
                 self.misses += 1
             else:
                 self.hits += 1
             return run
 
-    def put(self, log: UUID, run: FrameRun) -> None:
-        size = len(run.raw)
+    def put(self, log: LogKey, run: FrameRun) -> None:
+        size = _bytes_of(run)
         if size > self.bytes_max // 4:
             return  # one large run must not push out everything else
         key = (log, run.ledger_id)
         with self._lock:
-            runs = self._ledgers.setdefault(key, _Runs())
-            at = bisect.bisect_left(runs.firsts, run.first)
-            if at < len(runs.firsts) and runs.firsts[at] == run.first:
-                if runs.runs[at].last >= run.last:
+            runs = self._ledgers.get(key)
+            if runs is None:
+                runs = self._ledgers[key] = _Runs(key)
+            old = runs.at(run.first)
+            if old is not None:
+                if old.last >= run.last:
                     return
-                self._queue.remove((log, runs.runs[at]))
-                self.bytes -= len(runs.runs[at].raw)
-                runs.runs[at] = run
-            else:
-                runs.firsts.insert(at, run.first)
-                runs.runs.insert(at, run)
-            self._queue.append((log, run))
+                del self._queue[old]
+                self.bytes -= _bytes_of(old)
+            runs.put(run)
+            self._queue[run] = runs
             self.bytes += size
-            self._evict()
+            if self.bytes > self.bytes_max:
+                self._evict()
 
-    def shared(self, log: UUID) -> bool:
-        """Whether this process has several readers of the log, so that one may want what another read."""
+    def shared(self, log: LogKey) -> bool:
+        """Whether this process has several consumers of the log, so that one may want what another read."""
         if len(self._expected) < 2:
             return False
         with self._lock:
             return sum(expected == log for expected, _ in self._expected.values()) > 1
 
-    def load(self, log: UUID, ledger_id: int, entry_id: int, read: Callable[[], FrameRun]) -> FrameRun:
+    def load(self, log: LogKey, ledger_id: int, entry_id: int, read: Callable[[], FrameRun]) -> FrameRun:
         """The run that starts at the entry. Shares a read of it that is under way; otherwise calls `read` and keeps the run."""
         key = (log, ledger_id, entry_id)
         with self._lock:
@@ -153,16 +218,14 @@ class ReadCache:
         mine.complete(run)
         return run
 
-    def drop(self, log: UUID, ledger_ids: set[int] | None = None) -> None:
+    def drop(self, log: LogKey, ledger_ids: set[int] | None = None) -> None:
         """Drops the runs of these ledgers, or of the whole log, which were trimmed, truncated or deleted."""
         with self._lock:
             gone = [key for key in self._ledgers if key[0] == log and (ledger_ids is None or key[1] in ledger_ids)]
-            if not gone:
-                return
             for key in gone:
-                del self._ledgers[key]
-            self._queue = deque(item for item in self._queue if (item[0], item[1].ledger_id) in self._ledgers)
-            self.bytes = sum(len(run.raw) for _, run in self._queue)
+                for run in self._ledgers.pop(key).all():
+                    del self._queue[run]
+                    self.bytes -= _bytes_of(run)
 
     def forked(self) -> None:
         """In a forked child: whoever holds a lock or has a read under way is a thread that the child does not have."""
@@ -170,30 +233,19 @@ class ReadCache:
         self._reads = {}
         self.limiter = ReadLimiter(self.limiter.bytes_max)
 
-    def _find(self, key: _Ledger, entry_id: int) -> FrameRun | None:
-        runs = self._ledgers.get(key)
-        if runs is None:
-            return None
-        at = bisect.bisect_right(runs.firsts, entry_id) - 1
-        if at < 0 or runs.runs[at].last < entry_id:
-            return None
-        return runs.runs[at]
-
     def _evict(self) -> None:
         while self.bytes > self.bytes_max and self._queue:
-            log, run = self._queue.popleft()
-            if run.requeues < _REQUEUES_MAX and self._still_needed(log, run):
+            run, runs = self._queue.popitem(last=False)
+            if self._expected and run.requeues < _REQUEUES_MAX and self._still_needed(runs.ledger[0], run):
                 run.requeues += 1
-                self._queue.append((log, run))
+                self._queue[run] = runs
                 continue
-            self.bytes -= len(run.raw)
-            runs = self._ledgers[log, run.ledger_id]
-            at = bisect.bisect_left(runs.firsts, run.first)
-            del runs.firsts[at], runs.runs[at]
-            if not runs.firsts:
-                del self._ledgers[log, run.ledger_id]
+            self.bytes -= _bytes_of(run)
+            runs.remove(run)
+            if not len(runs):
+                del self._ledgers[runs.ledger]
 
-    def _still_needed(self, log: UUID, run: FrameRun) -> bool:
+    def _still_needed(self, log: LogKey, run: FrameRun) -> bool:
         last = Position(run.ledger_id, run.last)
         return any(expected == log and position <= last for expected, position in self._expected.values())
 

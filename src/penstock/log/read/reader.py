@@ -25,7 +25,7 @@ from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position
-from penstock.log.read.cache import ReadCache, cache_for
+from penstock.log.read.cache import ReadCache, cache_for, cache_key
 from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.run import FrameRun
@@ -79,6 +79,7 @@ class LogReader:
         self._list = self._load()
         self._views = self._viewed()
         self._reloaded_for: SyncedEnd | None = None
+        self.cache_key = cache_key(self._list.uuid, directory)
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._open_times = OpenTimeIndex()
@@ -175,13 +176,23 @@ class LogReader:
         the durable end, `Trimmed` where `start` is not kept any more, `Unavailable` where the disk refuses, and
         `Corruption` where an entry does not match its checksum.
         """
-        entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in self.runs(start, end))
+        runs = self.runs(start, end, self)
+        entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in runs)
         return entries if max_bytes is None else _up_to(entries, max_bytes)
 
-    def runs(self, start: Position, end: Position) -> Iterator[tuple[FrameRun, int, int]]:
-        """As `read`, without an object for each entry: (run, first entry, last entry), for callers that work on arrays."""
+    def entries(self, start: Position, end: Position) -> Iterator[Entry]:
+        """As `read`, for a look in passing: the cache does not expect this reader to go on there."""
+        return itertools.chain.from_iterable(run.entries(low, high) for run, low, high in self.runs(start, end))
+
+    def runs(
+        self, start: Position, end: Position, consumer: object | None = None
+    ) -> Iterator[tuple[FrameRun, int, int]]:
+        """As `read`, without an object for each entry: (run, first entry, last entry), for callers that work on arrays.
+
+        `consumer`: who will go on at `end`, for the cache.
+        """
         for view, first, last in self._spans(start, end):
-            yield from self._runs(view, first, last)
+            yield from self._runs(view, first, last, consumer)
 
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data, for callers that want only state changes or sizes. Far less is read."""
@@ -232,7 +243,7 @@ class LogReader:
             middle = (low + high) // 2
             position = views.numbered(middle)
             assert position is not None
-            if matches(next(self.read(position, position))):
+            if matches(next(self.entries(position, position))):
                 found, low = position, middle + 1
             else:
                 high = middle
@@ -276,6 +287,7 @@ class LogReader:
         return min(self._open_times.before(number, wall_ms), view.entries - 1)
 
     def close(self) -> None:
+        self.cache.forget(self)
         self._end_file.close()
         if self._owns_metadata:
             self.metadata.close()
@@ -332,7 +344,7 @@ class LogReader:
 
     def _run_reader(self, view: LedgerView) -> RunReader:
         return RunReader(
-            self._list.uuid,
+            self.cache_key,
             view,
             store=self._store,
             locator=self._locator,
@@ -341,7 +353,9 @@ class LogReader:
             attempts_max=self._read_attempts_max,
         )
 
-    def _runs(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[FrameRun, int, int]]:
+    def _runs(
+        self, view: LedgerView, first: int, last: int, consumer: object | None
+    ) -> Iterator[tuple[FrameRun, int, int]]:
         """The runs that hold entries `first` to `last`, each with its first and last entry to take: every entry comes once."""
         reader = self._run_reader(view)
         try:
@@ -349,7 +363,8 @@ class LogReader:
                 run = reader.run(first, last)
                 yield run, first, min(last, run.last)
                 first = run.last + 1
-                self.cache.expect(self, self._list.uuid, Position(view.info.id, first))
+                if consumer is not None:
+                    self.cache.expect(consumer, self.cache_key, Position(view.info.id, first))
         finally:
             reader.close()
 
@@ -372,7 +387,7 @@ class LogReader:
         kept = {info.id for info in self._list.ledgers}
         if gone := old - kept:
             self._locator.keep_only(kept)
-            self.cache.drop(self._list.uuid, gone)
+            self.cache.drop(self.cache_key, gone)
 
 
 def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:

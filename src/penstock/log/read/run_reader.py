@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from uuid import UUID
 
 from penstock.errors import Corruption, PenstockError, StorageFailed, Unavailable
 from penstock.log.frames.check import check_chunk
@@ -18,7 +17,7 @@ from penstock.log.frames.format import Header
 from penstock.log.frames.reader import BadFrameAt, scan_frames
 from penstock.log.ledgers.footer import Footer
 from penstock.log.ledgers.store import LedgerFile, LedgerStore
-from penstock.log.read.cache import ReadCache
+from penstock.log.read.cache import LogKey, ReadCache
 from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView
 from penstock.log.read.run import FrameRun
@@ -61,7 +60,7 @@ class RunReader:
 
     def __init__(
         self,
-        log: UUID,
+        log: LogKey,
         view: LedgerView,
         *,
         store: LedgerStore,
