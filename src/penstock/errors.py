@@ -69,6 +69,11 @@ class StorageFailed(Terminal):
     """A write or sync of the file system failed; the handle is poisoned until it is reopened."""
 
 
+class OutcomeUnknown(Terminal):
+    """Nobody knows whether the change was made: it may be found later, or never. The handle accepts nothing more; what is
+    opened next finds out, before it acts on either."""
+
+
 class Unavailable(Transient):
     """Another process or server does not answer right now."""
 

@@ -86,8 +86,7 @@ def session(run: Run, rng: random.Random) -> None:
 
 
 def check(run: Run, files: MemoryFiles) -> None:
-    metadata = MemoryMetadata()
-    metadata._entries = dict(run.metadata._entries)
+    metadata = run.metadata.copy()
     log = Log.open(DIRECTORY, SETTINGS, files, ManualClock(), metadata)
     reader = LogReader.open(DIRECTORY, files, metadata)
     entries = list(reader.read(reader.first, reader.end()))
@@ -143,10 +142,9 @@ def test_power_cut_during_recovery() -> None:
         run = Run(MemoryFiles(), MemoryMetadata())
         run.files.cut_power_at(rng.randrange(20, whole.files.operations))
         program(run, seed)
-        snapshot, metadata = run.files.crash(rng), run.metadata._entries
+        snapshot, metadata = run.files.crash(rng), run.metadata.copy()
         for operation in range(1, 16):
-            second = Run(snapshot.kill(), MemoryMetadata(), run.submitted, run.positions, run.acks_sent, run.acks)
-            second.metadata._entries = dict(metadata)
+            second = Run(snapshot.kill(), metadata.copy(), run.submitted, run.positions, run.acks_sent, run.acks)
             second.metadata.before_write = lambda second=second: power(second)  # type: ignore[misc]
             second.files.cut_power_at(snapshot.operations + operation)
             with contextlib.suppress(PowerCut):

@@ -34,19 +34,41 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataSt
 
 def test_versions(store: MetadataStore) -> None:
     assert store.get("a/b") is None
-    assert store.create("a/b", b"1") == 1
-    with pytest.raises(VersionConflict, match="'a/b' is at version 1, not at none"):
+    first = store.create("a/b", b"1")
+    with pytest.raises(VersionConflict, match=f"'a/b' is at version {first}, not at none"):
         store.create("a/b", b"again")
-    assert store.put("a/b", b"2", 1) == 2
+    second = store.put("a/b", b"2", first)
+    assert second > first
     with pytest.raises(VersionConflict):
-        store.put("a/b", b"3", 1)
+        store.put("a/b", b"3", first)
     with pytest.raises(VersionConflict):
-        store.put("other", b"3", 1)
-    assert store.get("a/b") == Versioned(b"2", 2)
+        store.put("other", b"3", first)
+    assert store.get("a/b") == Versioned(b"2", second)
     with pytest.raises(VersionConflict):
-        store.delete("a/b", 1)
-    store.delete("a/b", 2)
+        store.delete("a/b", first)
+    store.delete("a/b", second)
     assert store.get("a/b") is None
+
+
+def test_a_version_of_a_key_is_never_given_again(store: MetadataStore) -> None:
+    """Whoever read the key before it was deleted and created anew must conflict (ABA)."""
+    seen = [store.create("a", b"old")]
+    for _ in range(3):
+        store.delete("a", seen[-1])
+        seen.append(store.create("a", b"new"))
+        seen.append(store.put("a", b"newer", seen[-1]))
+    assert len(set(seen)) == len(seen)
+    for old in seen[:-1]:
+        with pytest.raises(VersionConflict):
+            store.delete("a", old)
+
+
+def test_versions_go_on_after_a_reopen(tmp_path: Path) -> None:
+    with contextlib.closing(SqliteMetadata(tmp_path / "m.sqlite")) as store:
+        old = store.create("a", b"")
+        store.delete("a", old)
+    with contextlib.closing(SqliteMetadata(tmp_path / "m.sqlite")) as store:
+        assert store.create("a", b"") > old
 
 
 def test_children(store: MetadataStore) -> None:
@@ -57,26 +79,24 @@ def test_children(store: MetadataStore) -> None:
 
 
 def test_entries_are_the_children_with_their_values(store: MetadataStore) -> None:
-    for key in ("b/1", "c/2", "c/1", "c%", "c0", "c/\U0001f600"):
-        store.create(key, key.encode())
-    store.put("c/1", b"again", 1)
+    versions = {key: store.create(key, key.encode()) for key in ("b/1", "c/2", "c/1", "c%", "c0", "c/\U0001f600")}
+    versions["c/1"] = store.put("c/1", b"again", versions["c/1"])
     assert store.entries("c/") == [
-        ("c/1", (b"again", 2)),
-        ("c/2", (b"c/2", 1)),
-        ("c/\U0001f600", ("c/\U0001f600".encode(), 1)),
+        ("c/1", (b"again", versions["c/1"])),
+        ("c/2", (b"c/2", versions["c/2"])),
+        ("c/\U0001f600", ("c/\U0001f600".encode(), versions["c/\U0001f600"])),
     ]
     assert [key for key, _ in store.entries("")] == store.children("")
     assert store.entries("d") == []
 
 
 def test_a_transaction_is_all_or_nothing(store: MetadataStore) -> None:
-    store.create("a", b"1")
-    store.create("b", b"1")
+    a, b = store.create("a", b"1"), store.create("b", b"1")
     with pytest.raises(VersionConflict):
-        store.transaction([Put("a", b"2", 1), Delete("b", 1), Create("c", b"1"), Check("a", 1)])
-    assert (store.get("a"), store.get("b"), store.get("c")) == (Versioned(b"1", 1), Versioned(b"1", 1), None)
-    store.transaction([Check("c", 0), Put("a", b"2", 1), Delete("b", 1), Create("c", b"1")])
-    assert (store.get("a"), store.get("b"), store.get("c")) == (Versioned(b"2", 2), None, Versioned(b"1", 1))
+        store.transaction([Put("a", b"2", a), Delete("b", b), Create("c", b"1"), Check("a", a)])
+    assert (store.get("a"), store.get("b"), store.get("c")) == (Versioned(b"1", a), Versioned(b"1", b), None)
+    new = store.transaction([Check("c", 0), Put("a", b"2", a), Delete("b", b), Create("c", b"1")])
+    assert (store.get("a"), store.get("b"), store.get("c")) == (Versioned(b"2", new), None, Versioned(b"1", new))
 
 
 INCREMENT = """
@@ -101,7 +121,8 @@ def test_processes_never_lose_an_update(tmp_path: Path) -> None:
     store.create("n", b"0")
     workers = [subprocess.Popen([sys.executable, "-c", INCREMENT, str(path)]) for _ in range(2)]
     assert [worker.wait(60) for worker in workers] == [0, 0]
-    assert store.get("n") == Versioned(b"80", 81)
+    found = store.get("n")
+    assert found is not None and found.value == b"80"
     store.close()
 
 
@@ -113,18 +134,58 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         SqliteMetadata(tmp_path / "text")
 
 
-def test_another_version_or_program_is_refused_and_left_alone(tmp_path: Path) -> None:
-    for number, pragmas in enumerate((("PRAGMA user_version=2",), (f"PRAGMA application_id={0x50535431}",))):
-        path = tmp_path / f"{number}.sqlite"
-        with contextlib.closing(sqlite3.connect(path)) as other:
-            other.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL)")
-            for pragma in pragmas:
-                other.execute(pragma)
-            other.commit()
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize("pragma", ["user_version=2", f"application_id={0x50535431}", "user_version=0"])
+def test_another_version_or_program_is_refused_and_left_alone(tmp_path: Path, pragma: str, journal: str) -> None:
+    """Byte for byte, whether that program is running or not."""
+    path = tmp_path / "app.sqlite"
+    other = sqlite3.connect(path)
+    other.execute(f"PRAGMA journal_mode={journal}")
+    other.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL)")
+    other.execute(f"PRAGMA {pragma}")
+    other.commit()
+    for running in (True, False):
+        before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
         with pytest.raises(Corruption, match="not a metadata store of this version"):
             SqliteMetadata(path)
-        with contextlib.closing(sqlite3.connect(path)) as other:
-            assert other.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [("entries",)]
+        assert {f.name: f.read_bytes() for f in tmp_path.iterdir() if not f.name.endswith("-shm")} == before
+        if running:
+            other.close()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == (journal,)
+
+
+def test_looking_at_a_file_keeps_the_locks_of_this_process(tmp_path: Path) -> None:
+    """Closing a file drops all locks that a process has on it: another process would take the store for unused, and remove
+    its WAL."""
+    path = tmp_path / "m.sqlite"
+    with contextlib.closing(SqliteMetadata(path)) as first:
+        first.create("a", b"1")
+        SqliteMetadata(path, must_exist=True).close()
+        script = (
+            "import sys; from pathlib import Path; from penstock.metadata import SqliteMetadata;"
+            "store = SqliteMetadata(Path(sys.argv[1])); store.create('b', b'2'); store.close()"
+        )
+        subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+        assert (tmp_path / "m.sqlite-wal").exists()
+        assert first.get("b") is not None
+
+
+def test_a_making_that_a_crash_interrupted_is_done_again(tmp_path: Path) -> None:
+    """The pages are there, in part; the journal that takes them back too."""
+    path = tmp_path / "m.sqlite"
+    script = (
+        "import os, sys, sqlite3; connection = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "connection.execute('PRAGMA cache_size=1'); connection.execute('BEGIN IMMEDIATE');"
+        "connection.execute('CREATE TABLE t (x)');"
+        "connection.executemany('INSERT INTO t VALUES (?)', [('x' * 3000,)] * 500); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+    assert path.with_name("m.sqlite-journal").stat().st_size and path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(bytes(4096))
+    with contextlib.closing(SqliteMetadata(path)) as store:
+        assert store.create("a", b"1")
 
 
 def test_damage_is_found_at_the_next_open(tmp_path: Path) -> None:

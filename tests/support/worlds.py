@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,11 +33,11 @@ class LogInMemory:
         self.log.close()
         self.log = self.open()
 
-    def kill(self) -> None:
-        """kill -9 of the owner, and a new owner."""
+    def kill(self, rng: random.Random | None = None) -> None:
+        """kill -9 of the owner, and a new owner. `rng` chooses what shows of a change whose outcome is unknown."""
         dead, self.files = self.files, self.files.kill()
         dead.cut_power()
-        self.metadata = self.metadata.copy()
+        self.metadata = self.metadata.killed(rng or random.Random(0))
         with contextlib.suppress(PenstockError):
             self.log.close()
         self.log = self.open()

@@ -45,6 +45,7 @@ def delete_log(
 
 def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
     """The steps (1) to (6). The lock is held already."""
+    metadata.settle()
     key = log_key(directory)
     found = metadata.get(key)
     if found is not None:

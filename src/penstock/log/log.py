@@ -90,6 +90,7 @@ class Log:
             if metadata is None:
                 metadata = SqliteMetadata(default_metadata_path(directory))
                 resources.callback(metadata.close)
+            metadata.settle()
             found = metadata.get(log_key(directory))
             if found is not None and LedgerList.decode(found.value).deleted:
                 remove_log(directory, files, metadata)  # finishes a deletion that a crash interrupted
@@ -101,7 +102,7 @@ class Log:
 
     def _usable(self) -> bool:
         return (self._appender.error is None or isinstance(self._appender.error, Terminated)) and (
-            self._parts.catalog.fenced is None
+            self._parts.catalog.stopped is None
         )
 
     def __enter__(self) -> Log:

@@ -138,11 +138,12 @@ class LogParts:
             return self._cursors
 
     def check_owner(self) -> None:
-        """Raises `Fenced` where another owner came. Cheap: one small read."""
+        """Raises `Fenced` where another owner came, `OutcomeUnknown` where nobody knows what the metadata store holds.
+        Cheap: one small read."""
         if isinstance(self.appender.error, Fenced):
             raise fresh(self.appender.error)
-        if self.catalog.fenced is not None:
-            raise fresh(self.catalog.fenced)
+        if (stopped := self.catalog.stopped) is not None:
+            raise stopped
         self._end_file.check()
 
     def statistics(self) -> LogStatistics:

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from penstock.errors import StorageFailed
+from penstock.errors import OutcomeUnknown
 from penstock.observe.metrics import METRICS
 
 STALL_SECONDS_MAX = 60.0  # far beyond what a working disk needs, retries of a failing one included
@@ -24,7 +24,7 @@ _TICKS_MIN = 4  # the shortest limit takes at least so many ticks
 _logger = logging.getLogger(__name__)
 
 
-class SyncStalled(StorageFailed):
+class SyncStalled(OutcomeUnknown):
     """The disk does not answer. What fails with this error was not acknowledged; a later owner may find it or not."""
 
 

@@ -1,8 +1,14 @@
 """The metadata store on SQLite: one file, usable from several processes and threads of one machine.
 
-WAL mode with `synchronous=FULL`: a commit is on the disk when it returns, and readers never wait for the writer. SQLite
-is the one exception to the rule that every durable file goes through `penstock.files`: it has a crash safety of its
-own, tested far better than ours could be.
+WAL mode: a commit is on the disk when it returns, and readers never wait for the writer. SQLite is the one exception to
+the rule that every durable file goes through `penstock.files`: it has a crash safety of its own, tested far better than
+ours could be.
+
+Where the write or sync of a COMMIT fails, its frames may stand whole in the WAL: no connection sees them, but whoever opens
+the store after a crash does. So every error from COMMIT on is `OutcomeUnknown`, the handle refuses everything from then
+on, and a new handle *settles* what others left before anybody acts on what it reads: it writes the WAL's bytes again (after
+a failed sync they may be in the page cache alone, and a later sync would not bring them to the disk) and commits a
+transaction after them, or over them.
 
 SQLite has no checksums. So every entry carries one, and the number of entries and the sum of their checksums are kept
 beside them (docs/formats/metadata.md). All of it is checked when the store is opened, and the checksum of an entry
@@ -20,9 +26,9 @@ from pathlib import Path
 
 import google_crc32c
 
-from penstock.errors import Closed, Corruption, StorageFailed, Unavailable
-from penstock.files import REAL_FILES
-from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict
+from penstock.errors import Closed, Corruption, OutcomeUnknown, StorageFailed, Unavailable, fresh
+from penstock.files import REAL_FILES, write_again
+from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict, refusal
 
 _FORMAT = 2
 _APPLICATION_ID = 0x50535431  # "PST1"; SQLite files of other programs are refused
@@ -38,8 +44,11 @@ class SqliteMetadata:
         self.path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._unknown: OutcomeUnknown | None = None
+        self._settled = False
         if must_exist and not path.exists():
             raise Unavailable(f"there is no metadata at {path}", hint="has the capture process started once?")
+        self._refuse_others()
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             with self._errors():
@@ -49,12 +58,39 @@ class SqliteMetadata:
             raise
         self._connection = connection
 
+    def _refuse_others(self) -> None:
+        """Raises `Corruption` for a file of another program or version, before SQLite may change a byte of it.
+
+        The header says whose file it is, from the first moment on: a store is made before it is switched to WAL mode. It is
+        read by SQLite all the same, not by us: closing a file drops every lock that this process has on it. `immutable`
+        leaves out locks, journals and recovery. A making that a crash interrupted leaves a journal: then `_make` looks.
+        """
+        try:
+            if self.path.stat().st_size == 0:
+                return
+        except FileNotFoundError:
+            return
+        uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+        try:
+            with contextlib.closing(sqlite3.connect(uri, uri=True)) as header:
+                ours = _is_store(header)
+        except sqlite3.Error:
+            ours = self.path.with_name(self.path.name + "-journal").exists()
+        if not ours:
+            raise self._foreign()
+
+    def _foreign(self) -> Corruption:
+        return Corruption(
+            f"{self.path} is not a metadata store of this version", hint="nothing was changed; check the path"
+        )
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        connection.execute("PRAGMA synchronous=FULL")
+        # As FULL; in the journal mode in which a store is made, the removal of the journal is durable too.
+        connection.execute("PRAGMA synchronous=EXTRA")
         if not _is_store(connection):
             self._make(connection)
             REAL_FILES.sync_directory(self.path.parent)  # the name of a new store must be durable too
+        connection.execute("PRAGMA journal_mode=WAL").fetchone()
         self._verify(connection)
 
     def _make(self, connection: sqlite3.Connection) -> None:
@@ -62,33 +98,33 @@ class SqliteMetadata:
         try:
             if not _is_store(connection):  # else another process made it meanwhile
                 if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                    raise Corruption(
-                        f"{self.path} is not a metadata store of this version",
-                        hint="nothing was changed; check the path",
-                    )
+                    raise self._foreign()
                 connection.execute(
                     "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL,"
                     " crc INTEGER NOT NULL) WITHOUT ROWID"
                 )
-                connection.execute("CREATE TABLE totals (entries INTEGER NOT NULL, crc_sum INTEGER NOT NULL)")
-                connection.execute("INSERT INTO totals VALUES (0, 0)")
+                connection.execute(
+                    "CREATE TABLE totals (entries INTEGER NOT NULL, version INTEGER NOT NULL, crc_sum INTEGER NOT NULL)"
+                )
+                connection.execute("INSERT INTO totals VALUES (0, 0, 0)")
                 connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version={_FORMAT}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            _roll_back(connection)
             raise
 
     def _verify(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN")
         try:
-            totals = connection.execute("SELECT entries, crc_sum FROM totals").fetchall()
+            totals = connection.execute("SELECT entries, version, crc_sum FROM totals").fetchall()
             rows = connection.execute("SELECT key, value, version, crc FROM entries").fetchall()
         finally:
             connection.execute("COMMIT")
         for row in rows:
             self._checked(*row)
-        if totals != [(len(rows), sum(row[3] for row in rows))]:
+        entries, version, crc_sum = totals[0] if len(totals) == 1 else (0, 0, -1)
+        if (entries, crc_sum) != (len(rows), version + sum(row[3] for row in rows)):
             raise self._damage("entries are missing")
 
     def _checked(self, key: object, value: object, version: object, crc: object) -> Versioned:
@@ -104,18 +140,24 @@ class SqliteMetadata:
             hint="nothing was changed; check the disk and restore the file from a copy",
         )
 
+    @property
+    def unknown(self) -> OutcomeUnknown | None:
+        return self._unknown
+
+    def settle(self) -> None:
+        if not self._settled:
+            self.transaction([])
+
     def get(self, key: str) -> Versioned | None:
         with self._use() as connection:
             row = connection.execute("SELECT key, value, version, crc FROM entries WHERE key = ?", (key,)).fetchone()
         return self._checked(*row) if row else None
 
     def create(self, key: str, value: bytes) -> int:
-        self.transaction([Create(key, value)])
-        return 1
+        return self.transaction([Create(key, value)])
 
     def put(self, key: str, value: bytes, expected: int) -> int:
-        self.transaction([Put(key, value, expected)])
-        return expected + 1
+        return self.transaction([Put(key, value, expected)])
 
     def delete(self, key: str, expected: int) -> None:
         self.transaction([Delete(key, expected)])
@@ -135,23 +177,51 @@ class SqliteMetadata:
             ).fetchall()
         return [(row[0], self._checked(*row)) for row in rows]
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
+    def transaction(self, operations: Sequence[Operation]) -> int:
         with self._use() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                entries = crcs = 0
+                if not self._settled:
+                    self._write_wal_again()  # nobody else writes it while the transaction is open
+                new = int(connection.execute("SELECT version FROM totals").fetchone()[0]) + 1
+                entries, crcs = 0, 1  # the sum covers the version, too
                 for operation in operations:
-                    more, change = _apply(connection, operation)
+                    more, change = _apply(connection, operation, new)
                     entries, crcs = entries + more, crcs + change
-                if crcs or entries:
-                    connection.execute(
-                        "UPDATE totals SET entries = entries + ?, crc_sum = crc_sum + ?", (entries, crcs)
-                    )
-                connection.execute("COMMIT")
+                connection.execute(
+                    "UPDATE totals SET entries = entries + ?, version = ?, crc_sum = crc_sum + ?", (entries, new, crcs)
+                )
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
+            self._commit(connection)
+            self._settled = True
+            return new
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self._unknown = OutcomeUnknown(
+                f"{self.path}: nobody knows whether a change is on the disk: {error}",
+                hint="free space or repair the disk, then start again: the next start finds out",
+            )
+            with contextlib.suppress(
+                sqlite3.Error
+            ):  # for the others: it gives the lock back, and undoes nothing on the disk
+                _roll_back(connection)
+            raise fresh(self._unknown) from error
+
+    def _write_wal_again(self) -> None:
+        wal = self.path.with_name(self.path.name + "-wal")
+        if not wal.exists():
+            return
+        file = REAL_FILES.open(wal, writable=True)
+        try:
+            write_again(file, 0, file.size())
+            file.datasync()
+        finally:
+            file.close()
 
     def close(self) -> None:
         with self._lock:
@@ -164,6 +234,8 @@ class SqliteMetadata:
         with self._lock:
             if self._connection is None:
                 raise Closed(f"{self.path} is closed")
+            if self._unknown is not None:
+                raise refusal(self._unknown)
             with self._errors():
                 yield self._connection
 
@@ -188,8 +260,13 @@ def _is_store(connection: sqlite3.Connection) -> bool:
     return bool(application == _APPLICATION_ID and version == _FORMAT)
 
 
-def _apply(connection: sqlite3.Connection, operation: Operation) -> tuple[int, int]:
-    """Applies one operation. Returns by how much the number of entries and the sum of their checksums grow."""
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _apply(connection: sqlite3.Connection, operation: Operation, new: int) -> tuple[int, int]:
+    """Applies one operation; what it writes gets the version `new`. Returns by how much the number of entries and the sum of their checksums grow."""
     row = connection.execute("SELECT version, crc FROM entries WHERE key = ?", (operation.key,)).fetchone()
     version, crc = row or (0, 0)
     expected = 0 if isinstance(operation, Create) else operation.expected
@@ -197,15 +274,15 @@ def _apply(connection: sqlite3.Connection, operation: Operation) -> tuple[int, i
         raise conflict(operation.key, expected, version)
     match operation:
         case Create(key, value):
-            new = _crc(key, value, 1)
-            connection.execute("INSERT INTO entries VALUES (?, ?, 1, ?)", (key, value, new))
-            return 1, new
+            checksum = _crc(key, value, new)
+            connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (key, value, new, checksum))
+            return 1, checksum
         case Put(key, value, _):
-            new = _crc(key, value, version + 1)
+            checksum = _crc(key, value, new)
             connection.execute(
-                "UPDATE entries SET value = ?, version = ?, crc = ? WHERE key = ?", (value, version + 1, new, key)
+                "UPDATE entries SET value = ?, version = ?, crc = ? WHERE key = ?", (value, new, checksum, key)
             )
-            return 0, new - crc
+            return 0, checksum - crc
         case Delete(key, _):
             connection.execute("DELETE FROM entries WHERE key = ?", (key,))
             return -1, -crc

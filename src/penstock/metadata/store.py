@@ -1,8 +1,13 @@
 """What Penstock asks of a metadata store: small versioned values that change by compare-and-set.
 
-A key has version 1 when it is created, and one more with each put; a key that was deleted and created again starts at
-1. Every operation is durable when it returns. A conflict changes nothing and is never retried here: it means that
-another process changed the key, and only the caller knows what follows from that.
+Every transaction gets a number, higher than all before it in this store; what it creates or puts has that number as its
+version. So a version of a key is never given again, not even after the key was deleted and created anew: who holds an
+old version conflicts, and never meets a stranger under it.
+
+Every operation is durable when it returns. A conflict changes nothing and is never retried here: it means that another
+process changed the key, and only the caller knows what follows from that. `Unavailable` and `StorageFailed` change
+nothing either. After `OutcomeUnknown` nobody knows whether the transaction was made: a crash may still bring it back. The
+handle then refuses everything; the next one that is opened and settled finds the truth.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.errors import Terminal
+from penstock.errors import OutcomeUnknown, Terminal
 
 
 class VersionConflict(Terminal):
@@ -64,10 +69,23 @@ Operation = Create | Put | Delete | Check
 class MetadataStore(Protocol):
     """Versioned compare-and-set over a flat set of keys (`a/b/c`)."""
 
+    @property
+    def unknown(self) -> OutcomeUnknown | None:
+        """Why this handle answers nothing any more; None while it does. Costs nothing to ask."""
+        ...
+
+    def settle(self) -> None:
+        """What is read from here on is durable. Called by whoever acts on what it reads before it changes anything.
+
+        A process that failed or was killed may have left a transaction that is not on the disk yet, or one that does not
+        show and that a power cut would bring back. After this its fate is decided, whichever it is.
+        """
+        ...
+
     def get(self, key: str) -> Versioned | None: ...
 
     def create(self, key: str, value: bytes) -> int:
-        """Returns the new version, 1. Raises `VersionConflict` if the key exists."""
+        """Returns the new version. Raises `VersionConflict` if the key exists."""
         ...
 
     def put(self, key: str, value: bytes, expected: int) -> int:
@@ -84,8 +102,8 @@ class MetadataStore(Protocol):
         """The keys of `children` with their values, all as of one moment."""
         ...
 
-    def transaction(self, operations: Sequence[Operation]) -> None:
-        """Applies all operations, or none and raises `VersionConflict`."""
+    def transaction(self, operations: Sequence[Operation]) -> int:
+        """Applies all operations, or none and raises `VersionConflict`. The version of what it created and put."""
         ...
 
     def close(self) -> None: ...
@@ -97,3 +115,8 @@ def conflict(key: str, expected: int, version: int) -> VersionConflict:
         f"metadata {key!r} is at version {version or 'none'}, not at {expected or 'none'}",
         hint="another process changed it",
     )
+
+
+def refusal(unknown: OutcomeUnknown) -> OutcomeUnknown:
+    """The error of every call after `unknown`: one of its own, so that no traceback grows with each call."""
+    return OutcomeUnknown(f"nothing is done here since an outcome is unknown: {unknown.message}", hint=unknown.hint)

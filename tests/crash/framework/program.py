@@ -49,7 +49,7 @@ class Sessions(Generic[WorldT]):
     actions_max: int
     operations_max: int  # a fault or a power cut comes within that many file operations
     faults: Sequence[DiskFault]
-    fail_metadata: Callable[[WorldT, random.Random], None]  # chosen as often as one of the faults
+    fail_metadata: Callable[[WorldT, random.Random], None]  # chosen three times as often as one of the faults
 
     def run(self, world: WorldT, rng: random.Random, *, faults: float) -> None:
         """A few sessions, one after another, the last of them closed cleanly. `faults`: see `DEFAULT_FAULTS`."""
@@ -62,15 +62,23 @@ class Sessions(Generic[WorldT]):
         if not last and ending < min(0.35, 1 - faults):
             world.files.cut_power_at(world.files.operations + rng.randrange(1, self.operations_max))
         faulty = not last and ending > 1 - faults
+        fails_later = False  # the metadata store, once the session is open: opening it alone writes a few times
         if faulty:
-            fault = rng.choice((*self.faults, None))
+            fault = rng.choice((*self.faults, None, None, None))
             if fault is None:
-                self.fail_metadata(world, rng)
+                fails_later = rng.random() < 0.7
+                if not fails_later:
+                    self.fail_metadata(world, rng)
             else:
                 world.files.fail_at(world.files.operations + rng.randrange(1, self.operations_max), fault)
         session = None
         try:
             session = self.open(world, rng)
+            if fails_later and rng.random() < 0.5:
+                self.fail_metadata(world, rng)
+            elif fails_later:  # and the disk with it
+                world.fail_metadata(1, 20, unknown=rng.random() < 0.3)
+                world.files.fail_at(world.files.operations + rng.randrange(1, 12), rng.choice(self.faults))
             weights = [weight for weight, _ in self.actions]
             count = rng.randrange(self.actions_min, self.actions_max)
             for action in rng.choices([action for _, action in self.actions], weights, k=count):
@@ -86,5 +94,5 @@ class Sessions(Generic[WorldT]):
         if session is not None:
             session.dead = True
         world.mend_metadata()
-        world.kill()  # a session that did not close is ended by kill -9
+        world.kill(rng)  # a session that did not close is ended by kill -9
         STEPS.reset()

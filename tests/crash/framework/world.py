@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from penstock.clock import ManualClock
-from penstock.errors import Unavailable
+from penstock.errors import OutcomeUnknown, Unavailable
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.metadata import MemoryMetadata
 
@@ -40,10 +40,10 @@ class CrashWorld(Generic[FactsT]):
         self.mend_metadata()
         self._attach()
 
-    def fail_metadata(self, write: int, count: int = 1, *, answer_is_lost: bool = False) -> None:
-        """The store does not answer `count` writes from the given one on (1: the next). With `answer_is_lost` it makes
-        the change, and only its answer does not arrive."""
-        self._writes_until_down, self._down_for, self._answer_is_lost = write, count, answer_is_lost
+    def fail_metadata(self, write: int, count: int = 1, *, unknown: bool = False) -> None:
+        """The store does not answer `count` writes from the given one on (1: the next). With `unknown` the commit fails:
+        a crash may leave its change or not."""
+        self._writes_until_down, self._down_for, self._is_unknown = write, count, unknown
 
     def mend_metadata(self) -> None:
         """The store answers again."""
@@ -63,12 +63,12 @@ class CrashWorld(Generic[FactsT]):
             raise PowerCut("the power is off")
         self._moment()
         self._writes_until_down -= 1
-        if self._is_down() and not self._answer_is_lost:
+        if self._is_down() and not self._is_unknown:
             raise Unavailable("the metadata store does not answer")
 
     def _after_metadata_write(self) -> None:
-        if self._is_down() and self._answer_is_lost:
-            raise Unavailable("the metadata store does not answer")
+        if self._is_down() and self._is_unknown:
+            raise OutcomeUnknown("nobody knows whether a change is on the disk")
 
     def _is_down(self) -> bool:
         return -self._down_for < self._writes_until_down <= 0
@@ -78,15 +78,16 @@ class CrashWorld(Generic[FactsT]):
         return dataclasses.replace(
             self,
             files=self.files.crash(rng),
-            metadata=self.metadata.copy(),
+            metadata=self.metadata.crashed(rng),
             facts=self.facts.copy(),
             on_moment=None,
         )
 
-    def kill(self) -> None:
-        """kill -9 of the process: what it wrote is there, what it still does reaches nothing."""
+    def kill(self, rng: random.Random | None = None) -> None:
+        """kill -9 of the process: what it wrote is there, what it still does reaches nothing. `rng` chooses what shows of
+        a change whose outcome is unknown."""
         dead, self.files = self.files, self.files.kill()
         dead.on_operation = None
         dead.cut_power()
-        self.metadata = self.metadata.copy()
+        self.metadata = self.metadata.killed(rng or random.Random(0))
         self._attach()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from penstock.errors import Fenced, OutcomeUnknown
 from penstock.log import Position
 from tests.crash.framework.promises import Violation, must
 
@@ -42,6 +43,7 @@ class LogFacts:
     durable: dict[int, Position] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)  # their owner got an error: they may be there or not
+    refused: set[int] = field(default_factory=set)  # their owner got an error that says: they never appear
     cursors: dict[str, CursorFacts] = field(default_factory=dict)
     removable: int = 0  # entries below this number may be gone
     epoch: int = 0  # the highest that an owner got
@@ -53,6 +55,7 @@ class LogFacts:
             dict(self.durable),
             set(self.in_flight),
             set(self.failed),
+            set(self.refused),
             {name: cursor.copy() for name, cursor in self.cursors.items()},
             self.removable,
             self.epoch,
@@ -87,9 +90,10 @@ class LogFacts:
                 return number
         return max(self.durable, default=-1) + 1
 
-    def fail(self, number: int) -> None:
+    def fail(self, number: int, error: BaseException | None) -> None:
         self.in_flight.discard(number)
-        self.failed.add(number)
+        unknown = isinstance(error, OutcomeUnknown | Fenced)
+        (self.failed if unknown else self.refused).add(number)
 
     def check_entries(self, found: list[tuple[int, Position, bytes]]) -> None:
         """`found`: what a reopened log holds, as (number, position, data)."""
@@ -102,6 +106,7 @@ class LogFacts:
         must(all(a < b for a, b in itertools.pairwise(numbers)), f"out of order or twice: {numbers}")
         must(all(a[1] < b[1] for a, b in itertools.pairwise(found)), "positions do not ascend")
         there = set(numbers)
+        must(not there & self.refused, f"refused entries came back: {sorted(there & self.refused)}")
         first = numbers[0] if numbers else len(self.payloads)
         for number, position in self.durable.items():
             if number not in there:

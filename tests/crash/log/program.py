@@ -41,11 +41,11 @@ class LogSession(Session[LogWorld, Opened]):
     def _appended_many(self, numbers: Sequence[int], done: Pending[Span]) -> None:
         if self.dead:
             return
-        failed = done.exception() is not None
-        first = None if failed else done.result().first
+        error = done.exception()
+        first = None if error is not None else done.result().first
         for at, number in enumerate(numbers):
             if first is None:
-                self.facts.fail(number)
+                self.facts.fail(number, error)
             else:
                 self.facts.acknowledge(number, Position(first.ledger_id, first.entry_id + at))
 
@@ -55,10 +55,11 @@ class LogSession(Session[LogWorld, Opened]):
     def _appended(self, number: int, done: Pending[Position]) -> None:
         if self.dead:
             return
-        if done.exception() is None:
+        error = done.exception()
+        if error is None:
             self.facts.acknowledge(number, done.result())
         else:
-            self.facts.fail(number)
+            self.facts.fail(number, error)
 
     def ack(self) -> None:
         """One entry, or a few in a row."""
@@ -167,7 +168,7 @@ def _open(world: LogWorld, rng: random.Random) -> LogSession:
 
 
 def _fail_metadata(world: LogWorld, rng: random.Random) -> None:
-    world.fail_metadata(rng.randrange(1, 12), rng.choice((1, 2, 20)), answer_is_lost=rng.random() < 0.3)
+    world.fail_metadata(rng.choice((1, 1, 2, 3, 5, 8)), rng.choice((1, 20, 20)), unknown=rng.random() < 0.5)
 
 
 _SESSIONS = Sessions(

@@ -90,7 +90,7 @@ def _open(world: StateWorld, rng: random.Random) -> StateSession:
 
 
 def _fail_metadata(world: StateWorld, rng: random.Random) -> None:
-    world.fail_metadata(rng.randrange(1, 20))
+    world.fail_metadata(rng.randrange(1, 20), unknown=rng.random() < 0.5)
 
 
 _SESSIONS = Sessions(

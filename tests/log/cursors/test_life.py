@@ -303,9 +303,7 @@ def test_power_cut_at_every_operation_of_cursors_coming_and_going(monkeypatch: p
         metadata.before_write = lambda: None
         for fate in range(2):
             after = files.crash(random.Random(f"{operation} {fate}"))
-            copy = MemoryMetadata()
-            copy._entries = dict(metadata._entries)
-            log = Log.open(Path("/s/log"), SETTINGS, after, ManualClock(), copy)
+            log = Log.open(Path("/s/log"), SETTINGS, after, ManualClock(), metadata.copy())
             ledgers = {info.name for info in log.cursors()}
             for name, acked in told.items():
                 assert name in ledgers or not acked, (operation, fate, name)

@@ -214,8 +214,7 @@ class CursorModel(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["kill", "power"]))
     def crash(self, how: str) -> None:
         after = self.files.kill() if how == "kill" else self.files.crash(self.rng)
-        metadata = MemoryMetadata()
-        metadata._entries = dict(self.metadata._entries)
+        metadata = self.metadata.copy()
         self.log.close()
         self.files, self.metadata = after, metadata
         self.open()

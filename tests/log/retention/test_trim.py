@@ -134,13 +134,13 @@ def test_a_hold_that_is_made_during_a_trim_wins_or_loses_but_never_points_at_not
     transaction = world.metadata.transaction
     came: list[str] = []
 
-    def racing(operations: object) -> None:
+    def racing(operations: object) -> int:
         if not came:
             came.append("pin")
             world.log.pin("p", Position(2, 0))
-        transaction(operations)  # type: ignore[arg-type]
+        return transaction(operations)  # type: ignore[arg-type]
 
-    world.metadata.transaction = racing  # type: ignore[method-assign]
+    world.metadata.transaction = racing  # type: ignore[method-assign, assignment]
     assert world.log.trim() == [1]
     assert world.ledgers() == [2, 3, 4]
     world.log.close()

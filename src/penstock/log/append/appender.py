@@ -6,9 +6,18 @@ the slot is written, which readers see; (5) the futures are completed, in order.
 A ledger that fails is never written again. Its last durable entry becomes its end, a new ledger is made, and the
 entries that were not acknowledged are written into that one, in order, none twice. Where no new ledger can be made (the
 disk or the metadata store fails too), the waiting appends fail, after a record in the `end` file makes sure that no
-later owner finds their frames; the next append tries again. `Fenced` is final. So is `SyncStalled`, for a disk that
-does not answer: what waits fails, and is not acknowledged even if the disk answers later. Which ledger is written, and
-when the next one begins, is decided in ledger_sequence.py.
+later owner finds their frames; the next append tries again. Which ledger is written, and when the next one begins, is
+decided in ledger_sequence.py.
+
+What the error of an append says of its entry:
+
+| error | the entry |
+|---|---|
+| `StorageFailed`, `Unavailable` | never appears; later appends may work |
+| `OutcomeUnknown` (`SyncStalled`: the disk does not answer), `Fenced` | may be found by the next owner, or never; final |
+
+`OutcomeUnknown` comes where that record cannot be written, or where nobody knows whether the metadata store made a
+change: the log stops at once, removes nothing, and the next open finds the truth.
 """
 
 from __future__ import annotations
@@ -19,7 +28,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.clock import Clock
-from penstock.errors import Fenced, PenstockError, StorageFailed, Unavailable, fresh, kept
+from penstock.errors import Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable, kept
 from penstock.files import Files
 from penstock.log.append.groups import answer, entries_that_fit, split_orphans, split_unwritable
 from penstock.log.append.ledger_sequence import Counters, LedgerSequence
@@ -194,7 +203,7 @@ class Appender:
                 item.complete(result)
                 return
             item.fail(failure)
-        if isinstance(failure, Fenced):
+        if isinstance(failure, Fenced | OutcomeUnknown):
             raise failure
 
     def _commit(self, group: list[AppendRequest]) -> None:
@@ -227,8 +236,8 @@ class Appender:
 
     def _write(self, group: list[AppendRequest]) -> int:
         """Makes the head of the group durable and answers it; how many requests that were."""
-        if self._catalog.fenced is not None:
-            raise fresh(self._catalog.fenced)
+        if (stopped := self._catalog.stopped) is not None:
+            raise stopped
         ledger = self.ledgers.open()
         self._end_file.check()
         self.ledgers.republish(ledger)
@@ -301,6 +310,6 @@ class Appender:
     def _typed(self, error: BaseException) -> BaseException:
         if isinstance(error, PenstockError):
             return error
-        failure = StorageFailed(f"{self._name}: {type(error).__name__}: {error}", hint="start again")
+        failure = OutcomeUnknown(f"{self._name}: {type(error).__name__}: {error}", hint="start again")
         failure.__cause__ = error
         return failure

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from penstock.clock import Clock
-from penstock.errors import StorageFailed, Unavailable, fresh
+from penstock.errors import OutcomeUnknown, StorageFailed, Unavailable, fresh
 from penstock.files import Files
 from penstock.log.frames.end_file import HINTS_MAX, EndFile, FinalEnd
 from penstock.log.ledgers.catalog import LedgerCatalog
@@ -204,10 +204,11 @@ class LedgerSequence:
 
         try:
             self._catalog.change(update)
-        except BaseException:
+        except BaseException as error:
             new.close()
-            with contextlib.suppress(StorageFailed):
-                self._store.delete(number)
+            if isinstance(error, Unavailable):  # the list does not name the file; after other errors it may
+                with contextlib.suppress(StorageFailed):
+                    self._store.delete(number)
             raise
         self._ledger = new
         self._made = self._active = self._clock.monotonic()
@@ -217,17 +218,28 @@ class LedgerSequence:
 
     def write_final_end(self) -> None:
         """Called before appends are failed. Their frames may stand in the failed ledger: the `end` file records where
-        that ledger ends for good, so that no later owner takes them for entries."""
+        that ledger ends for good, so that no later owner takes them for entries.
+
+        Raises `OutcomeUnknown` where that cannot be written: then they may come back, or not.
+        """
         failed = self._failed
-        if failed is not None:
-            end = FinalEnd(failed.info.id, failed.synced_end, failed.synced_entries)
-            for _ in range(2):
-                try:
-                    self._end_file.write_final_end(end)
-                    break
-                except StorageFailed:
-                    with contextlib.suppress(OSError, StorageFailed):
-                        self._end_file.reopen(self._files)
+        if failed is None:
+            return
+        end = FinalEnd(failed.info.id, failed.synced_end, failed.synced_entries)
+        failure: StorageFailed | OSError | None = None
+        for _ in range(2):
+            try:
+                if failure is not None:
+                    self._end_file.reopen(self._files)
+                self._end_file.write_final_end(end)
+                return
+            except (StorageFailed, OSError) as error:
+                failure = error
+        raise OutcomeUnknown(
+            f"{self._name}: nobody knows whether the last appends are on the disk: a write failed, and so did the record "
+            f"that would keep them from coming back: {failure}",
+            hint="free space or repair the disk, then start again: the next start finds out",
+        ) from failure
 
     def seal_at_close(self) -> None:
         """Seals the open ledger in the list; an empty one leaves it."""
@@ -261,7 +273,7 @@ class LedgerSequence:
 
         try:
             self._catalog.change(update)
-        except BaseException:
+        except Unavailable:
             ledger.reopen()
             raise
         self._end_file.sync()

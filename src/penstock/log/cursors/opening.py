@@ -29,6 +29,7 @@ from penstock.log.position import Position
 from penstock.log.read.reader import LogReader
 from penstock.log.records.generations import has_files, record_log_files, set_aside
 from penstock.log.records.record_log import RecordLog
+from penstock.metadata import VersionConflict
 
 Start = Literal["earliest", "latest"] | Position
 
@@ -216,7 +217,8 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
             files.remove(path)
         if files.exists(directory):
             files.sync_directory(directory)
-        forget(reader.metadata, reader.name, known)
+        with contextlib.suppress(VersionConflict):  # another process finished the deletion: a new cursor may be there
+            forget(reader.metadata, reader.name, known)
     return True
 
 

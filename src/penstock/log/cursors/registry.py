@@ -79,8 +79,8 @@ def register(metadata: MetadataStore, log: str, cursor: Registered, list_version
     """Adds or changes the registration if the ledger list is still at `list_version`. Raises `VersionConflict`."""
     key = cursor_key(log, cursor.name)
     write: Operation = Put(key, cursor.encode(), cursor.version) if cursor.version else Create(key, cursor.encode())
-    metadata.transaction([write, holds_changed(metadata, log), Check(log_list_key(log), list_version)])
-    return replace(cursor, version=cursor.version + 1)
+    version = metadata.transaction([write, holds_changed(metadata, log), Check(log_list_key(log), list_version)])
+    return replace(cursor, version=version)
 
 
 def move(metadata: MetadataStore, log: str, cursor: Registered) -> Registered:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from penstock.errors import Fenced, PenstockError
+from penstock.errors import Fenced, OutcomeUnknown, PenstockError
 from penstock.log.stall import STALL_SECONDS_MAX
 
 _logger = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 class Maintenance:
     """Calls `work` every `interval_seconds`, and soon after `wake`; never where the interval is 0.
 
-    The thread ends for good when `work` raises `Fenced`; after other errors the next round tries again.
+    The thread ends for good when `work` raises `Fenced` or `OutcomeUnknown`; after other errors the next round tries again.
     """
 
     def __init__(self, name: str, interval_seconds: float, work: Callable[[], object]) -> None:
@@ -51,7 +51,7 @@ class Maintenance:
             try:
                 self._work()
                 self.last_error = None
-            except Fenced as error:
+            except (Fenced, OutcomeUnknown) as error:
                 self.last_error = error
                 return
             except (PenstockError, OSError) as error:
