@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -226,4 +227,45 @@ def test_a_crash_between_the_list_and_the_slot_leaves_the_new_end(
     assert len(read(outside)) == 5
     outside.close()
     monkeypatch.undo()
+    log.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_of_appends_truncations_acks_and_restarts(tmp_path: Path, seed: int) -> None:
+    """A reader elsewhere, a cursor here and one elsewhere see what a list would hold, whatever came before they look."""
+    rng = random.Random(seed)
+    log = Log.open(tmp_path / "log", SETTINGS)
+    outside = LogReader.open(tmp_path / "log")
+    kept: list[tuple[Position, bytes]] = []
+    acked: set[Position] = set()
+    for step in range(120):
+        kind = rng.choice(["append", "append", "append", "roll", "truncate", "ack", "look", "look", "reopen"])
+        if kind == "append":
+            data = b"%d" % step
+            kept.append((log.append(data).result(5), data))
+        elif kind == "roll":
+            log.roll()
+        elif kind == "truncate" and kept:
+            at = rng.randrange(len(kept))
+            log.truncate(kept[at][0], force=True)
+            went = {position for position, _ in kept[at + 1 :]}
+            del kept[at + 1 :]
+            acked -= went
+            for position in went:
+                with pytest.raises(BadInput):
+                    log.open_cursor("c").ack(position)
+        elif kind == "ack" and kept:
+            position, _ = rng.choice(kept)
+            log.open_cursor("c").ack(position).result(5)
+            acked.add(position)
+        elif kind == "look" and kept:
+            assert [(e.position, bytes(e.data)) for e in outside.read(kept[0][0], outside.end())] == kept
+            assert outside.end() == log.end() == kept[-1][0]
+        elif kind == "reopen":
+            log.close()
+            log = Log.open(tmp_path / "log", SETTINGS)
+        cursor = log.open_cursor("c")
+        assert cursor.backlog() == len(kept) - len(acked)
+        assert all(cursor.is_acked(position) == (position in acked) for position, _ in kept)
+    outside.close()
     log.close()
