@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from penstock.log import Log, LogSettings, Position
 from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings
+from penstock.state.engines.native.pages import PageLayout
 from penstock.state.types import codecs
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
@@ -59,3 +61,17 @@ def flip(path: Path, at: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[at] ^= 0x10
     path.write_bytes(raw)
+
+
+def spoil(path: Path, at: int) -> None:
+    """As `flip`, in a run; and spoils all of its parity too, so that nothing can rebuild the page."""
+    (data_bytes,) = {
+        run["data_bytes"]
+        for manifest in path.parent.glob("checkpoint-*.json")
+        for run in json.loads(manifest.read_text().splitlines()[0])["runs"]
+        if f"run-{run['id']:016x}.run" == path.name
+    }
+    layout = PageLayout(data_bytes)
+    flip(path, at)
+    for page in range(layout.parity):
+        flip(path, layout.parity_at + page * layout.parity_page_bytes)

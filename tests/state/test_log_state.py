@@ -18,7 +18,7 @@ from penstock.state import (
     StateSettings,
 )
 from penstock.state.types import codecs
-from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, flip, put, runs
+from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, put, runs, spoil
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -29,7 +29,7 @@ def test_damage_that_a_read_meets_is_healed_under_way(tmp_path: Path) -> None:
         state.checkpoint()
         expected = content(state)
     for path in runs(tmp_path):
-        flip(path, path.read_bytes().find(b"017017017"))  # in a page that the open does not need
+        spoil(path, path.read_bytes().find(b"017017017"))  # in a page that the open does not need
     with Log.open(tmp_path / "log", KEEPING) as log:
         state = BucketState.open(log)
         assert state.recovered_by == "checkpoint"  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def test_damage_that_a_merge_meets_is_healed_by_the_next_checkpoint(tmp_path: Pa
     with Log.open(tmp_path / "log", KEEPING) as log:
         state = BucketState.open(log, StateSettings(merge_ratio=0.01, merge_in_background=background))
         for path in runs(tmp_path)[:1]:
-            flip(path, 100)
+            spoil(path, 100)
         for n in range(100, 104):
             put(state, n, "after")
             assert state.checkpoint() is not None

@@ -84,6 +84,9 @@ class MemoryFile:
             self._check_open()
             return len(self._node.content)
 
+    def forget_cached(self) -> None:
+        pass
+
     def truncate(self, size: int) -> None:
         with self._operation("truncate") as fault:
             if fault is not None:

@@ -67,6 +67,11 @@ class RealFile:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    def forget_cached(self) -> None:
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def truncate(self, size: int) -> None:
         self._check()
         try:

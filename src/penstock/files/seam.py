@@ -40,6 +40,10 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def forget_cached(self) -> None:
+        """The next reads come from the disk, and not from what the system keeps in memory of the file. Best effort."""
+        ...
+
     def truncate(self, size: int) -> None:
         """Shortens the file, or extends it with zeros, to `size` bytes; later appends go to the new end."""
         ...

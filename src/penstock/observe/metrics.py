@@ -181,6 +181,12 @@ class Metrics:
         )
         self.state_checkpoint_bytes = self._counter("state_checkpoint_bytes", "Bytes written into checkpoints of state")
         self.state_checkpoint_failures = self._counter("state_checkpoint_failures", "Checkpoints that failed")
+        self.state_scrubbed_bytes = self._counter(
+            "state_scrubbed_bytes", "Bytes of checkpoints read to look for damage"
+        )
+        self.state_damage_mended = self._counter(
+            "state_damage_mended", "Damaged places that a scrub found in checkpoints, and mended"
+        )
         self.state_recovery_seconds = self._histogram(
             "state_recovery_duration_seconds", "Time of opening a state, by what it was made from", _SECONDS, "way"
         )

@@ -24,7 +24,8 @@ from penstock.state.checkpoints.recovery import (
     recover,
     replay,
 )
-from penstock.state.engines.engine import CheckpointInfo, StateEngine
+from penstock.state.checkpoints.scrubber import Scrubber
+from penstock.state.engines.engine import CheckpointInfo, Finding, StateEngine
 from penstock.state.metrics import forget_state
 from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
@@ -63,6 +64,7 @@ class LogState(BucketState, of=Log):
             self._checkpointer = Checkpointer(
                 log, self._freeze, lambda: self.engine, settings.checkpoints_kept, heal=self.heal
             )
+            self._scrubber = Scrubber(log, self._checkpointer.writing, lambda: self.engine, settings, heal=self.heal)
             pinned = log.pins()
             self._pinned = PIN in pinned or START_PIN in pinned
             if len(self.registry) and (recovered.engine.position is None or not self._pinned):
@@ -71,6 +73,8 @@ class LogState(BucketState, of=Log):
             log.attached.remove(self)
             raise
         self._ready = True
+        if self.engine.checkpoints():
+            self._scrubber.start()
 
     def rolled(self) -> None:
         """Called by the log when a ledger was sealed."""
@@ -82,7 +86,13 @@ class LogState(BucketState, of=Log):
             self._check()
             if not len(self.registry) or not self._pinned:
                 return None
-        return self._checkpointer.checkpoint()
+        info = self._checkpointer.checkpoint()
+        self._scrubber.start()
+        return info
+
+    def scrub(self) -> list[Finding]:
+        self._check()
+        return self._scrubber.scrub()
 
     def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
         self._check()
@@ -163,6 +173,7 @@ class LogState(BucketState, of=Log):
     def close(self) -> None:
         """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open."""
         self._log.attached.remove(self)
+        self._scrubber.close()
         if not self._checkpointer.close():
             with self._lock:
                 self._broken = self._broken or Closed("the state was closed while its disk did not answer")

@@ -28,6 +28,10 @@ class StateSettings:
     # What all checkpoints together may hold beside the oldest run, as a share of its size. Where more changed between
     # them, the older checkpoints are dropped early.
     spare_ratio_max: float = 0.28
+    # Every byte of the checkpoints is read from the disk and compared this often, so that damage is found and mended while
+    # it is small. None: never by itself.
+    scrub_interval_seconds: float | None = 86_400.0
+    scrub_bytes_per_second: int = 16 << 20  # at most: a scrub leaves the disk to others
     merge_in_background: bool = True  # False: within the checkpoint, for tests that count operations
     start_empty: bool = False  # True: a trimmed log without a checkpoint never had state, so it is opened with none
     cache_bytes: int = 256 << 20  # of checkpoint files that an engine keeps in memory
@@ -39,6 +43,8 @@ class StateSettings:
         check_count("checkpoint_bytes", self.checkpoint_bytes, least=1, optional=True)
         check_count("merge_runs_max", self.merge_runs_max, least=1)
         check_count("cache_bytes", self.cache_bytes)
+        check_count("scrub_bytes_per_second", self.scrub_bytes_per_second, least=1)
+        check_amount("scrub_interval_seconds", self.scrub_interval_seconds, above=True, optional=True)
         for name in ("merge_ratio", "spare_ratio_max"):
             check_amount(name, getattr(self, name), above=True)
         for name in ("checkpoint_at_roll", "merge_in_background", "start_empty"):

@@ -23,7 +23,7 @@ from penstock.log import Log, Pending, Position, RecordLog, StateChange
 from penstock.observe.metrics import METRICS
 from penstock.state.changes import Change, ChangedStore, TypedChanges, encode
 from penstock.state.checkpoints.recovery import OnProgress
-from penstock.state.engines.engine import CheckpointInfo, StateEngine
+from penstock.state.engines.engine import CheckpointInfo, Finding, StateEngine
 from penstock.state.metrics import forget_state, watch_state
 from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
@@ -203,6 +203,11 @@ class BucketState(StateView):
     def checkpoints(self) -> list[CheckpointInfo]:
         """The checkpoints that are kept, newest first."""
         return self.engine.checkpoints()
+
+    def scrub(self) -> list[Finding]:
+        """Reads every byte of the checkpoints from the disk, and mends what is damaged. Returns what was; `StateLost`
+        where neither parity nor another checkpoint nor the log can mend it."""
+        raise _not_here("scrub")
 
     def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
         """The state after every entry up to and including `to`, read-only. The caller closes it."""

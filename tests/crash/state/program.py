@@ -12,7 +12,7 @@ from penstock.log import Pending, Position
 from penstock.state import StateLost
 from tests.crash.framework.program import DEFAULT_FAULTS, Session, Sessions
 from tests.crash.framework.promises import must
-from tests.crash.state.world import Opened, StateWorld
+from tests.crash.state.world import DIRECTORY, Opened, StateWorld
 from tests.crash.stepping import STEPS
 
 _VALUES = (b"", b"a", b"value " * 20, b"v" * 700)
@@ -39,6 +39,22 @@ class StateSession(Session[StateWorld, Opened]):
 
     def compact(self) -> None:
         self.opened.state.engine.compact()
+
+    def decay(self) -> None:
+        """The disk flips a bit of a checkpoint file; a scrub finds and mends it, whatever else goes on."""
+        directory = DIRECTORY / "state"
+        files = self.world.files
+        names = [name for name in files.list(directory) if name.startswith(("run-", "checkpoint-"))]
+        if not names:
+            return
+        node = files._names[directory / self.rng.choice(names)]
+        at = self.rng.randrange(len(node.content))
+        for content in (node.content, node.durable):
+            if at < len(content):
+                content[at] ^= 1 << self.rng.randrange(8)
+        STEPS.pump()
+        self.opened.state.scrub()
+        must(not list(self.opened.state.engine.verify()), "a scrub left damage behind")
 
     def roll(self) -> None:
         """A roll begins a checkpoint, which is written beside the next actions."""
@@ -78,6 +94,7 @@ _ACTIONS: tuple[tuple[int, Callable[[StateSession], None]], ...] = (
     (10, StateSession.commit),
     (3, StateSession.checkpoint),
     (1, StateSession.compact),
+    (1, StateSession.decay),
     (2, StateSession.roll),
     (1, StateSession.trim),
     (2, StateSession.truncate),

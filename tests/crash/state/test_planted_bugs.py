@@ -21,6 +21,8 @@ from penstock.state.engines.native import manifest as manifests
 from penstock.state.engines.native import writer
 from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
 from penstock.state.engines.native.engine import NativeEngine
+from penstock.state.engines.native.format import PAGE_BYTES
+from penstock.state.engines.native.pages import Pages
 from penstock.state.log_state import LogState
 from tests.crash.framework.planted import Bug, Patch, PlantedBugs, must_be_caught, replace_without_sync
 from tests.crash.state.explorer import EXPLORER
@@ -243,10 +245,34 @@ def the_directory_of_checkpoints_is_not_synced(patch: Patch) -> None:
     patch(MemoryFiles, "sync_directory", sync_directory)
 
 
+@BUGS
+def a_scrub_does_not_compare(patch: Patch) -> None:
+    """It reads, and reports that all is well."""
+    patch(NativeEngine, "scrub", lambda _self, _pause: [])
+
+
+@BUGS
+def what_a_scrub_found_is_not_written_anew(patch: Patch) -> None:
+    patch(NativeEngine, "mend", lambda _self: None)
+
+
+@BUGS
+def a_page_is_used_unchecked(patch: Patch) -> None:
+    """What the disk has changed is served, and becomes part of merged runs with a checksum of its own."""
+
+    def trusting(self: Pages, first: int, count: int) -> bytes:
+        start = first * PAGE_BYTES
+        return self._file.read_at(start, min(count * PAGE_BYTES, self._size - start))
+
+    patch(Pages, "read", trusting)
+    patch(NativeEngine, "scrub", lambda _self, _pause: [])
+    patch(NativeEngine, "verify", lambda _self: iter(()))
+
+
 @pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.__name__)
 def test_a_planted_bug_is_caught(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     must_be_caught(EXPLORER, planted, monkeypatch)
 
 
 def test_no_planted_bug_was_lost() -> None:
-    assert len(BUGS) == 15
+    assert len(BUGS) == 18

@@ -15,7 +15,7 @@ from tests.crash.state.facts import Content, StateFacts
 DIRECTORY = Path("/s/log")
 LOG = LogSettings(ledger_entries_max=3, preallocate_bytes=2048)
 TRIMMED_LOG = LogSettings(ledger_entries_max=3, preallocate_bytes=2048, retention_seconds=0.0)
-STATE = StateSettings(checkpoint_bytes=None, merge_runs_max=1, merge_ratio=10.0)
+STATE = StateSettings(checkpoint_bytes=None, merge_runs_max=1, merge_ratio=10.0, scrub_interval_seconds=None)
 KEYS: StateDescriptor[int, bytes] = StateDescriptor("keys", "test", codecs.u64, codecs.raw)
 OTHER: StateDescriptor[str, int] = StateDescriptor("other", "test", codecs.text, codecs.u64)
 

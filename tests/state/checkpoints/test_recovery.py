@@ -13,14 +13,14 @@ from penstock.state import (
     StateLost,
     StateSettings,
 )
-from tests.state.stores import KEEPING, SMALL, checkpointed, content, flip, put, runs
+from tests.state.stores import KEEPING, SMALL, checkpointed, content, flip, put, runs, spoil
 
 
 @pytest.mark.parametrize("damaged", ["newest", "all"])
 def test_a_damaged_checkpoint_is_stepped_over_down_to_a_whole_replay(tmp_path: Path, damaged: str) -> None:
     expected = checkpointed(tmp_path)
     for path in runs(tmp_path) if damaged == "all" else runs(tmp_path)[-1:]:
-        flip(path, path.stat().st_size // 2)
+        spoil(path, path.stat().st_size // 2)
     with Log.open(tmp_path / "log", KEEPING) as log:
         assert content(BucketState.open(log)) == expected
 

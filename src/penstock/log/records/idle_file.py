@@ -70,6 +70,9 @@ class IdleFile:
     def size(self) -> int:
         return self._opened().size()
 
+    def forget_cached(self) -> None:
+        self._opened().forget_cached()
+
     def close(self) -> None:
         self._closed = True
         if self._file is not None:

@@ -5,4 +5,5 @@
 | `identity.py` | which log a directory of checkpoints belongs to |
 | `recovery.py` | the newest good checkpoint, then the frames after it |
 | `checkpointer.py` | writes checkpoints on a thread of its own, and pins the log |
+| `scrubber.py` | reads them again and again, and mends what the disk has damaged |
 """

@@ -17,7 +17,7 @@ checkpoint.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -162,6 +162,16 @@ class StateEngine(ABC):
     @abstractmethod
     def verify(self) -> Iterator[Finding]:
         """Reads every byte of every checkpoint on the disk, and reports the damage."""
+
+    @abstractmethod
+    def scrub(self, pause: Callable[[int], None]) -> list[Finding]:
+        """Reads every byte of the checkpoints in use from the disk, and returns the damage that `mend` can undo. `pause`
+        is called after each portion, with its bytes. Raises `Corruption` where nothing in here can undo it: then the
+        holder heals."""
+
+    @abstractmethod
+    def mend(self) -> None:
+        """Writes anew what a scrub or a read found damaged. Raises `Corruption` as `scrub` does."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.errors import Corruption, NotSupported
 from penstock.files import Buffer
@@ -208,6 +208,12 @@ class MemoryEngine(LayeredEngine):
 
     def verify(self) -> Iterator[Finding]:
         return iter(())
+
+    def scrub(self, pause: Callable[[int], None]) -> list[Finding]:
+        return []
+
+    def mend(self) -> None:
+        pass
 
     def flush(self) -> None:
         pass

@@ -1,4 +1,5 @@
-"""Every single bit of small checkpoint files is flipped, and every file cut: nothing wrong is ever served."""
+"""Every byte of small checkpoint files is damaged, and every file cut: nothing wrong is ever served, and what parity can
+mend is mended."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ import pytest
 from penstock.errors import Corruption, NotSupported
 from penstock.files.memory import MemoryFiles
 from penstock.log import Position, StateChange
+from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.native import format as run_format
 from penstock.state.engines.native import manifest as manifests
+from penstock.state.engines.native.pages import PageLayout
 from penstock.state.engines.opening import open_engine
 from penstock.state.settings import StateSettings
 from tests.state.engines.native.memory import DIRECTORY, Content, after, at, batch, content, opened
@@ -47,43 +50,57 @@ def damaged(files: MemoryFiles, path: Path, offset: int, bit: int | None) -> Mem
     return copy
 
 
-def examine(files: MemoryFiles, states: dict[Position | None, Content], path: Path) -> str:
-    """What an owner does: opens, reads, and after damage opens again with every byte read. Returns where it was
-    found."""
+def spoil(raw: bytearray, engine: StateEngine, path: Path) -> None:
+    """Flips a bit of the first page of a run, and one of the page that could rebuild it."""
+    names = {run.path: run.name for checkpoint in engine._checkpoints.kept for run in checkpoint.runs}  # type: ignore[attr-defined]
+    raw[100] ^= 4
+    raw[PageLayout(names[path].data_bytes).parity_at + 3] ^= 4
+
+
+def examine(files: MemoryFiles, states: dict[Position | None, Content], path: Path, *, scrub: bool = True) -> bool:
+    """What an owner does: opens and reads; then scrubs, and opens again. Returns whether the newest state was there all
+    the time."""
+    newest = max(position for position in states if position is not None)
     engine = opened(files)
-    if engine.damaged:
-        assert any(Path(finding.file) == path for finding in engine.damaged)
-        found = "open"
-    else:
-        found = "read"
+    whole = not engine.damaged
+    if whole:
+        assert engine.position == newest
         try:
-            assert content(engine) == states[engine.position]
+            assert content(engine) == states[newest]
         except Corruption as error:
             assert str(path) in str(error)
-        engine.close()
-        engine = opened(files, verify=True)
-        assert any(Path(finding.file) == path for finding in engine.damaged), "what verify=True must see"
+            whole = False
+            engine.close()
+            engine = opened(files, verify=True)
+    if not whole:
+        assert any(Path(finding.file) == path for finding in engine.damaged)
     assert content(engine) == states[engine.position]
     assert any(Path(finding.file) == path for finding in engine.verify())
+    if whole and scrub:
+        assert any(Path(finding.file) == path for finding in engine.scrub(lambda _: None))
+        engine.mend()
+        assert not list(engine.verify())
+        assert content(engine) == states[newest]
+        engine.close()
+        engine = opened(files, verify=True)
+        assert (engine.position, content(engine), engine.damaged) == (newest, states[newest], ())
     engine.close()
-    return found
+    return whole
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_every_flipped_bit_is_found(machine: tuple[MemoryFiles, dict[Position | None, Content]], part: int) -> None:
+def test_every_flip_is_found_and_mended(machine: tuple[MemoryFiles, dict[Position | None, Content]], part: int) -> None:
+    """In a run, the newest state stays there; a manifest is stepped over."""
     files, states = machine
-    found: dict[str, int] = {}
     for path in sorted(files._names):
         for offset in range(part, len(files._names[path].content), 4):
-            for bit in range(8):
-                where = examine(damaged(files, path, offset, bit), states, path)
-                found[where] = found.get(where, 0) + 1
-    assert found["open"] > 3000
-    assert "read" not in found, "files of one page are whole or not"
+            copy = damaged(files, path, offset, offset // 4 % 8)
+            whole = examine(copy, states, path, scrub=offset % 16 == part)
+            assert whole or path.suffix == ".json"
 
 
 def test_flipped_bits_of_large_files_are_found_where_they_matter() -> None:
-    """Files of many pages: pages that the open does not need are checked when they are read."""
+    """Files of many pages: pages that the open does not need are checked, and rebuilt, when they are read."""
     files = MemoryFiles()
     engine = opened(files, settings=_KEPT_APART)
     states: dict[Position | None, Content] = {None: {}}
@@ -95,20 +112,69 @@ def test_flipped_bits_of_large_files_are_found_where_they_matter() -> None:
         states[at(entry)] = model = after(model, changes)
     engine.close()
     chosen = random.Random(8)
-    found: dict[str, int] = {}
     for _ in range(150):
         path = chosen.choice(sorted(p for p in files._names if p.suffix == ".run"))
         offset = chosen.randrange(len(files._names[path].content))
-        where = examine(damaged(files, path, offset, chosen.randrange(8)), states, path)
-        found[where] = found.get(where, 0) + 1
-    assert found["read"] > 100
+        assert examine(damaged(files, path, offset, chosen.randrange(8)), states, path)
+
+
+def test_damage_in_one_place_is_mended_whatever_it_is() -> None:
+    """A ninth of the pages of a run, zeroed, filled with noise or cut off."""
+    files = MemoryFiles()
+    engine = opened(files)
+    engine.apply([StateChange(1, b"key %04d" % n, b"%d" % n * 30) for n in range(1500)])
+    states: dict[Position | None, Content] = {
+        at(0): after({}, [StateChange(1, b"key %04d" % n, b"%d" % n * 30) for n in range(1500)])
+    }
+    engine.write(engine.freeze(), at(0))
+    layout = PageLayout(engine._checkpoints.kept[0].runs[0].name.data_bytes)  # type: ignore[attr-defined]
+    engine.close()
+    (path,) = [path for path in files._names if path.suffix == ".run"]
+    assert layout.parity >= 5
+    size = (layout.parity - 1) * 4096 + 1  # however it lies, it touches each stripe at most once
+    chosen = random.Random(3)
+    for offset in [*range(0, layout.file_bytes - size, 3000), layout.file_bytes - size]:
+        for how in ("zeros", "noise"):
+            copy = files.kill()
+            copy._names[path].content[offset : offset + size] = (
+                bytes(size) if how == "zeros" else chosen.randbytes(size)
+            )
+            assert examine(copy, states, path), (offset, how)
+    for cut in (1, 100, 5000, layout.file_bytes - layout.parity_at):
+        copy = files.kill()
+        del copy._names[path].content[-cut:]
+        assert examine(copy, states, path), cut
+
+
+def test_two_damages_in_one_stripe_are_named() -> None:
+    files = MemoryFiles()
+    engine = opened(files)
+    engine.apply([StateChange(1, b"key %04d" % n, b"%d" % n * 30) for n in range(1500)])
+    engine.write(engine.freeze(), at(0))
+    layout = PageLayout(engine._checkpoints.kept[0].runs[0].name.data_bytes)  # type: ignore[attr-defined]
+    engine.close()
+    (path,) = [path for path in files._names if path.suffix == ".run"]
+    raw = files._names[path].content
+    raw[2 * 4096 + 5] ^= 1
+    raw[(2 + layout.parity) * 4096 + 70] ^= 1
+    engine = opened(files)
+    with pytest.raises(Corruption, match=rf"the page at 8192 .*other bad pages at {(2 + layout.parity) * 4096}"):
+        content(engine)
+    with pytest.raises(Corruption, match="cannot be rebuilt"):
+        engine.scrub(lambda _: None)
+        engine.mend()
+    assert [finding.offset for finding in engine.verify()] == [8192, (2 + layout.parity) * 4096]
+    engine.close()
+    assert [Path(finding.file) for finding in opened(files, verify=True).damaged] == [path]
 
 
 def test_every_cut_file_is_found(machine: tuple[MemoryFiles, dict[Position | None, Content]]) -> None:
     files, states = machine
     for path in sorted(files._names):
-        for size in range(len(files._names[path].content)):
-            examine(damaged(files, path, size, None), states, path)
+        length = len(files._names[path].content)
+        for size in range(length):
+            whole = examine(damaged(files, path, size, None), states, path, scrub=size % 16 == 0)
+            assert not whole or path.suffix == ".run"
 
 
 def test_a_missing_file_is_found(machine: tuple[MemoryFiles, dict[Position | None, Content]]) -> None:
@@ -151,7 +217,7 @@ def test_damage_under_a_merge_is_named_and_nothing_is_lost() -> None:
         engine.write(engine.freeze(), at(number))
     engine.close()
     first = DIRECTORY / "run-0000000000000001.run"
-    files._names[first].content[100] ^= 4
+    spoil(files._names[first].content, engine, first)
     before = {path: bytes(node.content) for path, node in files._names.items()}
     engine = opened(files)
     with pytest.raises(Corruption, match="run-0000000000000001"):
@@ -169,7 +235,7 @@ def test_damage_found_by_a_background_merge_stops_checkpoints(tmp_path: Path) ->
     engine.close()
     path = tmp_path / "run-0000000000000001.run"
     raw = bytearray(path.read_bytes())
-    raw[100] ^= 4
+    spoil(raw, engine, path)
     path.write_bytes(raw)
     engine = open_engine("native", tmp_path, settings=StateSettings(merge_ratio=0.01))
     engine.apply(batch(3))

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
+
+from penstock.errors import StorageFailed
+from penstock.files.memory import MemoryFiles
 from penstock.log import StateChange
-from tests.state.engines.native.memory import at
+from penstock.state.engines.native import parity, writer
+from penstock.state.settings import StateSettings
+from tests.state.engines.native.memory import at, content, opened
 from tests.state.engines.opener import Opener
 
 
@@ -41,3 +50,64 @@ def test_records_larger_than_the_buffer(native: Opener) -> None:
     again = native(verify=True)
     assert (again.get(1, b"b"), again.get(1, b"d")) == (large, large[::-1])
     assert len(list(native.directory.glob("*.run"))) == 1
+
+
+class LyingDisk(MemoryFiles):
+    """Says that it wrote a run, and wrote something else: zeros in place of one of the appends."""
+
+    lies_at: int | None = None  # the number of that append
+
+    def create(self, path: Path) -> Any:
+        file = super().create(path)
+        if self.lies_at is None or ".run" not in path.name:
+            return file
+        append, appends = file.append, iter(range(1 << 20))
+
+        def lie(buffers: Any) -> None:
+            if next(appends) == self.lies_at:
+                buffers = [bytes(len(buffer)) for buffer in buffers]
+            append(buffers)
+
+        file.append = lie  # type: ignore[method-assign]
+        return file
+
+
+def write_on_a_lying_disk(lies_at: int) -> LyingDisk:
+    files = LyingDisk()
+    engine = opened(files, settings=StateSettings(merge_in_background=False, merge_ratio=1e9))
+    engine.apply([StateChange(1, b"%04d" % n, b"old") for n in range(100)])
+    engine.write(engine.freeze(), at(0))
+    engine.apply([StateChange(1, b"%04d" % n, b"new") for n in range(100)])
+    files.lies_at = lies_at
+    try:
+        engine.write(engine.freeze(), at(1))
+    finally:
+        files.lies_at = None
+        assert engine.get(1, b"0007") == b"new", "what could not be written stays readable"
+        engine.close()
+    return files
+
+
+@pytest.mark.parametrize("lies_at", [0, 1])
+def test_a_run_that_the_disk_did_not_keep_is_never_named(lies_at: int) -> None:
+    with pytest.raises(StorageFailed, match="the disk does not hold at"):
+        write_on_a_lying_disk(lies_at)
+
+
+@pytest.mark.parametrize("lies_at", [0, 1])
+def test_without_the_read_back_the_state_would_be_lost(lies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug to the test before: this is what it protects from."""
+
+    def trusting(file: Any, layout: Any, page: int, count: int, checksums: Any) -> Any:
+        start = page * 4096
+        return np.frombuffer(file.read_at(start, min(count * 4096, layout.data_bytes - start)), np.uint8)
+
+    monkeypatch.setattr(parity, "_compared", trusting)
+    monkeypatch.setattr(writer, "compare_end", lambda *_: None)
+    try:
+        files = write_on_a_lying_disk(lies_at)
+    except Exception:  # opened at once, before it is trusted: found there
+        return
+    engine = opened(files, verify=True)
+    assert engine.damaged
+    assert content(engine) == {(1, b"%04d" % n): b"old" for n in range(100)}, "one checkpoint less"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.errors import Corruption
 from penstock.files import Files
 from penstock.log.position import Position
 from penstock.state.engines.engine import CheckpointInfo, Finding
@@ -105,16 +106,16 @@ class Checkpoints:
             try:
                 run = self.run(name)
                 if verify:
-                    bad = next(run.findings(), None)
-                    if bad is not None:
-                        self.damaged.append(bad)
-                        return None
+                    run.check_all()
                 runs.append(run)
             except FileNotFoundError:
                 self.damaged.append(Finding(str(path), 0, "the file is not there"))
                 return None
             except BadRun as error:
                 self.damaged.append(Finding(str(path), error.offset, error.problem))
+                return None
+            except Corruption as error:
+                self.damaged.append(Finding(str(path), 0, error.message))
                 return None
         return tuple(runs)
 
@@ -178,6 +179,29 @@ class Checkpoints:
         if gone:
             self._files.sync_directory(self.directory)
         self.kept = [checkpoint for checkpoint in self.kept if checkpoint.position <= position]
+
+    def damaged_manifests(self) -> list[tuple[Checkpoint, Finding]]:
+        """The kept checkpoints whose manifests are not on the disk as they were written."""
+        found: list[tuple[Checkpoint, Finding]] = []
+        for checkpoint in self.kept:
+            path = self.directory / checkpoint.manifest.file
+            try:
+                same = manifests.read(self._files, path) == checkpoint.manifest
+                problem = "" if same else "the manifest is another one"
+            except FileNotFoundError:
+                problem = "the file is not there"
+            except BadRun as error:
+                problem = error.problem
+            if problem:
+                found.append((checkpoint, Finding(str(path), 0, problem)))
+        return found
+
+    def renew_damaged(self) -> None:
+        """Writes the damaged manifests again, with higher generations; the damaged files are removed after that."""
+        damaged = [checkpoint for checkpoint, _ in self.damaged_manifests()]
+        if damaged:
+            oldest_first = reversed(self.kept)
+            self.keep([self.write(one.manifest) if one in damaged else one for one in oldest_first][::-1])
 
     def findings(self) -> Iterator[Finding]:
         """Reads every byte of every checkpoint in the directory, from the files as they are now."""

@@ -17,7 +17,7 @@ from penstock.state.engines.layered import FrozenLayers
 from penstock.state.engines.native import merging
 from penstock.state.engines.native.base import RunsBase
 from penstock.state.engines.native.checkpoints import Checkpoint, Checkpoints
-from penstock.state.engines.native.format import Header
+from penstock.state.engines.native.format import BadRun, Header
 from penstock.state.engines.native.manifest import CheckpointManifest
 from penstock.state.engines.native.run import RunName, SortedRun
 from penstock.state.engines.overlay import NO_BASE, Base, Layer, Stack
@@ -90,6 +90,37 @@ class NativeEngine(CheckpointedEngine):
     def verify(self) -> Iterator[Finding]:
         return Checkpoints(self._files, self._directory).findings()
 
+    def scrub(self, pause: Callable[[int], None]) -> list[Finding]:
+        """Reads the files anew, under their names: so a file that is gone is found too."""
+        with self._disk:
+            kept = list(self._checkpoints.kept)
+        found: list[Finding] = []
+        for run in {run.name: run for checkpoint in kept for run in checkpoint.runs}.values():
+            run.damage = self._scrub_run(run, pause)
+            found += run.damage
+        with self._disk:
+            return found + [finding for _, finding in self._checkpoints.damaged_manifests()]
+
+    def mend(self) -> None:
+        """A damaged run is written anew, as a merge of itself, under another name; a damaged manifest is written
+        again."""
+        self._refuse_reader("a repair")
+        with self._disk:
+            self._checkpoints.renew_damaged()
+        while self._merge(_damaged):
+            pass
+
+    def _scrub_run(self, run: SortedRun, pause: Callable[[int], None]) -> list[Finding]:
+        try:
+            return SortedRun(self._files, self._directory, run.name).scrub(pause)
+        except FileNotFoundError:
+            with self._disk:
+                if run not in [other for checkpoint in self._checkpoints.kept for other in checkpoint.runs]:
+                    return []  # merged meanwhile
+            return [Finding(str(run.path), 0, "the file is not there")]
+        except BadRun as error:
+            return [Finding(str(run.path), error.offset, error.problem)]
+
     def flush(self) -> None:
         merger = self._merger
         if merger is not None:
@@ -141,7 +172,8 @@ class NativeEngine(CheckpointedEngine):
         with self._disk:
             busy = self._merger is not None and self._merger.is_alive()
             kept = self._checkpoints.kept
-            if self._closed or busy or not (self._due(kept) or merging.exceeds_spare_ratio(kept, self._settings)):
+            due = _damaged(kept) or self._due(kept) or merging.exceeds_spare_ratio(kept, self._settings)
+            if self._closed or busy or not due:
                 return
             self._merger = threading.Thread(target=self._merge_in_background, name="penstock-state-merge", daemon=True)
             self._merger.start()
@@ -153,7 +185,7 @@ class NativeEngine(CheckpointedEngine):
             self._merge_error = error
 
     def _merge_all_due(self) -> None:
-        while self._merge(self._due) or self._collapse_to_newest():
+        while self._merge(_damaged) or self._merge(self._due) or self._collapse_to_newest():
             pass
         self._retired.drain()
 
@@ -181,7 +213,7 @@ class NativeEngine(CheckpointedEngine):
                 runs = () if self._closed else choose(kept)
                 if not runs:
                     return False
-                bottom = runs[0] is kept[0].runs[0]
+                bottom = any(runs[0] is checkpoint.runs[0] for checkpoint in kept)
                 run_id = self._checkpoints.next_run_id()
             try:
                 from penstock.state.engines.native.writer import write_merged
@@ -195,14 +227,17 @@ class NativeEngine(CheckpointedEngine):
                     self._checkpoints.settled(run_id)
 
     def _install(self, runs: tuple[SortedRun, ...], name: RunName | None) -> bool:
-        """Writes every kept checkpoint again, with the merged run in place of `runs`. The new manifests are durable
-        before anything is removed. `_disk` held.
+        """Writes every kept checkpoint that has `runs` again, with the merged run in their place. The new manifests are
+        durable before anything is removed. `_disk` held.
         """
         kept = self._checkpoints.kept
-        if not kept or not all(_index_of(checkpoint.runs, runs) >= 0 for checkpoint in kept):
+        having = [checkpoint for checkpoint in kept if _index_of(checkpoint.runs, runs) >= 0]
+        if not having or (len(having) < len(kept) and len(runs) > 1):
             return False  # a truncation came between; the next prune removes the merged run
         renewed = [
             self._checkpoints.write(checkpoint.manifest.with_runs(0, _replaced(checkpoint.runs, runs, name)))
+            if checkpoint in having
+            else checkpoint
             for checkpoint in reversed(kept)
         ][::-1]
         with self._lock:
@@ -212,6 +247,15 @@ class NativeEngine(CheckpointedEngine):
                 self._stack = Stack(layers, self._base(tuple(self._checkpoints.run(other) for other in names)))
         self._checkpoints.keep(renewed)
         return True
+
+
+def _damaged(kept: Sequence[Checkpoint]) -> tuple[SortedRun, ...]:
+    """A run whose file is damaged, and could be read nevertheless: a merge of it alone is a sound copy. Empty: none."""
+    for checkpoint in kept:
+        for run in checkpoint.runs:
+            if run.damaged:
+                return (run,)
+    return ()
 
 
 def _index_of(runs: Sequence[SortedRun], some: Sequence[SortedRun]) -> int:

@@ -17,6 +17,7 @@ FOOTER_BYTES = 128
 PAGE_SHIFT = 12
 PAGE_BYTES = 1 << PAGE_SHIFT
 PAGE_MASK = PAGE_BYTES - 1
+STRIPE_PAGES = 8  # pages of data for each page of parity
 ANCHOR_EVERY = 32
 TOMBSTONE = 0xFFFFFFFF  # as value_len
 RECORD = struct.Struct("<II")  # key_len, value_len

@@ -28,13 +28,14 @@ from penstock.state.engines.native.format import (
     TAG_MASK,
     TOMBSTONE,
     BadRun,
+    Footer,
     Section,
     footer_crc,
     parse_footer,
     parse_header,
     parse_sections,
 )
-from penstock.state.engines.native.pages import PageCache, Pages
+from penstock.state.engines.native.pages import READ_PAGES, PageCache, PageLayout, Pages
 from penstock.state.engines.overlay import MISSING, Pair
 
 Find = Callable[[bytes, int], bytes | None]  # key and its hash → value, None (a tombstone) or MISSING
@@ -49,6 +50,7 @@ class RunName(NamedTuple):
 
     id: int
     bytes: int
+    data_bytes: int  # before the checksums: says where everything lies, also where the end of the file is damaged
     footer_crc: int
 
     @property
@@ -72,23 +74,25 @@ class SortedRun:
         except OSError as error:
             raise BadRun(0, f"the run cannot be read: {error}") from error
         except Corruption as error:
-            raise BadRun(self.footer.namespaces_at, error.message) from error
+            raise BadRun(0, error.message) from error
 
     def _open(self, file: File) -> None:
-        name, size = self.name, file.size()
-        if size < HEADER_BYTES + FOOTER_BYTES:
-            raise BadRun(0, f"a run of {size} bytes is too short")
-        tail = file.read_at(size - FOOTER_BYTES, FOOTER_BYTES)
-        self.footer = footer = parse_footer(tail, size - FOOTER_BYTES)
-        self.header = parse_header(file.read_at(0, HEADER_BYTES))
-        if (size, footer_crc(tail)) != (name.bytes, name.footer_crc) or footer.file_bytes != size:
-            raise BadRun(size - FOOTER_BYTES, "the run is not the one that the checkpoint means")
-        if footer.run_id != name.id or self.header.run_id != name.id:
+        name, layout, size = self.name, PageLayout(self.name.data_bytes), file.size()
+        self._file, self._layout = file, layout
+        self.damage: list[Finding] = []  # that the open met and could do without
+        if size != name.bytes:
+            self._note(min(size, name.bytes), f"the run has {size} bytes, and should have {name.bytes}")
+        footer, checksums = self._tail()
+        self.pages = Pages(file, self.path, layout, memoryview(checksums).cast("I"))
+        self.footer = footer
+        try:
+            self.header = parse_header(file.read_at(0, HEADER_BYTES))  # not its whole page: a record may lie in it
+        except (BadRun, OSError):
+            self.header = parse_header(self.pages.read(0, 1))
+        if (footer.file_bytes, footer.pages_at) != (name.bytes, name.data_bytes) or footer.run_id != name.id:
+            raise BadRun(layout.data_bytes, "the run is not the one that the checkpoint means")
+        if self.header.run_id != name.id:
             raise BadRun(0, f"the run calls itself {self.header.run_id}")
-        checksums = file.read_at(footer.pages_at, 4 * footer.pages)
-        if google_crc32c.value(checksums) != footer.pages_crc:
-            raise BadRun(footer.pages_at, "the checksum of the pages' checksums does not match")
-        self.pages = Pages(file, self.path, footer.pages_at, memoryview(checksums).cast("I"))
         self.cache = PageCache(self.pages, footer.pages_at)
         end = footer.namespaces_at + _SECTION_BYTES * footer.namespaces
         self.sections: dict[int, Section] = {}
@@ -98,6 +102,40 @@ class SortedRun:
             self.sections[section.namespace] = section
             self._first_anchor[section.namespace] = anchor
             anchor += _anchors_of(section)
+
+    def _tail(self) -> tuple[Footer, bytes]:
+        """The footer and the checksums of the pages, from the first good one of their two copies."""
+        problem: BadRun | None = None
+        for at in (self._layout.data_bytes, self._layout.copy_at):
+            try:
+                return self._tail_at(at)
+            except BadRun as error:
+                problem = problem or error
+                self._note(error.offset, error.problem)
+        assert problem is not None
+        raise problem
+
+    def _tail_at(self, at: int) -> tuple[Footer, bytes]:
+        size = self._layout.tail_bytes - FOOTER_BYTES
+        try:
+            raw = self._file.read_at(at, size + FOOTER_BYTES)
+        except OSError as error:
+            raise BadRun(at, f"the footer cannot be read: {error}") from error
+        checksums, tail = raw[:size], raw[size:]
+        footer = parse_footer(tail, at + size)
+        if footer_crc(tail) != self.name.footer_crc:
+            raise BadRun(at + size, "the run is not the one that the checkpoint means")
+        if google_crc32c.value(checksums) != footer.pages_crc:
+            raise BadRun(at, "the checksum of the pages' checksums does not match")
+        return footer, checksums
+
+    def _note(self, offset: int, problem: str) -> None:
+        self.damage.append(Finding(str(self.path), offset, problem))
+
+    @property
+    def damaged(self) -> bool:
+        """Whether damage was met, in this run's file, that could be rebuilt. The run is then written anew."""
+        return bool(self.damage or self.pages.rebuilt)
 
     @property
     def records(self) -> int:
@@ -188,9 +226,28 @@ class SortedRun:
             yield key, None if value_len == TOMBSTONE else window[value_at - base : stop - base]
 
     def findings(self) -> Iterator[Finding]:
-        """Reads every byte and reports each bad page; in portions, so that other threads get the GIL in between."""
-        for offset, error in self.pages.bad():
-            yield Finding(str(self.path), offset, error.message)
+        """Reads every byte and reports each bad place, also those that can be rebuilt."""
+        yield from self.scrub(lambda _: None)
+
+    def scrub(self, pause: Callable[[int], None]) -> list[Finding]:
+        """As `findings`, from the disk and not from what the system has cached; `pause(bytes)` is called after each
+        portion that was read."""
+        self._file.forget_cached()
+        found = list(self.damage)
+        try:
+            self._tail_at(self._layout.copy_at)
+        except BadRun as error:
+            found.append(Finding(str(self.path), error.offset, error.problem))
+        for first in range(0, self.pages.total, READ_PAGES):
+            bad = self.pages.bad(first, READ_PAGES)
+            found += [Finding(str(self.path), offset, problem) for offset, problem in bad]
+            pause(READ_PAGES << PAGE_SHIFT)
+        return found
+
+    def check_all(self) -> None:
+        """Reads all of the data. Raises `Corruption` at the first page that cannot be rebuilt."""
+        for first in range(0, len(self.pages), READ_PAGES):
+            self.pages.read(first, READ_PAGES)
 
     def _anchors_at(self, section: Section, number: int) -> int:
         """The offset of the record that this anchor of the namespace names."""

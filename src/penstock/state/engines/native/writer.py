@@ -1,7 +1,10 @@
 """Writes a run (docs/formats/checkpoint.md) as a stream: memory holds one buffer, and two numbers for each record.
 
 The order: (1) a file with a temporary name; (2) the records, page by page; (3) the sections that say where they are;
-(4) the footer; (5) sync; (6) rename; (7) sync of the directory. Nothing refers to the run before (7).
+(4) sync; (5) all of that is read back from the disk and compared, which also makes the parity (parity.py); (6)
+checksums, footer, parity, and checksums and footer once more; (7) sync, and these are read back and compared; (8)
+rename; (9) sync of the directory. Nothing refers to the run before (9): so no manifest ever names a run that was not on
+the disk as it should be.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from penstock.state.engines.key_kernels import sort_keys
 from penstock.state.engines.native import kernels
 from penstock.state.engines.native.format import (
     ANCHOR_EVERY,
-    FOOTER_BYTES,
     PAGE_BYTES,
     Footer,
     Header,
@@ -35,6 +37,8 @@ from penstock.state.engines.native.format import (
     salt_of,
     slots_for,
 )
+from penstock.state.engines.native.pages import PageLayout
+from penstock.state.engines.native.parity import compare_end, read_back
 from penstock.state.engines.native.run import RunName, SortedRun
 from penstock.state.engines.native.sources import MergeSources
 from penstock.state.engines.overlay import Layer, Pair
@@ -168,25 +172,36 @@ class RunWriter:
         slots = np.zeros(slots_for(self._count), np.uint64)
         kernels.build_index(self._offsets, self._hashes, self._count, slots)
         self._put_array(slots)
-        pages_at = self._start + self._used
+        layout = PageLayout(self._start + self._used)
         self._flush(0, whole_pages=False)
-        pages = np.concatenate(self._pages).tobytes()
-        puts, tombstones, content = self._totals.tolist()
-        footer = pack_footer(
-            Footer(
-                self._header.run_id, pages_at + len(pages) + FOOTER_BYTES, namespaces_at, len(self._sections),
-                anchors_at, len(anchors), index_at, len(slots), pages_at, len(pages) // 4,
-                puts, tombstones, content, google_crc32c.value(pages),
-            )
-        )  # fmt: skip
         try:
-            self._file.append([pages, footer])
-            self._file.datasync()
+            name = self._finish(layout, (namespaces_at, anchors_at, len(anchors), index_at, len(slots)))
         finally:
             self._file.close()
         self._files.rename(self._temporary, self._path)
         self._files.sync_directory(self._path.parent)
-        return RunName(self._header.run_id, pages_at + len(pages) + FOOTER_BYTES, footer_crc(footer))
+        return name
+
+    def _finish(self, layout: PageLayout, places: tuple[int, int, int, int, int]) -> RunName:
+        """Steps (4) to (7)."""
+        namespaces_at, anchors_at, anchors, index_at, slots = places
+        self._file.datasync()
+        data = np.concatenate(self._pages)
+        parity, parity_checksums = read_back(self._file, layout, data)
+        checksums = np.concatenate([data, parity_checksums]).tobytes()
+        puts, tombstones, content = self._totals.tolist()
+        footer = pack_footer(
+            Footer(
+                self._header.run_id, layout.file_bytes, namespaces_at, len(self._sections), anchors_at, anchors,
+                index_at, slots, layout.data_bytes, layout.data, puts, tombstones, content,
+                google_crc32c.value(checksums),
+            )
+        )  # fmt: skip
+        end = [checksums, footer, *parity, checksums, footer]
+        self._file.append(end)
+        self._file.datasync()
+        compare_end(self._file, layout, end)
+        return RunName(self._header.run_id, layout.file_bytes, layout.data_bytes, footer_crc(footer))
 
     def abandon(self) -> None:
         """Gives up. A temporary file that cannot be removed now is removed by the next checkpoint."""

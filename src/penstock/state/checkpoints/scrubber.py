@@ -1,0 +1,107 @@
+"""Reads the checkpoints of a state from the disk, slowly and again and again, so that damage is found while it is small.
+
+Checkpoints share their runs: what is damaged in one is damaged in all of them, and the part of the log that could
+replace it may be trimmed. That is safe because (1) a run is read back whole before a manifest names it; (2) each run
+carries the parity to rebuild a damaged page, or all pages in one damaged place; (3) a scrub finds the damage before a
+second one meets it, and writes the run anew.
+
+The thread is started once there is a checkpoint. Where a scrub finds what parity cannot mend, the state is healed as
+after a read that met the damage: from another checkpoint, or from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from penstock.errors import Closed, Corruption, PenstockError
+from penstock.log import Log
+from penstock.observe.metrics import METRICS
+from penstock.state.engines.engine import Finding, StateEngine
+from penstock.state.settings import StateSettings
+
+_CLOSE_SECONDS_MAX = 30.0  # a close does not hang on a disk that does not answer
+
+_logger = logging.getLogger(__name__)
+
+
+class Scrubber:
+    """Scrubs the checkpoints of one state. `current` returns the engine in force, which `heal` replaces;
+    `writing` is held while files are written, so that no engine that was replaced writes any."""
+
+    def __init__(
+        self,
+        log: Log,
+        writing: threading.Lock,
+        current: Callable[[], StateEngine],
+        settings: StateSettings,
+        *,
+        heal: Callable[[Corruption], None],
+    ) -> None:
+        self._log = log
+        self._writing = writing
+        self._current = current
+        self._interval = settings.scrub_interval_seconds
+        self._bytes_per_second = settings.scrub_bytes_per_second
+        self._heal = heal
+        self._closing = threading.Event()
+        self._turn = threading.Lock()  # one scrub at a time
+        self._thread: threading.Thread | None = None
+        self.error: BaseException | None = None  # of the last scrub; None where it succeeded
+
+    def start(self) -> None:
+        """Starts the thread, unless there is one, or the settings want none."""
+        with self._turn:
+            if self._interval is None or self._thread is not None or self._closing.is_set():
+                return
+            self._thread = threading.Thread(target=self._run, name="penstock-state-scrub", daemon=True)
+            self._thread.start()
+
+    def scrub(self, pause: Callable[[int], None] | None = None) -> list[Finding]:
+        """Reads all checkpoints once, and mends what is damaged. Returns what was. `pause`: as for an engine's
+        `scrub`."""
+        with self._turn:
+            engine = self._current()
+            try:
+                found = engine.scrub(pause or METRICS.state_scrubbed_bytes.inc)
+                with self._writing:
+                    if found and engine is self._current():
+                        self._log.check_owner()
+                        engine.mend()
+            except Corruption as error:
+                _logger.warning("a scrub of the state of %s found damage: %s", self._log.directory, error)
+                self._heal(error)
+                return [Finding(str(self._log.directory), 0, error.message)]
+            if found:
+                METRICS.state_damage_mended.inc(len(found))
+                _logger.warning(
+                    "a scrub of the state of %s mended %d damaged places, the first: %s",
+                    self._log.directory,
+                    len(found),
+                    found[0],
+                )
+            return found
+
+    def close(self) -> None:
+        """Ends the thread, and a scrub of the thread's that is under way."""
+        self._closing.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_CLOSE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._interval):
+            try:
+                self.scrub(self._pause)
+                self.error = None
+            except Closed:
+                return
+            except (PenstockError, OSError) as error:
+                self.error = error
+                _logger.warning("a scrub of the state of %s failed: %s", self._log.directory, error)
+
+    def _pause(self, size: int) -> None:
+        METRICS.state_scrubbed_bytes.inc(size)
+        if self._closing.wait(size / self._bytes_per_second):
+            raise Closed("the state was closed")
