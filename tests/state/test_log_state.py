@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import BadInput, Corruption, PenstockError, Unavailable
 from penstock.log import Log, LogReader
 from penstock.state import (
+    DELETE,
     BucketState,
     StateDescriptor,
     StateLost,
@@ -199,7 +200,7 @@ def test_the_life_of_a_state_on_rocksdb(tmp_path: Path) -> None:
             positions.append(put(state, n, n))
             if n in (10, 20):
                 state.checkpoint()
-        state.store(ORDERS).write({3: None}).result(LIMIT_SECONDS)
+        state.store(ORDERS).write({3: DELETE}).result(LIMIT_SECONDS)
         log.trim()
     with Log.open(tmp_path / "log", SMALL) as log:
         state = BucketState.open(log, settings)

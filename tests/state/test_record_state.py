@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log import RecordLog
-from penstock.state import BucketState
+from penstock.state import DELETE, BucketState
 from tests.state.stores import SOURCE
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -47,7 +47,7 @@ def test_a_record_log_is_not_snapshot_at_every_commit(tmp_path: Path, monkeypatc
     pending.result(LIMIT_SECONDS)
     assert not snapshots
     for _ in range(30):  # deletes shrink the live state, so the log is rewritten
-        pending = raw.write({b"%d" % key: None for key in range(2000)})
+        pending = raw.write({b"%d" % key: DELETE for key in range(2000)})
         pending.result(LIMIT_SECONDS)
         raw.write({b"%d" % key: bytes(1000) for key in range(100)}).result(LIMIT_SECONDS)
     assert snapshots

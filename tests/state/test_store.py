@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Closed, NotSupported
 from penstock.log import Log
 from penstock.state import (
+    DELETE,
     BucketState,
+    StateSettings,
     TypedStore,
 )
 from tests.state.stores import KEEPING, ORDERS, content
@@ -25,7 +27,7 @@ def test_iteration_is_stable_while_writes_and_checkpoints_go_on(tmp_path: Path) 
         state.checkpoint()
         with store.items() as pairs:
             first = [next(pairs) for _ in range(10)]
-            store.write({n: None if n % 2 else -n for n in range(100)}).result(LIMIT_SECONDS)
+            store.write({n: DELETE if n % 2 else -n for n in range(100)}).result(LIMIT_SECONDS)
             state.checkpoint()
             state.engine.compact()
             store.write({200: 200}).result(LIMIT_SECONDS)
@@ -48,3 +50,109 @@ def test_a_store_of_another_state_is_refused(tmp_path: Path) -> None:
         theirs.put(change, 1, 1)
         with pytest.raises(BadInput, match="another state"):
             state.commit(change)
+
+
+@pytest.fixture(params=["native", "rocksdb"])
+def settings(request: pytest.FixtureRequest) -> StateSettings:
+    return StateSettings(engine=request.param, checkpoint_at_roll=False, scrub_interval_seconds=None)
+
+
+def test_a_stored_null_is_not_a_deleted_key(tmp_path: Path, settings: StateSettings) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        store, raw = state.store(ORDERS), state.raw_store("r", "o")
+        store.write({1: None, 2: 2, 3: 3}).result(LIMIT_SECONDS)
+        store.write({3: DELETE}).result(LIMIT_SECONDS)
+        with pytest.raises(BadInput, match="DELETE deletes"):
+            raw.write({b"k": None})  # type: ignore[dict-item]
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        store = BucketState.open(log, settings).store(ORDERS)
+        assert content(store.raw.holder) == {1: None, 2: 2}  # type: ignore[arg-type]
+        assert (store.get(1), store.contains(1), store.contains(3)) == (None, True, False)
+        assert store.get_many([1, 2, 3]) == {1: None, 2: 2}
+
+
+def test_reads_of_a_change_that_is_not_committed(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        store = state.store(ORDERS)
+        store.write({1: "one", 2: "two"}).result(LIMIT_SECONDS)
+        change = state.begin()
+        store.put(change, 1, "new")
+        store.delete(change, 2)
+        assert [store.get_in(change, key) for key in (1, 2, 3)] == ["new", None, None]
+        assert [store.get(key) for key in (1, 2)] == ["one", "two"]
+
+
+def test_a_snapshot_is_of_one_moment_in_all_stores(tmp_path: Path, settings: StateSettings) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        store, raw = state.store(ORDERS), state.raw_store("r", "o")
+        for number in range(3):
+            change = state.begin()
+            store.put(change, 1, number)
+            raw.put(change, b"k", b"%d" % number)
+            state.commit(change).result(LIMIT_SECONDS)
+            state.checkpoint()
+            if number == 1:
+                then = state.snapshot()
+        state.drop_store(raw).result(LIMIT_SECONDS)
+        with then:
+            assert then.store(ORDERS).get(1) == 1
+            assert then.raw_store("r", "o").get_many([b"k", b"l"]) == {b"k": b"1"}
+            assert list(then.store(ORDERS).items()) == list(then.store(ORDERS).items(reverse=True)) == [(1, 1)]
+            with pytest.raises(NotSupported, match="read-only"):
+                then.store(ORDERS).write({1: 2})
+        with pytest.raises(Closed):
+            then.store(ORDERS).get(1)
+        assert store.get(1) == 2
+
+
+def test_iteration_in_reverse(tmp_path: Path, settings: StateSettings) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        store, other = state.store(ORDERS), state.raw_store("r", "o")
+        other.write({b"a": b"1", b"b": b"2"}).result(LIMIT_SECONDS)
+        for step in range(4):
+            store.write({n: n * 10 + step for n in range(step, 300, step + 1)}).result(LIMIT_SECONDS)
+            store.write(dict.fromkeys(range(step, 300, 17), DELETE)).result(LIMIT_SECONDS)
+            if step < 3:
+                state.checkpoint()
+        forwards = list(store.items())
+        assert list(store.items(reverse=True)) == forwards[::-1]
+        for start, end in ((None, 120), (64, None), (31, 97), (96, 96), (5, 6)):
+            assert list(store.range(start, end, reverse=True)) == list(store.range(start, end))[::-1]
+        assert [key for key, _ in other.iterate(reverse=True)] == [b"b", b"a"]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_dropped_store_is_gone_for_good(
+    tmp_path: Path, settings: StateSettings, crashes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        store = state.store(ORDERS)
+        store.write({n: n for n in range(100)}).result(LIMIT_SECONDS)
+        state.checkpoint()
+        with monkeypatch.context() as patch:
+            if crashes:  # after the frame that drops it, before its keys are deleted
+                patch.setattr(BucketState, "_empty", lambda *_: None)
+            number = store.raw.number
+            state.drop_store(store).result(LIMIT_SECONDS)
+        assert store.get(1) is None
+        assert state.stores() == []
+        with pytest.raises(BadInput, match="is not there"):
+            state.drop_store(store)
+        again = state.store(ORDERS)
+        assert again.raw.number != number
+        again.write({7: "new"}).result(LIMIT_SECONDS)
+        state.checkpoint()
+    for _ in range(2):
+        with Log.open(tmp_path / "log", KEEPING) as log:
+            state = BucketState.open(log, settings)
+            assert content(state) == {7: "new"}
+            with state.engine.create_snapshot() as snapshot:
+                assert number is not None
+                assert list(snapshot.iterate(number)) == []
+            state.checkpoint()
+            state.engine.compact()

@@ -18,7 +18,7 @@
 | `state.py` | the owner's state: commits; `log_state.py` and `record_state.py`: over a log, and over a record log |
 """
 
-from penstock.state.changes import Change
+from penstock.state.changes import DELETE, Change
 from penstock.state.checkpoints.recovery import RecoveryProgress, StateLost
 from penstock.state.engines.engine import CheckpointInfo
 from penstock.state.log_state import LogState as _LogState  # noqa: F401 (`BucketState.open` finds it once imported)
@@ -31,8 +31,10 @@ from penstock.state.types import codecs
 from penstock.state.types.descriptor import Migration, Namespace, StateDescriptor
 from penstock.state.types.evolution import Compatibility, Verdict
 from penstock.state.types.model_codecs import model
+from penstock.state.view import SnapshotStores
 
 __all__ = [
+    "DELETE",
     "BucketState",
     "Change",
     "CheckpointInfo",
@@ -42,6 +44,7 @@ __all__ = [
     "OnFrame",
     "RawStore",
     "RecoveryProgress",
+    "SnapshotStores",
     "StateDescriptor",
     "StateIterator",
     "StateLost",

@@ -6,8 +6,9 @@ A change knows its stores only by what it needs of them (`ChangedStore`, `TypedC
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from itertools import chain, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.errors import BadInput
 from penstock.log import StateChange
@@ -16,6 +17,15 @@ from penstock.state.types.descriptor import Namespace, StateDescriptor
 from penstock.state.types.registry import Registry
 
 Table = dict[bytes, bytes | None]
+
+
+class Deletion(Enum):
+    """The type of `DELETE`."""
+
+    DELETE = "delete"
+
+
+DELETE: Final = Deletion.DELETE  # as a value of `write`: the key is deleted. None is a value, where the codec has one
 
 
 class ChangedStore(Protocol):

@@ -109,6 +109,7 @@ class StateReader(StateView):
         for change in changes:
             if change.namespace == REGISTRY_NAMESPACE:
                 self.registry.load(change.value)
+                self._unbind_dropped()
             elif change.namespace not in self.registry:
                 raise unregistered(change.namespace)
 

@@ -12,8 +12,10 @@ takes the place of a checkpoint.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 from penstock.clock import Clock
@@ -28,14 +30,26 @@ from penstock.state.metrics import forget_state, watch_state
 from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
 from penstock.state.store import RawStore, TypedStore
-from penstock.state.types.descriptor import StateDescriptor
-from penstock.state.types.registry import Registry
+from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.registry import Registration, Registry
 from penstock.state.view import StateView
 
 K = TypeVar("K")
 V = TypeVar("V")
 
+_DROPPED_AT_ONCE = 10_000  # keys of a dropped store that one frame deletes
 _TIMED_EVERY = 16  # one commit in so many is timed
+
+
+@dataclass(slots=True, eq=False)
+class _DroppedStore:
+    """A store that was dropped, whose keys a change deletes."""
+
+    holder: BucketState
+    namespace: Namespace
+    number: int | None
+
+    def bind(self, number: int) -> None: ...
 
 
 class BucketState(StateView):
@@ -66,7 +80,9 @@ class BucketState(StateView):
         """
         for kind, subclass in cls._subclasses:
             if isinstance(log, kind):
-                return subclass._open(log, settings or StateSettings(), progress, clock)
+                state = subclass._open(log, settings or StateSettings(), progress, clock)
+                state._finish_drops()
+                return state
         raise BadInput(f"a {type(log).__name__} can have no state", hint="give a Log or a RecordLog")
 
     @classmethod
@@ -110,6 +126,24 @@ class BucketState(StateView):
                 registration = self.registry.register_bytes(raw.namespace)
                 self._registered(raw, registration.number, registration.change())
         return raw
+
+    def drop_store(self, store: RawStore | TypedStore[Any, Any]) -> Pending[Any]:
+        """Drops the store with all that is in it; a store of that name which is opened later is a new, empty one.
+
+        (1) A frame says that it was dropped: from here on it is gone, also after a crash. (2) Frames delete its keys, in
+        portions; where a crash comes between, the next open goes on. The number of the store is never given again. The
+        result is there once all of that is durable.
+        """
+        raw = store.raw if isinstance(store, TypedStore) else store
+        with self._lock:
+            self._check()
+            if raw.holder is not self or raw.number is None:
+                raise BadInput(f"store {raw.namespace} is not there", hint="use a store of this state")
+            dropped = self.registry.drop(raw.namespace)
+            self._unlogged += dropped.dropping()
+            raw.bind(None)
+        pending = self.commit(Change())
+        return self._empty(dropped) or pending
 
     def commit(self, change: Change, data: Buffer | Sequence[Buffer] = b"") -> Pending[Any]:
         """Appends data and changes as one frame: both survive a crash, or neither does.
@@ -159,6 +193,23 @@ class BucketState(StateView):
         return sum(raw.reads for raw in tuple(self._raw.values()))
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _finish_drops(self) -> None:
+        """Step (2) of the drops that a crash came between."""
+        for dropped in self.registry.dropped():
+            self._empty(dropped)
+
+    def _empty(self, dropped: Registration) -> Pending[Any] | None:
+        """Deletes what a dropped store still has. None where that is nothing."""
+        store = _DroppedStore(self, dropped.namespace, dropped.number)
+        last: Pending[Any] | None = None
+        with self.engine.create_snapshot() as snapshot:
+            keys = (key for key, _ in snapshot.iterate(dropped.number))
+            while portion := list(itertools.islice(keys, _DROPPED_AT_ONCE)):
+                change = Change()
+                change.edits[store] = dict.fromkeys(portion)
+                last = self.commit(change)
+        return last
 
     def _check(self) -> None:
         if self._broken is not None:

@@ -8,15 +8,15 @@ is exhausted, closed or garbage-collected.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from penstock.errors import Corruption, Unavailable
+from penstock.errors import BadInput, Corruption, Unavailable
 from penstock.log import Pending
 from penstock.observe.metrics import METRICS
-from penstock.state.changes import Change
-from penstock.state.engines.engine import StateEngine, StateSnapshot
+from penstock.state.changes import DELETE, Change, Deletion
+from penstock.state.engines.engine import StateSnapshot
 from penstock.state.metrics import ITERATIONS
 from penstock.state.types.descriptor import Namespace, StateDescriptor
 from penstock.state.types.registry import Registry
@@ -25,14 +25,27 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
+_VALUES = frozenset((bytes, Deletion))
 _TIMED_MASK = (1 << 10) - 1  # one read in 1024 is timed; the others pay one addition
+
+
+class Content(Protocol):
+    """Where the bytes of a store come from: an engine, or a snapshot of one."""
+
+    def get(self, namespace: int, key: bytes) -> bytes | None: ...
+
+    def get_many(self, namespace: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def create_snapshot(self) -> StateSnapshot: ...
 
 
 class Holder(Protocol):
     """What a store needs from the state that it belongs to."""
 
-    engine: StateEngine
     registry: Registry
+
+    @property
+    def engine(self) -> Content: ...
 
     def heal(self, error: Corruption) -> None:
         """Called when a read met a damaged checkpoint. Replaces `engine` by a sound one, or raises."""
@@ -165,28 +178,60 @@ class RawStore:
         """Adds the deletion to the change. The key need not be there."""
         change.set(self, key, None)
 
-    def write(self, items: Mapping[bytes, bytes | None]) -> Pending[Any]:
-        """Commits puts, and deletes where the value is None: all or none. The result is there once they are durable."""
+    def write(self, items: Mapping[bytes, bytes | Deletion]) -> Pending[Any]:
+        """Commits puts, and deletes where the value is `DELETE`: all or none. The result is there once they are
+        durable."""
         change = Change()
-        change.edits[self] = dict(items)
+        kinds = set(map(type, items.values()))
+        if not kinds <= _VALUES:
+            raise BadInput(
+                f"store {self.namespace} cannot hold a value of type {(kinds - _VALUES).pop().__name__}",
+                hint="values are bytes; DELETE deletes a key",
+            )
+        if Deletion in kinds:
+            change.edits[self] = {key: None if value is DELETE else value for key, value in items.items()}
+        else:
+            change.edits[self] = dict(items)  # type: ignore[arg-type]
         return self.holder.commit(change)
 
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The pairs of those keys that are there, all as of one moment."""
+        wanted = list(keys)
+        self.reads += len(wanted)
+        number = self.find_number()
+        if number is None:
+            return {}
+        try:
+            values = self.holder.engine.get_many(number, wanted)
+        except Corruption as error:
+            self.holder.heal(error)
+            values = self.holder.engine.get_many(number, wanted)
+        return {key: value for key, value in zip(wanted, values, strict=True) if value is not None}
+
+    def get_in(self, change: Change, key: bytes) -> bytes | None:
+        """As `get`, with what the change, which is not committed yet, does to this store."""
+        table = change.edits.get(self)
+        return table[key] if table is not None and key in table else self.get(key)
+
     def iterate(
-        self, *, prefix: bytes = b"", start: bytes | None = None, end: bytes | None = None
+        self, *, prefix: bytes = b"", start: bytes | None = None, end: bytes | None = None, reverse: bool = False
     ) -> StateIterator[tuple[bytes, bytes]]:
-        """Pairs whose keys begin with `prefix`, from `start` (included) to `end` (excluded), in byte order."""
+        """Pairs whose keys begin with `prefix`, from `start` (included) to `end` (excluded), in byte order; `reverse`:
+        from the last to the first."""
         first = max(prefix, start or b"")
         last = _after_prefix(prefix)
         if end is not None and (last is None or end < last):
             last = end
-        return StateIterator(lambda: self._pairs(first, last), self.holder.heal)
+        return StateIterator(lambda: self._pairs(first, last, reverse), self.holder.heal)
 
-    def _pairs(self, first: bytes, last: bytes | None) -> tuple[StateSnapshot, Iterator[tuple[bytes, bytes]]]:
+    def _pairs(
+        self, first: bytes, last: bytes | None, reverse: bool
+    ) -> tuple[StateSnapshot, Iterator[tuple[bytes, bytes]]]:
         snapshot = self.holder.engine.create_snapshot()
         number = self.find_number()
         if number is None or (last is not None and first >= last):
             return snapshot, iter(())
-        return snapshot, snapshot.iterate(number, first, last)
+        return snapshot, snapshot.iterate(number, first, last, reverse=reverse)
 
     def find_number(self) -> int | None:
         """The store's number in the registry; None while nobody registered the store."""
@@ -209,7 +254,18 @@ class TypedStore(Generic[K, V]):
         self.known_to: Registry | None = None  # a registry that is known to have this schema version
 
     def get(self, key: K) -> V | None:
+        """The value. None where there is none; where None is a value that is stored, `contains` tells them apart."""
         raw = self.raw.get(self._encode_key(key))
+        return None if raw is None else self._decode_value(raw)
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, V]:
+        """The pairs of those keys that are there, all as of one moment."""
+        encoded = {self._encode_key(key): key for key in keys}
+        return {encoded[raw]: self._decode_value(value) for raw, value in self.raw.get_many(encoded).items()}
+
+    def get_in(self, change: Change, key: K) -> V | None:
+        """As `get`, with what the change, which is not committed yet, does to this store."""
+        raw = self.raw.get_in(change, self._encode_key(key))
         return None if raw is None else self._decode_value(raw)
 
     def contains(self, key: K) -> bool:
@@ -217,22 +273,25 @@ class TypedStore(Generic[K, V]):
 
     __contains__ = contains
 
-    def items(self) -> StateIterator[tuple[K, V]]:
-        """Everything, in order of the encoded keys, as of the call."""
-        return self.iterate()
+    def items(self, *, reverse: bool = False) -> StateIterator[tuple[K, V]]:
+        """Everything, in order of the encoded keys, as of the call; `reverse`: from the last to the first."""
+        return self.iterate(reverse=reverse)
 
-    def prefix(self, prefix: K) -> StateIterator[tuple[K, V]]:
+    def prefix(self, prefix: K, *, reverse: bool = False) -> StateIterator[tuple[K, V]]:
         """The items whose key starts with `prefix`: the first parts of a tuple, or the first characters of a text."""
-        return self.iterate(prefix=prefix)
+        return self.iterate(prefix=prefix, reverse=reverse)
 
-    def range(self, start: K | None = None, end: K | None = None) -> StateIterator[tuple[K, V]]:
+    def range(
+        self, start: K | None = None, end: K | None = None, *, reverse: bool = False
+    ) -> StateIterator[tuple[K, V]]:
         """The items from `start` (included) to `end` (excluded). The first parts of a tuple are enough for either."""
-        return self.iterate(start=start, end=end)
+        return self.iterate(start=start, end=end, reverse=reverse)
 
     def iterate(
-        self, *, prefix: K | None = None, start: K | None = None, end: K | None = None
+        self, *, prefix: K | None = None, start: K | None = None, end: K | None = None, reverse: bool = False
     ) -> StateIterator[tuple[K, V]]:
-        """The items in order of the encoded keys, as of the call, while writes go on."""
+        """The items in order of the encoded keys, as of the call, while writes go on; `reverse`: from the last to the
+        first."""
         encode = self.descriptor.encode_prefix
         raw_prefix = b"" if prefix is None else encode(prefix)
         first = raw_prefix if start is None else max(raw_prefix, encode(start))
@@ -241,7 +300,7 @@ class TypedStore(Generic[K, V]):
             last = encode(end)
 
         def pairs() -> tuple[StateSnapshot, Iterator[tuple[K, V]]]:
-            snapshot, found = self.raw._pairs(first, last)
+            snapshot, found = self.raw._pairs(first, last, reverse)
             return snapshot, self._decode(found)
 
         return StateIterator(pairs, self.raw.holder.heal)
@@ -262,11 +321,14 @@ class TypedStore(Generic[K, V]):
             change.typed.add(self)
         self.raw.delete(change, self._encode_key(key))
 
-    def write(self, items: Mapping[K, V | None]) -> Pending[Any]:
-        """Commits puts, and deletes where the value is None: all or none. The result is there once they are durable."""
+    def write(self, items: Mapping[K, V | Deletion]) -> Pending[Any]:
+        """Commits puts, and deletes where the value is `DELETE`: all or none. The result is there once they are durable.
+
+        None is a value like others: a codec that has none for it, as `json` has null, refuses it.
+        """
         change = Change()
         for key, value in items.items():
-            if value is None:
+            if value is DELETE:
                 self.delete(change, key)
             else:
                 self.put(change, key, value)

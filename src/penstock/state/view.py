@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeVar
 
 from penstock.errors import Corruption, NotSupported
 from penstock.log import Pending
 from penstock.state.changes import Change
-from penstock.state.engines.engine import StateEngine
-from penstock.state.store import RawStore, TypedStore
+from penstock.state.engines.engine import StateEngine, StateSnapshot
+from penstock.state.store import Content, RawStore, TypedStore
 from penstock.state.types.descriptor import Namespace, StateDescriptor
 from penstock.state.types.evolution import Verdict, judge, refuse
 from penstock.state.types.registry import BYTES, Registration, Registry
@@ -18,10 +19,12 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class StateView:
-    """Stores to read. Thread-safe."""
+class Stores:
+    """The stores of some content, to read. Thread-safe."""
 
-    def __init__(self, engine: StateEngine, registry: Registry) -> None:
+    engine: Content
+
+    def __init__(self, engine: Content, registry: Registry) -> None:
         self.engine = engine
         self.registry = registry
         self._lock = threading.Lock()
@@ -72,9 +75,79 @@ class StateView:
             raw = self._raw[namespace] = RawStore(self, namespace, found.number if found else None)
         return raw
 
+
+class StateView(Stores):
+    """The stores of a state as it goes on."""
+
+    engine: StateEngine
+
+    def snapshot(self) -> SnapshotStores:
+        """All stores as of now, while writes go on: every commit is in all of them, or in none. A context manager."""
+        with self._lock:
+            return SnapshotStores(self.engine.create_snapshot(), self.registry.copy())
+
     def _replace(self, engine: StateEngine, registry: Registry) -> None:
         """Puts another engine and registry under the same stores. Lock held."""
         self.engine, self.registry = engine, registry
         for raw in self._raw.values():
             found = registry.find(raw.namespace)
             raw.bind(found.number if found else None)
+
+    def _unbind_dropped(self) -> None:
+        """Stores that the registry has no longer are not there for their readers either."""
+        for raw in tuple(self._raw.values()):
+            if raw.number is not None and raw.number not in self.registry.live():
+                raw.bind(None)
+
+
+class SnapshotStores(Stores):
+    """All stores of a state as of one moment. A context manager; reads after `close` raise `Closed`."""
+
+    def __init__(self, snapshot: StateSnapshot, registry: Registry) -> None:
+        super().__init__(_SnapshotContent(snapshot), registry)
+        self._snapshot = snapshot
+
+    def close(self) -> None:
+        """Releases the state of that moment. Closing twice is fine."""
+        self._snapshot.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _SnapshotContent:
+    """A snapshot as the content of stores."""
+
+    def __init__(self, snapshot: StateSnapshot) -> None:
+        self._snapshot = snapshot
+        self.get = snapshot.get
+
+    def get_many(self, namespace: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(namespace, key) for key in keys]
+
+    def create_snapshot(self) -> StateSnapshot:
+        return _Borrowed(self._snapshot)
+
+
+class _Borrowed(StateSnapshot):
+    """A snapshot that somebody else closes."""
+
+    def __init__(self, snapshot: StateSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def get(self, namespace: int, key: bytes) -> bytes | None:
+        return self._snapshot.get(namespace, key)
+
+    def iterate(
+        self, namespace: int, start: bytes = b"", end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self._snapshot.iterate(namespace, start, end, reverse=reverse)
+
+    def namespaces(self) -> list[int]:
+        return self._snapshot.namespaces()
+
+    def close(self) -> None:
+        pass

@@ -45,7 +45,13 @@ class StateSession(Session[StateWorld, Opened]):
         directory = DIRECTORY / "state"
         files = self.world.files
         names = [name for name in files.list(directory) if name.startswith(("run-", "checkpoint-"))]
+        manifests = [name for name in names if name.startswith("checkpoint-")]
+        if len(manifests) < 2:  # after a truncation one checkpoint may be left, and a manifest has no parity
+            names = [name for name in names if name not in manifests]
         if not names:
+            return
+        if list(self.opened.state.engine.verify()):  # one that a failed scrub left: a second damage may be one too many
+            self.opened.state.scrub()
             return
         node = files._names[directory / self.rng.choice(names)]
         at = self.rng.randrange(len(node.content))

@@ -59,8 +59,10 @@ class StateSnapshot(ABC):
     def get(self, namespace: int, key: bytes) -> bytes | None: ...
 
     @abstractmethod
-    def iterate(self, namespace: int, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Live keys from `start` (included) to `end` (excluded), in byte order."""
+    def iterate(
+        self, namespace: int, start: bytes = b"", end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Live keys from `start` (included) to `end` (excluded), in byte order; `reverse`: from the last to the first."""
 
     @abstractmethod
     def namespaces(self) -> list[int]:
@@ -122,6 +124,10 @@ class StateEngine(ABC):
 
     @abstractmethod
     def get(self, namespace: int, key: bytes) -> bytes | None: ...
+
+    @abstractmethod
+    def get_many(self, namespace: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of the keys, all as of one moment: no batch is applied in between."""
 
     @abstractmethod
     def create_snapshot(self) -> StateSnapshot: ...

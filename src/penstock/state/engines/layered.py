@@ -116,6 +116,13 @@ class LayeredEngine(StateEngine):
             return found
         return base.get(namespace, key)
 
+    def get_many(self, namespace: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        with self._lock:  # so that no batch is applied between two keys; what lies below never changes
+            layers, base = self._stack
+            tables = [table for layer in layers if (table := layer.tables.get(namespace)) is not None]
+            found = [next((table[key] for table in tables if key in table), MISSING) for key in keys]
+        return [base.get(namespace, key) if value is MISSING else value for key, value in zip(keys, found, strict=True)]
+
     def create_snapshot(self) -> StateSnapshot:
         with self._lock:
             self._seal()

@@ -78,8 +78,9 @@ class Layer:
         if self.tables:
             self._retired.add(self.tables)
 
-    def between(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[Pair]:
-        """Pairs from `start` (included) to `end` (excluded) in byte order, tombstones too. Only for a sealed layer."""
+    def between(self, namespace: int, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[Pair]:
+        """Pairs from `start` (included) to `end` (excluded) in byte order, or in the reverse of it, tombstones too. Only
+        for a sealed layer."""
         table = self.tables.get(namespace)
         if not table:
             return
@@ -87,7 +88,8 @@ class Layer:
         if keys is None:
             keys = self._ordered[namespace] = _sorted(table)
         last = len(keys) if end is None else bisect.bisect_left(keys, end)
-        for at in range(bisect.bisect_left(keys, start), last):
+        places = range(bisect.bisect_left(keys, start), last)
+        for at in reversed(places) if reverse else places:
             yield keys[at], table[keys[at]]
 
     def fold(self, newer: Layer, *, bottom: bool) -> None:
@@ -140,7 +142,9 @@ class Base(Protocol):
 
     def get(self, namespace: int, key: bytes) -> bytes | None: ...
 
-    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
+    def iterate(
+        self, namespace: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]: ...
 
     def namespaces(self) -> Iterable[int]: ...
 
@@ -157,7 +161,9 @@ class NoBase:
     def get(self, namespace: int, key: bytes) -> bytes | None:
         return None
 
-    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def iterate(
+        self, namespace: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
 
     def namespaces(self) -> Iterable[int]:
@@ -175,17 +181,19 @@ class Stack(NamedTuple):
     base: Base
 
 
-def merged(sources: Sequence[Iterator[Pair]]) -> Iterator[tuple[bytes, bytes]]:
-    """Sorted sources, newest first, merged into one: the newest value of each key, without tombstones."""
+def merged(sources: Sequence[Iterator[Pair]], *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    """Sorted sources, newest first, merged into one: the newest value of each key, without tombstones. `reverse`: the
+    sources go from the last key to the first, and so does the result."""
     if len(sources) == 1:
         for key, value in sources[0]:
             if value is not None:
                 yield key, value
         return
-    ranked = [zip(source, itertools.repeat(rank)) for rank, source in enumerate(sources)]
+    ranks = [-rank if reverse else rank for rank in range(len(sources))]
+    ranked = [zip(source, itertools.repeat(rank)) for rank, source in zip(ranks, sources, strict=True)]
     last: bytes | None = None
-    # Of equal keys the one with the lower rank comes first: it is the newer one.
-    for (key, value), _ in heapq.merge(*ranked, key=lambda item: (item[0][0], item[1])):
+    # Of equal keys the one of the newer source comes first, in either direction.
+    for (key, value), _ in heapq.merge(*ranked, key=lambda item: (item[0][0], item[1]), reverse=reverse):
         if key != last:
             last = key
             if value is not None:
@@ -209,13 +217,15 @@ class LayeredSnapshot(StateSnapshot):
                 return value
         return base.get(namespace, key)
 
-    def iterate(self, namespace: int, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    def iterate(
+        self, namespace: int, start: bytes = b"", end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         base = self._opened()
         sources: list[Iterator[Pair]] = [
-            layer.between(namespace, start, end) for layer in self._layers if namespace in layer.tables
+            layer.between(namespace, start, end, reverse=reverse) for layer in self._layers if namespace in layer.tables
         ]
-        below = base.iterate(namespace, start, end)
-        return self._while_open(merged([*sources, below]) if sources else below)
+        below = base.iterate(namespace, start, end, reverse=reverse)
+        return self._while_open(merged([*sources, below], reverse=reverse) if sources else below)
 
     def _while_open(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for pair in found:

@@ -26,6 +26,9 @@ REGISTRY: StateDescriptor[Any, Any] = StateDescriptor(
 _BUCKET_REGISTRY: StateDescriptor[Any, Any] = StateDescriptor(
     "registry", "state", codecs.tuple_of(codecs.text, codecs.u64, codecs.text, codecs.text), codecs.json
 )
+_DROPPED_REGISTRY: StateDescriptor[Any, Any] = StateDescriptor(
+    "registry", "state", codecs.tuple_of(codecs.text, codecs.u64, codecs.text, codecs.text, codecs.u64), codecs.json
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Registration:
     key: str
     value: str  # the codec of the schema that the store was registered with
     schemas: dict[int, Schema] = field(default_factory=dict)
+    dropped: bool = False  # the store is no more; its number stays taken
 
     @property
     def typed(self) -> bool:
@@ -64,6 +68,8 @@ class Registration:
         }
         if self.namespace.table or self.namespace.bucket:
             record |= {"table": self.namespace.table, "bucket": self.namespace.bucket}
+        if self.dropped:
+            record["dropped"] = True
         if self.schemas:
             record["schemas"] = {
                 str(version): {"value": schema.value} | ({"fields": schema.fields} if schema.fields else {})
@@ -82,6 +88,7 @@ class Registration:
                 record["key"],
                 record["value"],
                 {int(version): Schema(one["value"], one.get("fields")) for version, one in schemas.items()},
+                record.get("dropped", False),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Corruption(f"the registry of state has a record that cannot be read: {record!r}") from error
@@ -95,6 +102,13 @@ class Registration:
             key = REGISTRY.encode_key((operator, state))
         return StateChange(REGISTRY_NAMESPACE, key, REGISTRY.encode_value(self.document()))
 
+    def dropping(self) -> list[StateChange]:
+        """The changes that write down that the store was dropped: in place of its registration, and under a key that no
+        later store of its name takes."""
+        table, bucket, operator, state = self.namespace
+        key = _DROPPED_REGISTRY.encode_key((table, bucket, operator, state, self.number))
+        return [self.change(), StateChange(REGISTRY_NAMESPACE, key, REGISTRY.encode_value(self.document()))]
+
 
 class Registry:
     """Stores by number and by name. Its holder locks while it changes the registry; readers need no lock."""
@@ -105,8 +119,15 @@ class Registry:
         for _, value in records:
             self.load(value)
 
+    def copy(self) -> Registry:
+        """The registry as of now."""
+        copied = Registry()
+        copied._by_name, copied._by_number = dict(self._by_name), dict(self._by_number)
+        return copied
+
     def __len__(self) -> int:
-        return len(self._by_name)
+        """How many stores there are or were: with one that was dropped, the log has changes too."""
+        return len(self._by_number)
 
     def __contains__(self, number: int) -> bool:
         return number in self._by_number
@@ -119,11 +140,29 @@ class Registry:
         known = self._by_number.get(new.number)
         if known is not None and known.namespace != new.namespace:
             raise Corruption(f"the registry gives number {new.number} to {known.namespace} and to {new.namespace}")
-        self._by_number[new.number] = self._by_name[new.namespace] = new
+        self._by_number[new.number] = new
+        if not new.dropped:
+            self._by_name[new.namespace] = new
+        elif self._by_name.get(new.namespace, new).number == new.number:
+            self._by_name.pop(new.namespace, None)
 
     def registrations(self) -> list[Registration]:
-        """All stores, by number."""
-        return [self._by_number[number] for number in sorted(self._by_number)]
+        """All stores, by number, without those that were dropped."""
+        return [one for _, one in sorted(self._by_number.items()) if not one.dropped]
+
+    def dropped(self) -> list[Registration]:
+        """The stores that were dropped."""
+        return [one for one in self._by_number.values() if one.dropped]
+
+    def live(self) -> set[int]:
+        """The numbers of the stores that are there."""
+        return {one.number for one in self._by_name.values()}
+
+    def drop(self, namespace: Namespace) -> Registration:
+        """The store is no more. Its number is never given again."""
+        dropped = replace(self._by_name.pop(namespace), dropped=True)
+        self._by_number[dropped.number] = dropped
+        return dropped
 
     def find(self, namespace: Namespace) -> Registration | None:
         return self._by_name.get(namespace)

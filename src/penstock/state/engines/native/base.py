@@ -75,12 +75,15 @@ class RunsBase:
             self.getters = lookups.getters
         return lookups
 
-    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def iterate(
+        self, namespace: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         self._within_limit()  # iterations load anchors
         runs = [run for run in self._newest_first if namespace in run.sections]
+        found = [(run.backwards if reverse else run.between)(namespace, start, end) for run in runs]
         if len(runs) == 1 and not runs[0].sections[namespace].tombstones:
-            return cast("Iterator[tuple[bytes, bytes]]", runs[0].between(namespace, start, end))
-        return merged([run.between(namespace, start, end) for run in runs])
+            return cast("Iterator[tuple[bytes, bytes]]", found[0])
+        return merged(found, reverse=reverse)
 
     def namespaces(self) -> Iterable[int]:
         return {namespace for run in self.runs for namespace in run.sections}

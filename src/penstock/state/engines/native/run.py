@@ -225,6 +225,37 @@ class SortedRun:
                 return
             yield key, None if value_len == TOMBSTONE else window[value_at - base : stop - base]
 
+    def backwards(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[Pair]:
+        """As `between`, from the last pair to the first: the records after each anchor are read forwards, and given
+        backwards."""
+        section = self.sections.get(namespace)
+        if section is None:
+            return
+        last = _anchors_of(section) - 1 if end is None else self._anchor_before(section, end)
+        stop = section.end if last + 1 == _anchors_of(section) else self._anchors_at(section, last + 1)
+        for anchor in range(last, -1, -1):
+            at = self._anchors_at(section, anchor)
+            pairs = self._pairs(self.pages.read_between(at, stop))
+            stop = at
+            for key, value in reversed(pairs):
+                if key < start:
+                    return
+                if end is None or key < end:
+                    yield key, value
+
+    @staticmethod
+    def _pairs(records: bytes) -> list[Pair]:
+        pairs: list[Pair] = []
+        at = 0
+        while at < len(records):
+            key_len, value_len = RECORD.unpack_from(records, at)
+            value_at = at + RECORD_BYTES + key_len
+            stop = value_at if value_len == TOMBSTONE else value_at + value_len
+            value = None if value_len == TOMBSTONE else records[value_at:stop]
+            pairs.append((records[at + RECORD_BYTES : value_at], value))
+            at = stop
+        return pairs
+
     def findings(self) -> Iterator[Finding]:
         """Reads every byte and reports each bad place, also those that can be rebuilt."""
         yield from self.scrub(lambda _: None)

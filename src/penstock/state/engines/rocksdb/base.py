@@ -78,7 +78,12 @@ class RocksBase:
         except Exception as error:
             raise self._bad(error) from error
 
-    def iterate(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def iterate(
+        self, namespace: int, start: bytes, end: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if reverse:
+            yield from self._backwards(namespace, start, end)
+            return
         prefix = NAMESPACE.pack(namespace)
         try:
             found = self.database.db.iter()
@@ -92,6 +97,28 @@ class RocksBase:
                     return
                 yield key[NAMESPACE.size :], found.value()
                 found.next()
+            found.status()
+        except Exception as error:
+            raise self._bad(error) from error
+
+    def _backwards(self, namespace: int, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        prefix = NAMESPACE.pack(namespace)
+        bound = prefix + end if end is not None else NAMESPACE.pack(namespace + 1) if namespace + 1 < 1 << 64 else None
+        try:
+            found = self.database.db.iter()
+            if bound is None:
+                found.seek_to_last()
+            else:
+                found.seek_for_prev(bound)
+            while found.valid():
+                key = found.key()
+                if len(key) < NAMESPACE.size or key[: NAMESPACE.size] > prefix or key == bound:
+                    found.prev()
+                    continue
+                if key < prefix + start:
+                    break
+                yield key[NAMESPACE.size :], found.value()
+                found.prev()
             found.status()
         except Exception as error:
             raise self._bad(error) from error
