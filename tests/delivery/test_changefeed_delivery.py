@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +37,7 @@ from tests.delivery.rig import (
     table_schema,
     work,
 )
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def lines(*payloads: Payload) -> list[bytes]:
@@ -220,11 +220,7 @@ def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
     assert world.keeper.facts[id_of("items")].progress == Seq(1, 202, 0, 0)
     flusher = threading.Thread(target=delivery.flush)
     flusher.start()
-    deadline = time.monotonic() + 10
-    while flusher.is_alive() and time.monotonic() < deadline:
-        work(delivery)
-    flusher.join(0)
-    assert not flusher.is_alive()
+    wait_until(lambda: not flusher.is_alive() or work(delivery), "end of the flush")
     assert delivery.status()["flushes"]["close"] == 1
     assert delivery.spool.bytes == 0
     numbers = [path for path in files_of(tmp_path) if path.startswith("shop/items") and path.endswith("json")]
@@ -306,9 +302,7 @@ def test_a_stuck_table_holds_up_nobody(tmp_path: Path) -> None:
     incarnation = world.begin(delivery, "r")
     for i in range(5):
         publish(delivery, incarnation, i, i, data_payload("orders", i, i), data_payload("items", i, i))
-    deadline = time.monotonic() + 20
-    while world.keeper.facts[id_of("items")].progress != Seq(1, 4, 0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: world.keeper.facts[id_of("items")].progress == Seq(1, 4, 0, 0), "progress")
     assert read_tables(tmp_path) == {"items": lines(data_payload("items", 0, 4))}
     with pytest.raises(Unavailable, match="1 tables are not at the sink"):
         delivery.flush(0.3)
@@ -357,7 +351,7 @@ class SlowStore(LocalStore):
     def put(self, path: str, data: Buffer) -> None:
         if "/CDC0" in path:
             self.entered.set()
-            assert self.go.wait(20)
+            assert self.go.wait(LIMIT_SECONDS)
         super().put(path, data)
 
 
@@ -367,7 +361,7 @@ def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path:
     delivery = world.open(writers=2)
     incarnation = world.begin(delivery, "r")
     publish(delivery, incarnation, 0, 99, data_payload("orders", 0, 99))
-    assert store.entered.wait(10)
+    assert store.entered.wait(LIMIT_SECONDS)
     publish(delivery, incarnation, 100, 103, data_payload("orders", 100, 103), data_payload("items", 100, 103))
     stage_all(delivery, "r", 104, 105, [data_payload("orders", 104, 105)])
     beginner = threading.Thread(target=delivery.begin_run, args=("r2",))
@@ -377,7 +371,7 @@ def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path:
     with pytest.raises(StaleRun):
         stage_all(delivery, "r", 104, 105, [data_payload("orders", 104, 105)])
     store.go.set()
-    beginner.join(10)
+    beginner.join(LIMIT_SECONDS)
     assert not beginner.is_alive()
     assert world.keeper.facts[id_of("orders")].progress == Seq(1, 99, 0, 0)
     assert delivery.spool.bytes == 0

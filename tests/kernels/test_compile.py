@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 SOURCES = {
     "__init__.py": "",
     "numbers.py": "from enum import IntEnum\n\nSTEP = 3\n\nclass Shift(IntEnum):\n    UP = 5\n",
@@ -51,7 +53,12 @@ def called(package: Path) -> tuple[int, bool]:
     path = os.pathsep.join([str(package), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(package / "cache")}
     output = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, cwd=package, check=True, capture_output=True, timeout=240
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        cwd=package,
+        check=True,
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
     ).stdout.split()
     return int(output[0]), output[1] == b"1"
 

@@ -62,10 +62,10 @@ def write(
             waiting.append((number, log.append(payload(number, owner))))
         if len(waiting) > 8 or (last is not None and number >= last):
             first, pending = waiting.pop(0)
-            position = pending.result(60)
+            position = pending.result()
             say(f"entry {first} {position}\n")
             if first % 3:
-                cursor.ack(position, position).result(60)
+                cursor.ack(position, position).result()
                 say(f"ack {position}\n")
     cursor.close()
     reader.close()

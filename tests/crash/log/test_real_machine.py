@@ -36,6 +36,7 @@ from tests.crash.log.real_machine import (
 )
 from tests.support.budget import CUTS, FAILED_CALLS
 from tests.support.components import missing
+from tests.support.waiting import LIMIT_SECONDS
 from tools.components import REPOSITORY, MissingComponent
 from tools.components.strace import find_strace
 
@@ -136,7 +137,7 @@ def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
         with pytest.raises(PenstockError):
             while True:
                 number += 1
-                log.append(payload(number)).result(30)
+                log.append(payload(number)).result()
                 written.append(payload(number))
         assert number > 10
         ballast.unlink()
@@ -144,7 +145,7 @@ def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
             log.close()
         log = Log.open(disk.place / "log", SETTINGS)
         assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end())][: len(written)] == written
-        log.append(b"goes on").result(30)
+        log.append(b"goes on").result()
         log.close()
 
 
@@ -154,7 +155,7 @@ def test_there_are_no_inodes_left(tmp_path: Path) -> None:
         written: list[bytes] = []
         with contextlib.suppress(PenstockError):
             for number in range(1, 500):
-                log.append(payload(number)).result(30)
+                log.append(payload(number)).result()
                 written.append(payload(number))
         with contextlib.suppress(PenstockError):
             log.close()
@@ -217,7 +218,7 @@ def test_system_calls_fail(tmp_path: Path, call: str, error: str) -> None:
             strace, "--seccomp-bpf", "-f", "-o", directory / "trace", "-e", f"trace={call}",
             "-e", f"inject={call}:error={error}:when={which}", sys.executable, "-m", "tests.crash.log.real_machine", directory, "30",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, cwd=REPOSITORY, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, cwd=REPOSITORY, timeout=LIMIT_SECONDS, check=False)
         told = Told()
         told.hear(done.stdout)
         assert done.returncode == 0 or b"Error" in done.stderr or b"penstock" in done.stderr, done.stderr[-500:]
