@@ -1,4 +1,4 @@
-"""Bugs that the explorer found, each kept as the shortest program that shows it."""
+"""Bugs that the explorer found, each kept as the shortest program that shows it. The docstrings say what went wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = LogSettings(preallocate_bytes=2048)
 
 
 def fail_next_sync(files: MemoryFiles, suffix: str) -> None:
-    """The next sync of a file whose name ends so fails: its pages are clean from then on, and never written."""
+    """The next sync of a file whose name ends so fails. As on Linux, its pages then count as clean and are never written."""
 
     def before(number: int, name: str, path: Path) -> None:
         if name == "datasync" and path.name.endswith(suffix):
@@ -71,7 +71,7 @@ def test_a_record_log_whose_sync_failed_is_written_again_by_its_next_owner(seed:
 
 
 def test_the_backlog_of_a_truncated_log_can_be_cleared() -> None:
-    """The end of the log was an entry of a ledger that was gone: the cursor took it for one that never was."""
+    """The end of the log was an entry of a ledger that was gone; the cursor refused it as an entry that never was."""
     log = Log.open(DIRECTORY, LogSettings(ledger_entries_max=2), MemoryFiles(), metadata=MemoryMetadata())
     cursor = log.open_cursor("c")
     positions = [log.append(b"entry").result() for _ in range(4)]
@@ -85,7 +85,7 @@ def test_the_backlog_of_a_truncated_log_can_be_cleared() -> None:
 
 
 def test_a_header_that_was_written_in_part_brings_nothing_into_force() -> None:
-    """The disk was full in the middle of a generation's header: the next owner took the old generation's record for damage."""
+    """The disk was full in the middle of a generation's header; the next owner took the old generation's record for damage."""
     files = MemoryFiles()
     records = RecordLog.open(DIRECTORY, "r", files)
     records.append(b"first").result()

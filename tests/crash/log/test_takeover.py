@@ -1,7 +1,7 @@
-"""A second owner comes at each file operation of the first, which goes on as if it had slept in between.
+"""A second owner opens the log before each file operation of the first, which goes on as if it had slept in between.
 
-Locks do not help here: the old owner's is taken away, as on a file system that forgets them. What must hold: nothing that
-either of them was told is lost or hidden, what the old one still writes lands nowhere that counts, and it learns of it.
+Locks do not hold here, as on a file system that forgets them. What must hold: nothing that either owner was told is lost
+or hidden, nothing that the old owner still writes is ever read, and the old owner's calls fail with `Fenced`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE_CHANGES = {"append", "write_at", "truncate", "preallocate", "datasync"}
 
 
 class Process:
-    """The file system as one process sees it: locks of its own, and a moment before the n-th operation from now."""
+    """The file system as one process sees it, without locks. `sleep_before` runs a function before its n-th operation."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self._files = files
@@ -161,6 +161,20 @@ def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> N
     assert b"late 0" not in told, "the first owner was not fenced"
 
 
+def records_of_a_third(files: MemoryFiles, old: RecordLog, new: RecordLog) -> list[bytes]:
+    """The old owner is fenced, the new one appends once more, and a third one reads."""
+    with pytest.raises(Fenced):
+        old.append(b"late").result()
+    with contextlib.suppress(PenstockError):
+        old.close()
+    new.append(b"new 2").result()
+    new.close()
+    third = RecordLog.open(DIRECTORY, "r", Process(files))
+    found = [record.data for record in third.records()]
+    third.close()
+    return found
+
+
 @pytest.mark.parametrize("operation", range(1, 14))
 def test_a_second_owner_comes_while_the_first_writes_records(operation: int) -> None:
     files = MemoryFiles()
@@ -182,19 +196,10 @@ def test_a_second_owner_comes_while_the_first_writes_records(operation: int) -> 
         with contextlib.suppress(Fenced):
             old.append(data).result()
             told.append(data)
-    if opened:
-        with pytest.raises(Fenced):
-            old.append(b"late").result()
-    with contextlib.suppress(PenstockError):
-        old.close()
     if not opened:
+        old.close()
         return
-    (new,) = opened
-    new.append(b"new 2").result()
-    new.close()
-    third = RecordLog.open(DIRECTORY, "r", Process(files))
-    found = [record.data for record in third.records()]
-    third.close()
+    found = records_of_a_third(files, old, *opened)
     assert {*told, b"new 2"} <= set(found), "what was acknowledged is lost"
     assert b"late" not in found
 
@@ -210,7 +215,7 @@ def test_a_second_owner_comes_while_the_first_rewrites(operation: int, how: str)
     def take_over() -> None:
         new = RecordLog.open(DIRECTORY, "r", Process(files))
         opened.append(new)
-        new.rewrite([(b"all of the new one", ())])  # it moves on, twice: the old one's next name comes and goes
+        new.rewrite([(b"all of the new one", ())])  # twice: the name that the old owner would use next comes and goes
         new.rewrite([(b"all of the new one", ())])
         told[:] = [b"all of the new one"]
 
@@ -222,19 +227,10 @@ def test_a_second_owner_comes_while_the_first_rewrites(operation: int, how: str)
             old.rewrite([(b"all", ())])
         else:
             old.compact(lambda: b"all").result()
-    if opened:
-        with pytest.raises(Fenced):
-            old.append(b"late").result()
-    with contextlib.suppress(PenstockError):
-        old.close()
     if not opened:
+        old.close()
         return
-    (new,) = opened
-    new.append(b"new 2").result()
-    new.close()
-    third = RecordLog.open(DIRECTORY, "r", Process(files))
-    assert [record.data for record in third.records()] == [*told, b"new 2"]
-    third.close()
+    assert records_of_a_third(files, old, *opened) == [*told, b"new 2"]
     assert len([name for name in files.list(DIRECTORY) if name.endswith(".rlog")]) == 1
 
 
@@ -276,11 +272,11 @@ def test_a_third_owner_comes_while_the_second_opens(operation: int) -> None:
     found = [record.data for record in last.records()]
     last.close()
     assert set(told) <= set(found)
-    assert set(found) <= {*told, b"second"}  # which may be there though nobody was told so
+    assert set(found) <= {*told, b"second"}  # "second" may be there though its owner got no answer
 
 
 def test_the_owner_of_a_deleted_record_log_is_fenced_by_its_namesake() -> None:
-    """Names come again, numbers do not."""
+    """A name may be used again, but generations are numbered on."""
     files, clock = MemoryFiles(), ManualClock()
     old = RecordLog.open(DIRECTORY, "r", Process(files), clock)
     old.append(b"old").result()
