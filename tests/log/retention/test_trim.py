@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput, StorageFailed, Unavailable
+from penstock.errors import BadInput, NotSupported, StorageFailed, Unavailable
 from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Trimmed
-from penstock.log.ledgers.holds import pin_key
+from penstock.log.ledgers.holds import cursor_key, pin_key
 from penstock.log.ledgers.info import LedgerList
 from tests.support.waiting import wait_until
 from tests.support.worlds import DIRECTORY, LogInMemory
@@ -350,3 +350,15 @@ def test_the_maintenance_thread_trims_after_a_roll_by_itself(tmp_path: Path) -> 
         log.append(b"%d" % n).result()
     wait_until(lambda: len(list((tmp_path / "log").glob("ledger-*"))) == 1, "trim")
     log.close()
+
+
+def test_a_registration_of_a_later_format_is_refused_by_name_and_never_trimmed_past() -> None:
+    world = world_of()
+    world.log.open_cursor("later").close()
+    key = cursor_key(world.log.name, "later")
+    found = world.log.metadata.get(key)
+    assert found is not None
+    world.log.metadata.put(key, b'{"format": 2, "anything": "else"}', found.version)
+    with pytest.raises(NotSupported, match="format 2"):
+        world.log.trim()
+    assert world.log.reader().first == Position(1, 0)

@@ -223,7 +223,7 @@ class Appender:
         wall_ms = self._clock.wall_ms()
         first, offset = ledger.next_entry, ledger.synced_end
         keep = self._cache.wants(self._uuid)
-        packed = ledger.add(entries, wall_ms, keep=keep)
+        kept = ledger.add(entries, wall_ms, keep=keep)
         started = time.perf_counter()
         ledger.sync()
         self._sync_seconds = time.perf_counter() - started
@@ -231,7 +231,7 @@ class Appender:
         self._queue.check_not_stalled()
         last = Position(ledger.info.id, ledger.next_entry - 1)
         self.ledgers.publish(ledger, last)
-        for frames in packed if keep else ():
+        for frames in kept if keep else ():
             self._cache.put(self._uuid, run_of(ledger.info.id, frames, wall_ms))
         self.ledgers.last = last
         self.ledgers.used_now()
