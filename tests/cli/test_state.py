@@ -161,11 +161,11 @@ def test_verify_reads_every_byte_and_compares_every_way(owned: Path) -> None:
 
 def test_verify_finds_a_checkpoint_that_says_something_else(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes are sound, its content is not that of the log."""
-    from penstock.operations.state import verify as state_verify
+    from penstock.operations.state import checkpoints
 
-    digest = state_verify._digest
+    digest = checkpoints._digest
     monkeypatch.setattr(
-        state_verify, "_digest", lambda place, start, end: digest(place, start, start or end)
+        checkpoints, "_digest", lambda place, start, end: digest(place, start, start or end)
     )  # as if the frames after it were missing from the log
     (check,) = asked("verify", owned, code=1)
     assert any("leads to another state" in fault for fault in check["faults"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.operations.verify.sink_files import data_directories
+from penstock.operations.verify.sink_tables import data_directories
 from tests.e2e.flow import Flow
 from tests.e2e.load import SEED, Load, create_tables
 from tools.components.mariadb import MariaDbServer

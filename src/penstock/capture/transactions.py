@@ -36,11 +36,10 @@ from penstock.binlog.bodies import (
     refuse_unsupported,
 )
 from penstock.binlog.errors import BadEvent, type_name
-from penstock.binlog.events import Events, checksum_matches, split_events, verify_checksums
+from penstock.binlog.events import Events, checksum_matches, maps_in_force, split_events, verify_checksums
 from penstock.binlog.types import FLAG_ARTIFICIAL, HEADER_BYTES, EventType, Flavour
 from penstock.capture.cut_kernel import FIELDS, LEFT_OUT, SLOTS, Field, Phase, Slot, Stop, cut, end_of
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.table_maps import maps_in_force
 from penstock.commit_ts import CommitClock
 from penstock.entries.format import (
     EVENTS_BYTES_MAX,
