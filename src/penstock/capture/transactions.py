@@ -559,7 +559,7 @@ class TransactionCutter:
             self._resume()
 
     def _ddl(self, event: memoryview, events: Events, i: int, made: tuple[TableSchema, ...]) -> Iterator[FrameContent]:
-        """A DDL alone in its entry, after the GTID that announced it. A DDL inside a transaction is a part of that."""
+        """A DDL alone in its entry, after the GTID that announced it. A DDL inside a transaction is a part of it."""
         state = self._state
         inside = state[Slot.PHASE] == Phase.INSIDE
         yield from self.flush()

@@ -79,9 +79,6 @@ def end_quietly(*, as_json: bool) -> Iterator[None]:
 
 
 def _exit_code(error: PenstockError) -> int:
-    code = getattr(error, "exit_code", None)
-    if isinstance(code, int):
-        return code
     if isinstance(error, BadInput):
         return EXIT_CONFIGURATION
     return EXIT_TRY_AGAIN if error.transient else EXIT_DIFFERENT
