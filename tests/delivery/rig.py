@@ -167,7 +167,7 @@ def ddl_payload(row: Row, epoch: int = 1) -> Payload:
 
 
 @dataclass
-class World:
+class DeliveryWorld:
     """One changefeed; `open` starts a new incarnation over the same keeper and directory."""
 
     root: Path

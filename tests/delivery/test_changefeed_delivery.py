@@ -22,8 +22,8 @@ from penstock.log.position import Position, Seq
 from tests.delivery.rig import (
     DAY_MS,
     START_MS,
+    DeliveryWorld,
     Row,
-    World,
     data_payload,
     ddl_payload,
     expected_tables,
@@ -44,8 +44,8 @@ def lines(*payloads: Payload) -> list[bytes]:
     return [line for p in payloads for line in bytes(p.body).splitlines(True)]
 
 
-def begun(tmp_path: Path, **changes: object) -> tuple[World, ChangefeedDelivery, str]:
-    world = World(tmp_path, **changes)  # type: ignore[arg-type]
+def begun(tmp_path: Path, **changes: object) -> tuple[DeliveryWorld, ChangefeedDelivery, str]:
+    world = DeliveryWorld(tmp_path, **changes)  # type: ignore[arg-type]
     delivery = world.open()
     return world, delivery, world.begin(delivery, "r")
 
@@ -171,7 +171,7 @@ def _fail_after(real: object) -> object:
 
 
 def test_straddling_payloads_are_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = DeliveryWorld(tmp_path)
     intent = Intent("shop/orders/5/x/CDC00000000000000000001.json", Seq(1, 3, 0, 0), Seq(1, 6, 0, 0), 1, 1)
     world.keeper.facts[id_of("orders")] = DispatcherStart(1, "shop", "orders", Seq(1, 2, 0, 0), None, intent)
     delivery = world.open()
@@ -296,7 +296,7 @@ class StuckTable(LocalStore):
 
 def test_a_stuck_table_holds_up_nobody(tmp_path: Path) -> None:
     """Even with a single thread: a write that failed waits in a timer, not on a thread."""
-    world = World(tmp_path, store=StuckTable(tmp_path, REAL_FILES), clock=SYSTEM_CLOCK)
+    world = DeliveryWorld(tmp_path, store=StuckTable(tmp_path, REAL_FILES), clock=SYSTEM_CLOCK)
     world.flush = FlushSettings(size=1024, every=0.05)
     delivery = world.open(writers=1)
     incarnation = world.begin(delivery, "r")
@@ -357,7 +357,7 @@ class SlowStore(LocalStore):
 
 def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
-    world = World(tmp_path, store=store, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=3000))
+    world = DeliveryWorld(tmp_path, store=store, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=3000))
     delivery = world.open(writers=2)
     incarnation = world.begin(delivery, "r")
     publish(delivery, incarnation, 0, 99, data_payload("orders", 0, 99))
@@ -383,7 +383,7 @@ def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path:
 def test_threads_keep_order_for_every_table(tmp_path: Path) -> None:
     tables = [f"t{i}" for i in range(12)]
     rows = stream(60, tables=tables, seed=11, ddl_every=13)
-    world = World(tmp_path, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=0.05))
+    world = DeliveryWorld(tmp_path, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=0.05))
     delivery = world.open(writers=4)
     incarnation = world.begin(delivery, "r")
     for start in range(0, 60, 5):

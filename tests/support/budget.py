@@ -38,3 +38,5 @@ STATE_MODELS = _by_budget(quick=15, ci=40, soak=2_000)
 CURSOR_MODELS = _by_budget(quick=20, ci=50, soak=1_000)
 # Changes of the demo source that go through a whole run with kills.
 DEMO_CHANGES = _by_budget(quick=300_000, ci=600_000, soak=600_000)
+# Between the transactions of a client that writes to MariaDB while processes are killed: how much there is to deliver.
+LOAD_PAUSE_MS = _by_budget(quick=120, ci=30, soak=30)
