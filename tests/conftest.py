@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 
 from tests.support import budget, scheduling
-from tests.support.components import missing, skipped_line
+from tests.support.components import CORPUS, CORPUS_MISSING, missing, skipped_line
 from tools.components import MissingComponent
 from tools.components.mariadb import MariaDbServer
 from tools.components.s3 import BUCKET, S3Server
@@ -20,7 +22,7 @@ from tools.components.s3 import BUCKET, S3Server
 settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=budget.EXAMPLES)
 settings.load_profile("penstock")
 
-CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
+Server = TypeVar("Server", MariaDbServer, S3Server)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-xdist has decided whether it shares out tests
@@ -40,25 +42,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
     """A real MariaDB, shared by all tests of this process: use databases of your own, and leave its binlogs alone."""
-    server = MariaDbServer(tmp_path_factory.mktemp("mariadb"))
-    try:
-        server.start()
-    except MissingComponent as error:
-        missing(str(error))
-    yield server
-    server.stop()
+    with _running(MariaDbServer(tmp_path_factory.mktemp("mariadb"))) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server, shared by all tests of this process: use prefixes of your own."""
-    server = S3Server(tmp_path_factory.mktemp("s3"))
+    with _running(S3Server(tmp_path_factory.mktemp("s3"))) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _running(server: Server) -> Iterator[Server]:
     try:
         server.start()
     except MissingComponent as error:
         missing(str(error))
-    yield server
-    server.stop()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture
@@ -74,5 +78,5 @@ def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest
 def corpus_dir() -> Path:
     """Binlog files of real servers, beside the repository on the developers' machines and CI's."""
     if not CORPUS.is_dir():
-        missing(f"the corpus of real binlogs is not at {CORPUS}; only the project's own machines have it")
+        missing(CORPUS_MISSING)
     return CORPUS

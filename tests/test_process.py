@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, SecretStr
 
 from penstock.errors import BadInput
 from penstock.process import parse_settings, read_document
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def document_from(*writes: bytes, end: bool = True) -> dict[str, object]:
@@ -29,7 +34,6 @@ def document_from(*writes: bytes, end: bool = True) -> dict[str, object]:
 def test_the_settings_are_read_while_the_input_stays_open() -> None:
     value = {"a": 1, "b": "zwölf"}
     assert document_from(json.dumps(value).encode() + b"\n", end=False) == value
-    assert document_from(json.dumps(value, indent=2).encode() + b"\n", end=False) == value
     assert document_from(json.dumps(value).encode() + b"\nmore\n", end=False) == value
 
 
@@ -37,10 +41,42 @@ def test_the_last_line_needs_no_end_of_line() -> None:
     assert document_from(b'{"a":', b" 1}") == {"a": 1}
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]\n", b"nonsense\n", b'{"a": \n'])
-def test_anything_else_is_refused(text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"[1]\n", b"nonsense\n", b'{"a": \n', b"\n"])
+def test_anything_else_is_refused_at_once_while_the_input_stays_open(text: bytes) -> None:
     with pytest.raises(BadInput, match="not one JSON object"):
-        document_from(text)
+        document_from(text, end=False)
+
+
+def test_no_settings_at_all_are_refused() -> None:
+    with pytest.raises(BadInput, match="not one JSON object"):
+        document_from(b"")
+
+
+def test_sigterm_ends_a_child_that_still_waits_for_its_settings() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from penstock.process import ChildProcess as C; C('test').read_settings()"],
+        stdin=subprocess.PIPE,
+    )
+    try:
+        wait_until(lambda: _ignores_interrupts(child.pid), "child with its handlers set")
+        child.terminate()
+        assert child.wait(LIMIT_SECONDS) == -signal.SIGTERM
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _ignores_interrupts(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = next(line for line in status.splitlines() if line.startswith("SigIgn:")).split()[1]
+    return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
+
+
+def test_spark_processes_do_not_load_what_only_settings_need() -> None:
+    """Spark starts short-lived processes that import the data source: each import costs every run's start."""
+    program = "import sys, penstock.spark.source; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=LIMIT_SECONDS)
+    assert done.stdout.strip() == b"False"
 
 
 def test_a_wrong_setting_is_named_and_its_value_is_not() -> None:

@@ -3,14 +3,14 @@
 capture, delivery and the driver are such children. The protocol between one of them and its parent
 (`penstock.supervisor.child` is the parent's side):
 
-1. **Settings.** Standard input begins with one JSON object, the settings. (Not arguments: everybody on the machine can
+1. **Settings.** The first line of standard input is one JSON object, the settings. (Not arguments: everybody on the machine can
    read those, and settings hold secrets.) Standard input then stays open.
-2. **Stop.** The end of standard input asks the child to stop, as SIGTERM does. SIGINT is ignored: Ctrl-C in a terminal
-   reaches the whole process group, and the parent decides in which order its children stop.
+2. **Stop.** The end of standard input asks the child to stop, as SIGTERM does; before the settings are there, SIGTERM
+   ends it at once. SIGINT is ignored: the parent decides in which order its children stop.
 3. **Events.** Each line of standard output is a JSON object with its name under `event` (`Event`). Everything else that
    the process or a library prints goes to standard error, and so do log lines.
-4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. As a rule the process
-   ends after it, with one of the exit codes below.
+4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. The process ends after
+   it, with one of the exit codes below; only the driver goes on where the error stopped one of several changefeeds.
 5. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
    every file is safe at every moment, and the next run goes on from the log.
 """
@@ -24,14 +24,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import BadInput, PenstockError
 from penstock.observe.logging import configure
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # imported late: Spark's planning and worker processes import this module, too
 
 EXIT_OK = 0
 EXIT_CONFIGURATION = 2
@@ -43,7 +43,7 @@ _EXIT_PARENT_DIED = 1  # nobody is left to read it
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PARENT_DIED = signal.SIGUSR2
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound="BaseModel")
 
 
 class Event(StrEnum):
@@ -53,7 +53,7 @@ class Event(StrEnum):
     PROGRESS = "progress"  # figures; at most about once a second
     RETRYING = "retrying"  # capture: the source does not answer, it is asked again
     RESTART = "restart"  # driver: a changefeed's run begins again
-    CAUGHT_UP = "caught-up"  # capture with `until: now`, with `log_end`: the end of the log it made
+    CAUGHT_UP = "caught-up"  # capture with `until: now`, with `log_end`: where the log ended then
     STOPPED = "stopped"  # delivery, with `drained`: everything published is at the sinks
     ERROR = "error"  # with `kind`, `message` and `hint`
 
@@ -68,8 +68,8 @@ class ChildProcess:
         _end_with_parent()
         configure(name)
         self.stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self.stop.set())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever it inherited: nothing is open yet
+        self.ignore_interrupts()
         self._lock = threading.Lock()
         # The events get standard output for themselves; what anybody else writes there (the JVM, a stray print) goes to
         # standard error.
@@ -79,8 +79,13 @@ class ChildProcess:
     def read_settings(self) -> dict[str, Any]:
         """The settings. From here on the end of standard input sets `stop`."""
         document = read_document(sys.stdin.fileno())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self.stop.set())
         threading.Thread(target=self._wait_for_end_of_input, name="stdin", daemon=True).start()
         return document
+
+    def ignore_interrupts(self) -> None:
+        """Again after a library that sets a handler of its own, as PySpark's session does."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def say(self, event: dict[str, Any]) -> None:
         """Writes one event. Thread-safe. That nobody listens any more is no reason to fail: the log is what counts."""
@@ -100,22 +105,18 @@ class ChildProcess:
 
 
 def read_document(descriptor: int) -> dict[str, Any]:
-    """The JSON object at the start of a stream that stays open: lines are read until they are a whole document."""
-    text = b""
-    for line in _lines(descriptor):
-        text += line
-        try:
-            value = json.loads(text)
-        except ValueError:
-            continue
+    """The JSON object on the first line of a stream that stays open."""
+    with contextlib.suppress(ValueError):
+        value = json.loads(_first_line(descriptor))
         if isinstance(value, dict):
             return value
-        break
-    raise BadInput("the settings on standard input are not one JSON object")
+    raise BadInput("the settings on standard input are not one JSON object on one line")
 
 
 def parse_settings(model: type[Model], document: dict[str, Any], name: str) -> Model:
-    """`document` as `model`. Raises `BadInput` that names the first setting that is wrong, without its value."""
+    """`document` as `model`. Raises `BadInput` that names the first setting that is wrong."""
+    from pydantic import ValidationError
+
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -124,14 +125,12 @@ def parse_settings(model: type[Model], document: dict[str, Any], name: str) -> M
         raise BadInput(f"{name}'s settings: {where}: {first['msg']}") from None
 
 
-def _lines(descriptor: int) -> Iterator[bytes]:
+def _first_line(descriptor: int) -> bytes:
     """Reads without a buffer of Python's, which could keep back the end of the input from `_wait_for_end_of_input`."""
-    rest = b""
-    while more := os.read(descriptor, 1 << 16):
-        *lines, rest = (rest + more).split(b"\n")
-        yield from (line + b"\n" for line in lines)
-    if rest:
-        yield rest
+    text = b""
+    while b"\n" not in text and (more := os.read(descriptor, 1 << 16)):
+        text += more
+    return text.partition(b"\n")[0]
 
 
 def _end_with_parent() -> None:

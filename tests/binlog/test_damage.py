@@ -21,6 +21,7 @@ from penstock.binlog.table_map import parse_table_map
 from penstock.binlog.types import ColumnType as C
 from penstock.errors import BadInput
 from tests.binlog.build import FDE, event, image, msb_bits, packed, rows, table_map, time2, tlv
+from tests.support.budget import scaled
 
 COLUMNS = [
     (C.LONG, b""),
@@ -90,7 +91,7 @@ def test_random_flips() -> None:
     print(f"seed {seed}")
     choice = random.Random(seed)
     outcomes = {"rows": 0, "errors": 0}
-    for _ in range(2000):
+    for _ in range(scaled(2000)):
         damaged = bytearray(good)
         for _ in range(choice.randrange(1, 4)):
             damaged[choice.randrange(len(damaged))] = choice.randrange(256)
@@ -104,7 +105,7 @@ def test_random_flips() -> None:
             outcomes["errors"] += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r} for {bytes(damaged).hex()}") from error
-    assert outcomes["errors"] > 300 and outcomes["rows"] > 50
+    assert outcomes["errors"] > scaled(300) and outcomes["rows"] > scaled(50)
 
 
 def test_cut_and_too_small_events() -> None:

@@ -13,10 +13,11 @@ from penstock.binlog.dump import dump_events
 from penstock.binlog.errors import BadChecksum
 from penstock.binlog.types import EventType
 from penstock.errors import BadInput
+from tests.support import components
 
-PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "public"
+PUBLIC = components.CORPUS / "public"
 
-pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not PUBLIC.is_dir(), reason="the corpus is not here")]
+pytestmark = components.NEEDS_CORPUS
 
 _SHORT = {
     "FDE": "FORMAT_DESCRIPTION",

@@ -21,6 +21,7 @@ from penstock.binlog.types import ROWS_TYPES
 from penstock.binlog.types import ColumnType as C
 from penstock.errors import BadInput, NotSupported
 from tests.binlog.build import FDE, decimal, event, image, msb_bits, rows, table_map, time2, tlv
+from tests.support.budget import scaled
 
 
 def decode(buffer: bytes) -> DecodedRows:
@@ -70,7 +71,7 @@ def decimals(draw: st.DrawFn) -> tuple[int, int, list[Decimal]]:
     return precision, scale, values
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150))
 @given(decimals())
 def test_decimals(case: tuple[int, int, list[Decimal]]) -> None:
     import decimal as dec
@@ -93,7 +94,7 @@ def test_decimal_with_impossible_digits() -> None:
         column(C.NEWDECIMAL, bytes([9, 0]), [b"\xff\xff\xff\xff"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100))
 @given(st.integers(0, 6), st.integers(-3_020_399_000_000, 3_020_399_000_000))
 def test_time2(fsp: int, micros: int) -> None:
     micros -= (abs(micros) % 10 ** (6 - fsp)) * (1 if micros > 0 else -1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.waiting import LIMIT_SECONDS
+
 CHECK = """
 from penstock.binlog import events, kernels, text_kernels, warm
 assert warm.warm_kernels() == 1
@@ -18,4 +20,4 @@ for module in (events, kernels, text_kernels):
 
 
 def test_all_kernels_are_compiled() -> None:
-    subprocess.run([sys.executable, "-c", CHECK], check=True, timeout=240)
+    subprocess.run([sys.executable, "-c", CHECK], check=True, timeout=LIMIT_SECONDS)

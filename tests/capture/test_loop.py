@@ -20,6 +20,7 @@ from penstock.log import LogReader
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.demo.truth import truth
 from tests.capture.running import SIZE, capture, demo, expected_events, logged_events, state_of
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_the_log_holds_every_event_once(tmp_path: Path) -> None:
@@ -107,8 +108,8 @@ class Child:
     def close_input(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        code = self.process.wait(60)
-        self._thread.join(10)
+        code = self.process.wait(LIMIT_SECONDS)
+        self._thread.join(LIMIT_SECONDS)
         return code
 
 
@@ -118,13 +119,13 @@ def test_the_process_killed_and_stopped_and_finished(tmp_path: Path) -> None:
     child.wait_for("ready")
     time.sleep(0.7)
     child.process.kill()
-    child.process.wait(10)
+    child.process.wait(LIMIT_SECONDS)
     child = Child({"state_dir": str(tmp_path), "source": source, "until": None})
     child.wait_for("progress")
     assert child.close_input() == 0
     child = Child({"state_dir": str(tmp_path), "source": {**source, "rate": 0}, "until": "now"})
     end = child.wait_for("caught-up")
-    assert child.process.wait(60) == 0
+    assert child.process.wait(LIMIT_SECONDS) == 0
     assert logged_events(tmp_path / "log") == expected_events()
     assert end["log_end"] == str(LogReader.open(tmp_path / "log").end())
     assert sum(table.changes for table in truth(5, SIZE).values()) > 0
@@ -132,10 +133,10 @@ def test_the_process_killed_and_stopped_and_finished(tmp_path: Path) -> None:
 
 def test_the_process_says_what_is_wrong(tmp_path: Path) -> None:
     child = Child({"state_dir": str(tmp_path), "source": {"type": "demo", "sed": 5}})
-    assert child.process.wait(60) == 2
+    assert child.process.wait(LIMIT_SECONDS) == 2
     assert "sed" in child.wait_for("error")["message"]
     child = Child({"state_dir": str(tmp_path), "source": {"type": "binlog-files", "path": str(tmp_path / "none")}})
-    assert child.process.wait(60) == 3
+    assert child.process.wait(LIMIT_SECONDS) == 3
     assert "no binlog files" in child.wait_for("error")["message"]
 
 
@@ -143,4 +144,4 @@ def test_sigterm_is_a_clean_end(tmp_path: Path) -> None:
     child = Child({"state_dir": str(tmp_path), "source": {"type": "demo", "changes": SIZE, "rate": 100}})
     child.wait_for("ready")
     child.process.send_signal(signal.SIGTERM)
-    assert child.process.wait(60) == 0
+    assert child.process.wait(LIMIT_SECONDS) == 0

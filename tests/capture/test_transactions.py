@@ -24,6 +24,7 @@ from penstock.sources.demo import shop
 from penstock.sources.position import SourcePosition
 from penstock.sources.source import Chunk, SourceError
 from tests.capture.streams import FDE, FILE, Stream, StreamSource, event
+from tests.support.budget import scaled
 
 START = SourcePosition(FILE, 4, source="test")
 
@@ -112,7 +113,7 @@ def check(log: FakeLog, stream: Stream) -> None:
 sizes = st.lists(st.lists(st.integers(2, 900), min_size=1, max_size=6), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60))
 @given(sizes, st.integers(1, 7), st.sampled_from([1000, 2500, 1 << 20]), st.booleans())
 def test_each_event_once_in_order(shape: list[list[int]], per_chunk: int, bytes_max: int, annotate: bool) -> None:
     stream = Stream()

@@ -19,7 +19,7 @@ def fill_log(state_dir: Path, entries: int, **settings: int) -> None:
     log = Log.open(state_dir / "log", LogSettings(**settings))
     try:
         for pending in [log.append(b"entry %d" % number) for number in range(entries)]:
-            pending.result(10)
+            pending.result()
     finally:
         log.close()
 

@@ -12,6 +12,7 @@ from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput, Closed, Fenced, StaleRun, Terminal
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
+from tests.support.waiting import LIMIT_SECONDS
 
 from .conftest import OpenKeeper, fill_log
 
@@ -228,7 +229,7 @@ def test_many_threads_share_syncs_and_lose_nothing(open_keeper: OpenKeeper) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_SECONDS)
     assert not failures
     assert keeper.mark_delete == Position(1, 39)
     assert keeper.checkpoint_ts == 40

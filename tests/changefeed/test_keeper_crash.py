@@ -14,6 +14,7 @@ from penstock.changefeed.keeper import Keeper
 from penstock.errors import Terminal
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
+from tests.support.waiting import LIMIT_SECONDS
 
 from .conftest import fill_log
 from .crashing_keeper import intent_for
@@ -35,7 +36,7 @@ def run_and_kill(state_dir: Path, lines: int) -> list[str]:
     said = [process.stdout.readline().decode().strip() for _ in range(lines)]
     process.kill()
     said += process.stdout.read().decode().split("\n")
-    process.wait(10)
+    process.wait(LIMIT_SECONDS)
     return [line for line in said if line]
 
 
@@ -81,7 +82,7 @@ def test_cut_right_after_each_answer(tmp_path: Path, answers: int) -> None:
     """The process kills itself after its n-th answer: odd ones are intents, even ones are done."""
     fill_log(tmp_path, 3)
     command = [sys.executable, "-m", "tests.changefeed.crashing_keeper", str(tmp_path), str(answers)]
-    ended = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, timeout=LIMIT_SECONDS, check=False)
     assert ended.returncode == -9, ended.stderr
     said = ended.stdout.decode().splitlines()
     assert len(said) == answers + 1

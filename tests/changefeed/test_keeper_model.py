@@ -14,6 +14,7 @@ from penstock.delivery.keeper_client import Intent
 from penstock.errors import Fenced, StaleRun, Terminal
 from penstock.log import LogReader
 from penstock.log.position import Position, Seq
+from tests.support.budget import scaled
 
 from .conftest import fill_log
 
@@ -167,4 +168,4 @@ class KeeperModel(RuleBasedStateMachine):
 
 
 TestKeeperModel = KeeperModel.TestCase
-TestKeeperModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestKeeperModel.settings = settings(max_examples=scaled(25), stateful_step_count=30)

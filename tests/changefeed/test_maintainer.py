@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.changefeed.maintainer import Maintainer
-from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.keeper_client import Intent, LastRow
+from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput, StaleRun, Unavailable
 from penstock.log.position import Position, Seq
 

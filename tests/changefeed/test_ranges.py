@@ -66,10 +66,10 @@ def test_the_cost_of_progress_does_not_grow_with_the_ranges_that_wait() -> None:
         ranges = PublishedRanges()
         for entry in range(stuck):
             ranges.add(Position(1, entry), Position(1, entry), entry, {"stuck": at(entry), f"d{entry % 50}": at(entry)})
-        began = time.perf_counter()
+        began = time.thread_time()
         for entry in range(2000):
             ranges.progress(f"d{entry % 50}", at(entry))
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     few = min(cost(2_000) for _ in range(3))
     many = min(cost(60_000) for _ in range(3))

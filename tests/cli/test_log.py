@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
 from penstock.operations.log.verify import verify_log
+from tests.support.waiting import LIMIT_SECONDS
 
 ENTRIES = 12
 COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload")
@@ -39,12 +40,12 @@ def log(tmp_path: Path) -> Path:
     """Three ledgers of four entries; a cursor at the second entry, with two holes."""
     directory = tmp_path / "orders"
     with Log.open(directory, LogSettings(ledger_entries_max=4, maintenance_interval_seconds=0)) as owner:
-        positions = [owner.append(b"entry %d" % number).result(10) for number in range(ENTRIES)]
+        positions = [owner.append(b"entry %d" % number).result() for number in range(ENTRIES)]
     reader = LogReader.open(directory)
     cursor = Cursor.open(reader, directory / "cursors", "lake")
-    cursor.mark_delete(positions[1]).result(10)
+    cursor.mark_delete(positions[1]).result()
     for position in (positions[3], positions[6], positions[7]):
-        cursor.ack(position).result(10)
+        cursor.ack(position).result()
     cursor.close()
     reader.close()
     return directory
@@ -91,7 +92,7 @@ def test_binary_data_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "mine"
     asked("create", path)
     with Log.open(path) as owner:
-        owner.append(b"\xff\x00\x1b[31m").result(10)
+        owner.append(b"\xff\x00\x1b[31m").result()
     assert asked("read", path)[0]["data_hex"] == "ff001b5b33316d"
     assert "\x1b" not in penstock("read", path)[1], "control characters of an entry reach the terminal"
 
@@ -215,7 +216,7 @@ def test_a_log_with_a_living_owner(tmp_path: Path) -> None:
             for _ in range(60):
                 assert process.stdout.readline()
             first = seen = verify_log(tmp_path).entries
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + LIMIT_SECONDS
             looks = 0
             while looks < 4 or seen == first:  # the owner must have gone on meanwhile
                 assert time.monotonic() < deadline, "the owner stands still"
@@ -241,14 +242,14 @@ def test_a_log_with_a_living_owner(tmp_path: Path) -> None:
 def test_tail_follows_another_process(tmp_path: Path) -> None:
     path = tmp_path / "mine"
     with Log.open(path, LogSettings(ledger_entries_max=2, maintenance_interval_seconds=0)) as owner:
-        owner.append(b"old").result(10)
+        owner.append(b"old").result()
         command = [sys.executable, "-m", "penstock.cli", "log", "tail", str(path), "--json", "--seconds", "40"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 assert json.loads(process.stdout.readline())["data"] == "old"
                 for number in range(7):  # over several ledgers
-                    owner.append(b"new %d" % number).result(10)
+                    owner.append(b"new %d" % number).result()
                     assert json.loads(process.stdout.readline())["data"] == f"new {number}"
                     time.sleep(0.01)
             finally:
@@ -260,7 +261,7 @@ def test_trim_removes_what_all_cursors_passed(log: Path) -> None:
     assert asked("trim", log, "--keep-seconds", 0)[0]["ledgers"] == []
     reader = LogReader.open(log)
     cursor = Cursor.open(reader, log / "cursors", "lake")
-    cursor.mark_delete(Position(2, 3)).result(10)
+    cursor.mark_delete(Position(2, 3)).result()
     cursor.close()
     reader.close()
     assert asked("trim", log, "--keep-seconds", 0, "--dry-run")[0]["ledgers"] == [1, 2]

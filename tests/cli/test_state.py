@@ -17,6 +17,7 @@ from penstock.log import Log, LogSettings, Position
 from penstock.state import BucketState, StateDescriptor
 from penstock.state.types import codecs
 from tests.cli.test_log import files_of
+from tests.support.waiting import LIMIT_SECONDS
 
 COMMANDS = ("ls", "get", "dump", "checkpoint", "verify")
 TABLES: StateDescriptor[tuple[Any, ...], Any] = StateDescriptor(
@@ -47,7 +48,7 @@ def fill(log: Log) -> list[Position]:
         state.store(TABLES).put(change, ("orders", n), {"columns": n})
         state.store(COUNTS).put(change, n, {"rows": n, "key": b"\xff"})
         state.raw_store("bytes", "bench").put(change, b"k%d" % n, b"\x00v")
-        positions.append(state.commit(change, b"entry").result(10))
+        positions.append(state.commit(change, b"entry").result())
         if n in (4, 7):
             state.checkpoint()
     return positions
@@ -124,7 +125,7 @@ def test_checkpoint_needs_the_log_and_says_so(owned: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "state", "checkpoint", str(owned), "--json"],
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert done.returncode == 75
@@ -160,11 +161,11 @@ def test_verify_reads_every_byte_and_compares_every_way(owned: Path) -> None:
 
 def test_verify_finds_a_checkpoint_that_says_something_else(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes are sound, its content is not that of the log."""
-    from penstock.operations.state import verify as state_verify
+    from penstock.operations.state import checkpoints
 
-    digest = state_verify._digest
+    digest = checkpoints._digest
     monkeypatch.setattr(
-        state_verify, "_digest", lambda place, start, end: digest(place, start, start or end)
+        checkpoints, "_digest", lambda place, start, end: digest(place, start, start or end)
     )  # as if the frames after it were missing from the log
     (check,) = asked("verify", owned, code=1)
     assert any("leads to another state" in fault for fault in check["faults"])

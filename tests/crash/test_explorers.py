@@ -18,6 +18,8 @@ EACH = pytest.mark.parametrize("explorer", [LOG, STATE], ids=lambda explorer: ex
 
 
 @EACH
+@pytest.mark.slow
+@pytest.mark.timeout(3600)  # a larger budget on a busy machine
 def test_no_crash_loses_what_was_acknowledged(explorer: Explorer[Any], capsys: pytest.CaptureFixture[str]) -> None:
     outcome = explorer.explore(chosen_seed(), states=budget.CRASH_STATES)
     with capsys.disabled():

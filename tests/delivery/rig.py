@@ -16,9 +16,8 @@ from typing import Any
 from penstock.clock import Clock, ManualClock
 from penstock.commit_ts import commit_ts_of
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
-from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.keeper_client import DispatcherStart
-from penstock.delivery.payload import Payload, StageKey
+from penstock.delivery.payload import Payload, StageKey, dispatcher_id
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.spool import SpoolLimits
 from penstock.delivery.staging import PublishRange
@@ -168,7 +167,7 @@ def ddl_payload(row: Row, epoch: int = 1) -> Payload:
 
 
 @dataclass
-class World:
+class DeliveryWorld:
     """One changefeed; `open` starts a new incarnation over the same keeper and directory."""
 
     root: Path

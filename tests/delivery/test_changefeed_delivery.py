@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,8 @@ from penstock.log.position import Position, Seq
 from tests.delivery.rig import (
     DAY_MS,
     START_MS,
+    DeliveryWorld,
     Row,
-    World,
     data_payload,
     ddl_payload,
     expected_tables,
@@ -38,14 +37,15 @@ from tests.delivery.rig import (
     table_schema,
     work,
 )
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def lines(*payloads: Payload) -> list[bytes]:
     return [line for p in payloads for line in bytes(p.body).splitlines(True)]
 
 
-def begun(tmp_path: Path, **changes: object) -> tuple[World, ChangefeedDelivery, str]:
-    world = World(tmp_path, **changes)  # type: ignore[arg-type]
+def begun(tmp_path: Path, **changes: object) -> tuple[DeliveryWorld, ChangefeedDelivery, str]:
+    world = DeliveryWorld(tmp_path, **changes)  # type: ignore[arg-type]
     delivery = world.open()
     return world, delivery, world.begin(delivery, "r")
 
@@ -171,7 +171,7 @@ def _fail_after(real: object) -> object:
 
 
 def test_straddling_payloads_are_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = DeliveryWorld(tmp_path)
     intent = Intent("shop/orders/5/x/CDC00000000000000000001.json", Seq(1, 3, 0, 0), Seq(1, 6, 0, 0), 1, 1)
     world.keeper.facts[id_of("orders")] = DispatcherStart(1, "shop", "orders", Seq(1, 2, 0, 0), None, intent)
     delivery = world.open()
@@ -220,11 +220,7 @@ def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
     assert world.keeper.facts[id_of("items")].progress == Seq(1, 202, 0, 0)
     flusher = threading.Thread(target=delivery.flush)
     flusher.start()
-    deadline = time.monotonic() + 10
-    while flusher.is_alive() and time.monotonic() < deadline:
-        work(delivery)
-    flusher.join(0)
-    assert not flusher.is_alive()
+    wait_until(lambda: not flusher.is_alive() or work(delivery), "end of the flush")
     assert delivery.status()["flushes"]["close"] == 1
     assert delivery.spool.bytes == 0
     numbers = [path for path in files_of(tmp_path) if path.startswith("shop/items") and path.endswith("json")]
@@ -300,15 +296,13 @@ class StuckTable(LocalStore):
 
 def test_a_stuck_table_holds_up_nobody(tmp_path: Path) -> None:
     """Even with a single thread: a write that failed waits in a timer, not on a thread."""
-    world = World(tmp_path, store=StuckTable(tmp_path, REAL_FILES), clock=SYSTEM_CLOCK)
+    world = DeliveryWorld(tmp_path, store=StuckTable(tmp_path, REAL_FILES), clock=SYSTEM_CLOCK)
     world.flush = FlushSettings(size=1024, every=0.05)
     delivery = world.open(writers=1)
     incarnation = world.begin(delivery, "r")
     for i in range(5):
         publish(delivery, incarnation, i, i, data_payload("orders", i, i), data_payload("items", i, i))
-    deadline = time.monotonic() + 20
-    while world.keeper.facts[id_of("items")].progress != Seq(1, 4, 0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: world.keeper.facts[id_of("items")].progress == Seq(1, 4, 0, 0), "progress")
     assert read_tables(tmp_path) == {"items": lines(data_payload("items", 0, 4))}
     with pytest.raises(Unavailable, match="1 tables are not at the sink"):
         delivery.flush(0.3)
@@ -357,17 +351,17 @@ class SlowStore(LocalStore):
     def put(self, path: str, data: Buffer) -> None:
         if "/CDC0" in path:
             self.entered.set()
-            assert self.go.wait(20)
+            assert self.go.wait(LIMIT_SECONDS)
         super().put(path, data)
 
 
 def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
-    world = World(tmp_path, store=store, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=3000))
+    world = DeliveryWorld(tmp_path, store=store, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=3000))
     delivery = world.open(writers=2)
     incarnation = world.begin(delivery, "r")
     publish(delivery, incarnation, 0, 99, data_payload("orders", 0, 99))
-    assert store.entered.wait(10)
+    assert store.entered.wait(LIMIT_SECONDS)
     publish(delivery, incarnation, 100, 103, data_payload("orders", 100, 103), data_payload("items", 100, 103))
     stage_all(delivery, "r", 104, 105, [data_payload("orders", 104, 105)])
     beginner = threading.Thread(target=delivery.begin_run, args=("r2",))
@@ -377,7 +371,7 @@ def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path:
     with pytest.raises(StaleRun):
         stage_all(delivery, "r", 104, 105, [data_payload("orders", 104, 105)])
     store.go.set()
-    beginner.join(10)
+    beginner.join(LIMIT_SECONDS)
     assert not beginner.is_alive()
     assert world.keeper.facts[id_of("orders")].progress == Seq(1, 99, 0, 0)
     assert delivery.spool.bytes == 0
@@ -389,7 +383,7 @@ def test_begin_run_waits_for_the_write_in_flight_and_discards_the_rest(tmp_path:
 def test_threads_keep_order_for_every_table(tmp_path: Path) -> None:
     tables = [f"t{i}" for i in range(12)]
     rows = stream(60, tables=tables, seed=11, ddl_every=13)
-    world = World(tmp_path, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=0.05))
+    world = DeliveryWorld(tmp_path, clock=SYSTEM_CLOCK, flush=FlushSettings(size=1024, every=0.05))
     delivery = world.open(writers=4)
     incarnation = world.begin(delivery, "r")
     for start in range(0, 60, 5):

@@ -17,8 +17,8 @@ from penstock.files import REAL_FILES, Buffer
 from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log.position import Position
 from tests.delivery.rig import (
+    DeliveryWorld,
     Row,
-    World,
     data_payload,
     expected_tables,
     export,
@@ -71,7 +71,7 @@ class Cutter:
         self.passed.append(name)
 
 
-def run_once(world: World, rows: list[Row], run: str, *, rows_max: int, entries_a_range: int) -> None:
+def run_once(world: DeliveryWorld, rows: list[Row], run: str, *, rows_max: int, entries_a_range: int) -> None:
     """A whole run from the resume table on: begin, stage, publish, drain."""
     delivery = world.open()
     incarnation = world.begin(delivery, run)
@@ -88,7 +88,7 @@ def run_once(world: World, rows: list[Row], run: str, *, rows_max: int, entries_
     drain(delivery, world)
 
 
-def drain(delivery: ChangefeedDelivery, world: World) -> None:
+def drain(delivery: ChangefeedDelivery, world: DeliveryWorld) -> None:
     for _ in range(4):  # a failed write goes on after its pause
         world.clock.sleep(100)
         work(delivery)
@@ -98,8 +98,8 @@ def drain(delivery: ChangefeedDelivery, world: World) -> None:
     delivery.flush()
 
 
-def a_world(files: MemoryFiles, cutter: Cutter, format_name: str) -> World:
-    world = World(SINK, format_name=format_name)
+def a_world(files: MemoryFiles, cutter: Cutter, format_name: str) -> DeliveryWorld:
+    world = DeliveryWorld(SINK, format_name=format_name)
     world.store = CuttingStore(files, cutter)
     world.keeper.hook = cutter
     world.flush = world.flush.model_copy(update={"size": 60})  # a few rows a file: many commits
@@ -135,9 +135,9 @@ def test_every_gap(tmp_path: Path, format_name: str) -> None:
         assert world.keeper.mark_delete == Position(1, 5), where
 
 
-def a_machine(files: MemoryFiles, world: World | None) -> World:
+def a_machine(files: MemoryFiles, world: DeliveryWorld | None) -> DeliveryWorld:
     """The sink's machine with this disk; the keeper's facts are as they were."""
-    made = World(SINK, flush=FlushSettings(size=1024, every=60).model_copy(update={"size": 60}))
+    made = DeliveryWorld(SINK, flush=FlushSettings(size=1024, every=60).model_copy(update={"size": 60}))
     made.store = LocalStore(SINK, files)
     if world is not None:
         made.keeper = world.keeper
@@ -209,7 +209,7 @@ def test_many_deaths(tmp_path: Path, seed: int) -> None:
 
 def test_other_bytes_for_an_open_intent_are_refused(tmp_path: Path) -> None:
     cutter = Cutter(None)
-    world = World(tmp_path)
+    world = DeliveryWorld(tmp_path)
     world.keeper.hook = lambda name: cutter(name) if name == "after intent" else None
     cutter.at = 0
     delivery = world.open()
@@ -251,7 +251,7 @@ class FailingStore(LocalStore):
 @pytest.mark.parametrize("kind", ["data", "index"])
 def test_a_failed_write_is_tried_again_with_the_same_bytes(tmp_path: Path, kind: str) -> None:
     store = FailingStore(tmp_path, kind, 2)
-    world = World(tmp_path, store=store)
+    world = DeliveryWorld(tmp_path, store=store)
     delivery = world.open()
     incarnation = world.begin(delivery, "r")
     delivery.publish("r", incarnation, [stage_all(delivery, "r", 0, 3, [data_payload("orders", 0, 3)])])
@@ -276,7 +276,7 @@ def test_a_failed_write_is_tried_again_with_the_same_bytes(tmp_path: Path, kind:
 
 
 def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = DeliveryWorld(tmp_path)
     delivery = world.open()
     incarnation = world.begin(delivery, "r")
     payload = data_payload("orders", 0, 3)

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from penstock.errors import BadInput, StaleRun, Unavailable
 from penstock.wire import Client, Server, connect, socket_path
 from tests.delivery.memory_keeper import MemoryKeeper
 from tests.delivery.rig import CHANGEFEED, Row, expected_tables, id_of, payloads_of, stream
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 KILLS = 5
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ class Delivery:
         self.process.stdin.write(json.dumps(settings) + "\n")
         self.process.stdin.flush()
         self.said = self.hear()
-        self.client = Client(socket_path(state_dir / "run", "delivery"), timeout_seconds=30)
+        self.client = Client(socket_path(state_dir / "run", "delivery"), timeout_seconds=LIMIT_SECONDS)
 
     def hear(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -113,7 +113,7 @@ def deliver(keeper: MemoryKeeper, delivery: Delivery, rows: list[Row], run: str,
         named = stage(delivery.client, run, start, end, payloads_of(inside, facts, rows_max=rows_max))
         delivery.client.call("publish", changefeed=CHANGEFEED, run=run, incarnation=incarnation, ranges=[named])
         start = end + 1
-    delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=30)
+    delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=LIMIT_SECONDS)
 
 
 def read_json_tables(sink: Path) -> dict[str, list[bytes]]:
@@ -180,7 +180,7 @@ def test_stops_when_standard_input_closes_and_drains(tmp_path: Path) -> None:
         assert delivery.process.stdin is not None
         delivery.process.stdin.close()
         assert delivery.hear() == {"event": "stopped", "drained": True}
-        assert delivery.process.wait(20) == 0
+        assert delivery.process.wait(LIMIT_SECONDS) == 0
         assert read_json_tables(tmp_path / "sink") == expected_tables(rows)
         assert (tmp_path / "sink/metadata").exists()
 
@@ -200,7 +200,7 @@ def test_bad_settings_are_reported(tmp_path: Path) -> None:
     assert delivery.said["event"] == "error"
     assert delivery.said["kind"] == "BadInput"
     assert "spool_low_bytes is above" in delivery.said["message"]
-    assert delivery.process.wait(10) == 2
+    assert delivery.process.wait(LIMIT_SECONDS) == 2
     delivery.close_pipes()
 
 
@@ -221,10 +221,7 @@ def test_dies_with_its_parent(tmp_path: Path) -> None:
             assert client.call("status")["changefeeds"] == {}
         parent.kill()
         parent.wait()
-        deadline = time.monotonic() + 10
-        while Path(f"/proc/{child}/stat").exists() and _state(child) != "Z" and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not Path(f"/proc/{child}/stat").exists() or _state(child) == "Z"
+        wait_until(lambda: not Path(f"/proc/{child}/stat").exists() or _state(child) == "Z", "end of the child")
 
 
 def _state(pid: int) -> str:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.delivery.dispatcher_id import dispatcher_id
+from penstock.delivery.payload import dispatcher_id
 from penstock.delivery.spool import DrainMarker, PayloadItem, Spool, SpoolLimits, finish
 from penstock.errors import BadInput, Closed, PenstockError, StaleRun
 from tests.delivery.rig import data_payload

@@ -22,6 +22,7 @@ from penstock.supervisor.status import RunStatus
 from penstock.wire import connect
 from tests.delivery.rig import CHANGEFEED, Row, expected_tables, metadata, payloads_of, read_tables, stream
 from tests.delivery.test_process import Delivery, stage
+from tests.support.waiting import LIMIT_SECONDS
 
 ENTRIES = 80
 KILLS = 4
@@ -91,7 +92,7 @@ def run(state_dir: Path, delivery: Delivery, rows: list[Row], rows_max: int) -> 
             "publish", changefeed=CHANGEFEED, run=begun["run"], incarnation=begun["incarnation"], ranges=[named]
         )
         start = end + 1
-    delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=30)
+    delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=LIMIT_SECONDS)
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_the_real_keeper_and_kill_9(tmp_path: Path) -> None:
     with ExitStack() as stack:
         log = Log.open(tmp_path / "log")
         stack.callback(log.close)
-        positions = [p.result(10) for p in [log.append(b"x") for _ in range(ENTRIES)]]
+        positions = [p.result() for p in [log.append(b"x") for _ in range(ENTRIES)]]
         rows = shifted(stream(ENTRIES, tables=["orders", "items", "users"], seed=seed, ddl_every=17), positions[0])
         rows.append(Row(Seq(1, positions[-1].entry_id, 9, 0), rows[-1].commit_ts + 1, rows[-1].schema))
         reader = LogReader.open(tmp_path / "log")

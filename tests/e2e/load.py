@@ -28,10 +28,11 @@ def create_tables(server: MariaDbServer, database: str, tables: int) -> None:
 class Load:
     """Inserts, updates and deletes over all tables, in transactions of several sizes, until it is stopped."""
 
-    def __init__(self, server: MariaDbServer, database: str, tables: int) -> None:
+    def __init__(self, server: MariaDbServer, database: str, tables: int, pause_seconds: float = 0.03) -> None:
         self._server = server
         self._database = database
         self._tables = tables
+        self._pause_seconds = pause_seconds  # between transactions
         self._stop = threading.Event()
         self._random = random.Random(SEED)
         self._error: BaseException | None = None
@@ -48,7 +49,7 @@ class Load:
                     connection.commit()
                     if step % 100 == 0:
                         cursor.execute(f"ALTER TABLE t{step // 100 % self._tables} ADD COLUMN extra{step} int NULL")
-                    self._stop.wait(0.03)
+                    self._stop.wait(self._pause_seconds)
             connection.close()
         except BaseException as error:  # `running` raises it in the test
             self._error = error

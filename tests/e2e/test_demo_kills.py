@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.operations.verify.sink_files import data_directories
+from penstock.operations.verify.sink_tables import data_directories
 from tests.e2e.flow import Flow
 from tests.support import budget
 

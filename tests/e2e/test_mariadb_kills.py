@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.operations.verify.sink_files import data_directories
+from penstock.operations.verify.sink_tables import data_directories
 from tests.e2e.flow import Flow
 from tests.e2e.load import SEED, Load, create_tables
+from tests.support.budget import LOAD_PAUSE_MS
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
@@ -41,7 +42,7 @@ def delivered(mariadb_server: MariaDbServer, tmp_path_factory: pytest.TempPathFa
     try:
         flow.start(once=False)
         flow.wait_for("a capture that follows the server", lambda s: s["source"]["position"] is not None)
-        with Load(mariadb_server, DATABASE, TABLES).running():
+        with Load(mariadb_server, DATABASE, TABLES, LOAD_PAUSE_MS / 1000).running():
             flow.kill_each()
         flow.interrupt()
         flow.finish()

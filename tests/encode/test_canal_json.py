@@ -19,6 +19,7 @@ from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
 from tests.encode.reference import KINDS, Change, batch_of, canal_value, change_lists, equal_text
+from tests.support.budget import scaled
 
 CANAL = FORMATS["canal-json"]
 NAMES = list(KINDS)
@@ -106,7 +107,7 @@ def test_golden_tokens(mysql_type: str, physical: pa.DataType, value: Any, token
 
 
 @given(change_lists(NAMES))
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 def test_every_type_reads_back_as_the_slow_formatter_says(changes: list[Change]) -> None:
     for change, line in zip(changes, lines_of(CANAL.encode(batch_of(NAMES, changes))), strict=True):
         assert line["type"][0] == change.op
@@ -131,7 +132,7 @@ def test_every_type_reads_back_as_the_slow_formatter_says(changes: list[Change])
 
 
 @given(change_lists(NAMES, max_size=6), st.data())
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 def test_slices_encode_as_their_rows_do(changes: list[Change], data: st.DataObject) -> None:
     batch = batch_of(NAMES, changes)
     cut = data.draw(st.integers(0, len(changes)))

@@ -18,6 +18,7 @@ from penstock.errors import BadInput, NotSupported
 from penstock.log.position import Seq
 from penstock.schema.model import Column, TableSchema
 from tests.encode.reference import KINDS, Change, batch_of, change_lists, lake_value
+from tests.support.budget import scaled
 
 PARQUET = FORMATS["parquet"]
 NAMES = list(KINDS)
@@ -25,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @given(change_lists(NAMES))
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 def test_every_type_reads_back_typed(changes: list[Change]) -> None:
     rows = PARQUET.rows(PARQUET.assemble([PARQUET.encode(batch_of(NAMES, changes))]))
     assert rows.column_names == ["_op", "_commit_ts", "_seq", *NAMES]
@@ -40,7 +41,7 @@ def test_every_type_reads_back_typed(changes: list[Change]) -> None:
 
 
 @given(change_lists(NAMES, max_size=6), st.data())
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 def test_the_file_does_not_depend_on_how_its_rows_were_cut(changes: list[Change], data: st.DataObject) -> None:
     batch = batch_of(NAMES, changes)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(changes)), max_size=3)))

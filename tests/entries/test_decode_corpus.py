@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from penstock.errors import NotSupported
 from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch
 from penstock.schema.model import Column, TableSchema
 from tests.entries.cutting import entries_of
+from tests.support import components
 
-CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "mariadb-10.11"
+CORPUS = components.CORPUS / "mariadb-10.11"
 
-pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not here")]
+pytestmark = components.NEEDS_CORPUS
 
 IN_SCOPE = [
     "checksum_none",

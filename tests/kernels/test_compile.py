@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import LIMIT_SECONDS
+
 SOURCES = {
     "__init__.py": "",
     "numbers.py": "from enum import IntEnum\n\nSTEP = 3\n\nclass Shift(IntEnum):\n    UP = 5\n",
@@ -34,6 +36,12 @@ SOURCES = {
         "from penstock.kernels.compile import kernel\nfrom pack.callee import callee\nfrom pack.numbers import STEP, Shift\n\n"
         "@kernel\ndef caller(x):\n    return callee(x) + STEP + Shift.UP\n"
     ),
+    "indirect.py": (
+        "from penstock.kernels.compile import kernel\nfrom pack import numbers, deepest\n\n"
+        "def closed_over(inner):\n    @kernel\n    def closure(x):\n        return inner(x)\n    return closure\n\n"
+        "held = closed_over(deepest.deepest)\n\n"
+        "@kernel\ndef indirect(x):\n    return held(x) + deepest.deepest(x) + numbers.STEP\n"
+    ),
 }
 PROGRAM = "from pack.caller import caller as c; print(c(10), sum(c.stats.cache_hits.values()))"
 
@@ -46,12 +54,17 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def called(package: Path) -> tuple[int, bool]:
-    """What `caller(10)` gives in a fresh process, and whether its code came from the cache."""
+def called(package: Path, program: str = PROGRAM) -> tuple[int, bool]:
+    """What the kernel gives for 10 in a fresh process, and whether its code came from the cache."""
     path = os.pathsep.join([str(package), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(package / "cache")}
     output = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, cwd=package, check=True, capture_output=True, timeout=240
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=package,
+        check=True,
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
     ).stdout.split()
     return int(output[0]), output[1] == b"1"
 
@@ -74,3 +87,29 @@ def test_an_unchanged_kernel_is_loaded_and_an_edit_of_anything_that_it_includes_
     edit(package, "numbers.py", "UP = 5", "UP = 6")
     assert called(package) == (150, False)
     assert called(package) == (150, True)
+
+
+def test_what_a_kernel_reaches_through_a_module_or_a_closure_counts_too(package: Path) -> None:
+    program = PROGRAM.replace("pack.caller import caller", "pack.indirect import indirect")
+    assert called(package, program) == (43, False)
+    assert called(package, program) == (43, True)
+    edit(package, "deepest.py", "return doubled(x)", "return doubled(x) + 100")
+    assert called(package, program) == (243, False)
+    edit(package, "numbers.py", "STEP = 3", "STEP = 4")
+    assert called(package, program) == (244, False)
+
+
+def test_code_that_was_imported_before_its_file_was_replaced_is_not_kept_for_the_new_file(package: Path) -> None:
+    upgrade = (
+        "import pathlib, pack.caller; file = pathlib.Path('pack/deepest.py'); "
+        "file.write_text(file.read_text().replace('return doubled(x)', 'return doubled(x) + 100')); "
+    )
+    assert called(package, upgrade + PROGRAM) == (28, False), "what this process imported is what it runs"
+    assert called(package) == (128, False)
+
+
+def test_kernels_run_as_plain_python_where_numba_is_told_to_leave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    program = "from penstock.kernels.compile import kernel\nprint(kernel(lambda x: x + 1)(1))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=LIMIT_SECONDS)
+    assert done.stdout.strip() == b"2"

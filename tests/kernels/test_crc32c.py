@@ -13,6 +13,7 @@ import pytest
 
 from penstock.kernels import crc32c as crc_kernels
 from penstock.kernels.crc32c import crc_of
+from tests.support.waiting import LIMIT_SECONDS
 from tools.components import REPOSITORY
 
 _BLOCKS = (
@@ -47,7 +48,12 @@ test_it_is_crc32c(1)
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, cwd=REPOSITORY, env=environment, timeout=120, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        cwd=REPOSITORY,
+        env=environment,
+        timeout=LIMIT_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-1000:]
 

@@ -20,7 +20,7 @@ def killed(tmp_path: Path, entries: int = 5) -> Path:
     """The directory of a log whose owner was killed: a copy taken while it lived. Returns its log directory."""
     log = Log.open(tmp_path / "live" / "log", LogSettings(preallocate_bytes=8192))
     for n in range(entries):
-        log.append(b"entry %d " % n * 20).result(5)
+        log.append(b"entry %d " % n * 20).result()
     shutil.copytree(tmp_path / "live", tmp_path / "state")
     log.close()
     return tmp_path / "state" / "log"
@@ -67,7 +67,7 @@ def test_a_torn_tail_is_cut(tmp_path: Path, tail: bytes) -> None:
     damage(ledger(directory), synced_end(directory), tail)
     log = Log.open(directory)
     assert entries(log) == 5
-    assert log.append(b"goes on").result(5)
+    assert log.append(b"goes on").result()
     log.close()
 
 
@@ -132,7 +132,7 @@ def test_without_a_slot_a_later_entry_tells_corruption_from_a_torn_tail(tmp_path
 def test_damage_in_a_sealed_ledger(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     for n in range(5):
-        log.append(b"entry %d " % n * 20).result(5)
+        log.append(b"entry %d " % n * 20).result()
     log.close()
     path = ledger(tmp_path / "log")
     pristine = path.read_bytes()
@@ -155,7 +155,7 @@ def test_metadata_older_than_the_log_is_refused(tmp_path: Path) -> None:
     Log.open(tmp_path / "log").close()
     old = (tmp_path / "metadata.sqlite").read_bytes()
     log = Log.open(tmp_path / "log")
-    log.append(b"precious").result(5)
+    log.append(b"precious").result()
     log.close()
     for name in ("metadata.sqlite-wal", "metadata.sqlite-shm"):
         (tmp_path / name).unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def test_metadata_older_than_the_log_is_refused(tmp_path: Path) -> None:
 def test_lost_metadata_is_refused_before_anything_changes(tmp_path: Path) -> None:
     for _ in range(3):
         log = Log.open(tmp_path / "log")
-        log.append(b"precious").result(5)
+        log.append(b"precious").result()
         log.close()
     for path in tmp_path.glob("metadata.sqlite*"):
         path.rename(tmp_path / f"kept-{path.name}")
@@ -187,7 +187,7 @@ def test_lost_metadata_is_refused_before_anything_changes(tmp_path: Path) -> Non
 
 def test_a_record_log_without_its_pointer_is_refused(tmp_path: Path) -> None:
     records = RecordLog.open(tmp_path, "r")
-    records.append(b"fact").result(5)
+    records.append(b"fact").result()
     records.close()
     (tmp_path / "r.current").unlink()
     with pytest.raises(Corruption, match=r"r.current is missing"):

@@ -77,11 +77,11 @@ def session(run: Run, rng: random.Random) -> None:
                 change = state.begin()
                 store.put(change, "n", len(run.submitted))
                 run.submitted.append(data)
-                run.positions.append(state.commit(change, data).result(10))
+                run.positions.append(state.commit(change, data).result())
             else:
                 position = rng.choice(run.positions)
                 run.acks_sent.add(position)
-                cursor.ack(position, position).result(10)
+                cursor.ack(position, position).result()
                 run.acks.add(position)
 
 
@@ -104,7 +104,7 @@ def check(run: Run, files: MemoryFiles) -> None:
             assert not cursor.is_acked(entry.position), f"{entry.position} was never acked"
     acked = sum(cursor.is_acked(entry.position) for entry in entries)
     assert cursor.backlog() == len(entries) - acked
-    new = log.append(b"after").result(10)
+    new = log.append(b"after").result()
     assert not run.positions or new > run.positions[-1]
     assert bytes(next(reader.read(new, new)).data) == b"after"
     cursor.close()

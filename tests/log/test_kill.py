@@ -11,6 +11,7 @@ from penstock.log import Cursor, Log, LogReader, Position
 from penstock.state import BucketState, StateReader
 from tests.log import writer_process
 from tests.log.writer_process import COUNTER, payload
+from tests.support.budget import KILL_ROUNDS
 
 
 def start(directory: Path) -> subprocess.Popen[str]:
@@ -35,7 +36,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) 
     rng = random.Random(11)
     entries: dict[Position, int] = {}
     acks: set[Position] = set()
-    for _ in range(5):
+    for _ in range(KILL_ROUNDS):
         for kind, number, position in kill_after(start(tmp_path), rng.randrange(5, 250)):
             if kind == "entry":
                 entries[position] = number

@@ -27,9 +27,9 @@ def test_what_was_appended_is_there_after_reopen(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", clock=ManualClock(5_000))
     assert log.end() == Position(1, -1)
     changes = (StateChange(1, b"k", b"v"), StateChange(1, b"gone", None), StateChange(2, b"", b""))
-    first = log.append(b"one", changes).result(5)
-    second = log.append([b"tw", bytearray(b"o"), memoryview(b"!")]).result(5)
-    third = log.append(b"", changes[:1]).result(5)
+    first = log.append(b"one", changes).result()
+    second = log.append([b"tw", bytearray(b"o"), memoryview(b"!")]).result()
+    third = log.append(b"", changes[:1]).result()
     assert (first, second, third) == (Position(1, 0), Position(1, 1), Position(1, 2))
     assert log.end() == third
     log.close()
@@ -43,14 +43,14 @@ def test_what_was_appended_is_there_after_reopen(tmp_path: Path) -> None:
         (b"two!", (), 5_000),
         (b"", changes[:1], 5_000),
     ]
-    assert again.append(b"four").result(5) > third
+    assert again.append(b"four").result() > third
     again.close()
 
 
 def test_many_outstanding_appends_keep_their_order(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", LogSettings(ledger_bytes_max=50_000))
     expected = [b"%d" % number * (number % 90 + 1) for number in range(3000)]
-    positions = wait_all([log.append(data) for data in expected], 30)
+    positions = wait_all([log.append(data) for data in expected])
     assert positions == sorted(set(positions))
     assert len({position.ledger_id for position in positions}) > 2
     assert read_all(log.reader()) == expected
@@ -59,7 +59,7 @@ def test_many_outstanding_appends_keep_their_order(tmp_path: Path) -> None:
 
 def test_reads_across_ledgers(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", SMALL)
-    positions = wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    positions = wait_all([log.append(b"%d" % n) for n in range(8)])
     reader = LogReader.open(tmp_path / "log")
     assert [str(p) for p in positions] == ["1:0", "1:1", "1:2", "2:0", "2:1", "2:2", "3:0", "3:1"]
 
@@ -92,7 +92,7 @@ def test_reads_across_ledgers(tmp_path: Path) -> None:
 
 def test_seek_in_a_long_open_ledger(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
-    wait_all([log.append(b"%d" % n) for n in range(2000)], 10)
+    wait_all([log.append(b"%d" % n) for n in range(2000)])
     for start in (1500, 3, 1999, 700):
         reader = LogReader.open(tmp_path / "log")
         for _ in range(2):  # the second time from what the reader remembers
@@ -105,7 +105,7 @@ def test_seek_in_a_long_open_ledger(tmp_path: Path) -> None:
 def test_a_new_reader_does_not_walk_from_the_head_of_the_open_ledger(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     for first in range(0, 16_000, 500):
-        wait_all([log.append(b"%d " % n + bytes(1000)) for n in range(first, first + 500)], 10)
+        wait_all([log.append(b"%d " % n + bytes(1000)) for n in range(first, first + 500)])
     files = CountingFiles()
     for wanted in (15_900, 7_000, 100):
         reader = LogReader.open(tmp_path / "log", files)
@@ -121,7 +121,7 @@ def test_a_sealed_ledger_has_its_index_and_times(tmp_path: Path) -> None:
     clock = ManualClock(1_000)
     log = Log.open(tmp_path / "log", SMALL, clock=clock)
     for n in range(4):
-        log.append(b"x" * n).result(5)
+        log.append(b"x" * n).result()
         clock.advance(1)
     view = log.reader().ledgers()[0]
     assert (view.info.state, view.entries, view.info.first_ms, view.info.last_ms) == ("sealed", 3, 1_000, 3_000)
@@ -142,7 +142,7 @@ def test_ledger_numbers_are_never_used_twice_and_empty_ledgers_go(tmp_path: Path
     assert seen == sorted(set(seen))
     assert not list((tmp_path / "log").glob("ledger-*"))
     log = Log.open(tmp_path / "log")
-    assert log.append(b"x").result(5).ledger_id > seen[-1]
+    assert log.append(b"x").result().ledger_id > seen[-1]
     log.close()
 
 
@@ -150,20 +150,20 @@ def test_a_second_process_cannot_open_while_the_first_lives(tmp_path: Path) -> N
     log = Log.open(tmp_path / "log")
     with pytest.raises(Unavailable, match="in use"):
         Log.open(tmp_path / "log", files=RealFiles())  # another file system object: as another process sees it
-    log.append(b"fine").result(5)
+    log.append(b"fine").result()
     log.close()
 
 
 def test_a_deposed_owner_is_fenced_for_good(tmp_path: Path) -> None:
     first = Log.open(tmp_path / "log", files=UnlockedFiles())
-    kept = first.append(b"kept").result(5)
+    kept = first.append(b"kept").result()
     second = Log.open(tmp_path / "log", files=UnlockedFiles())
     assert second.epoch == first.epoch + 1
     with pytest.raises(Fenced):
-        first.append(b"never").result(5)
+        first.append(b"never").result()
     with pytest.raises(Fenced):
-        first.append(b"never").result(5)
-    new = second.append(b"new").result(5)
+        first.append(b"never").result()
+    new = second.append(b"new").result()
     with contextlib.suppress(Fenced):
         first.close()
     assert [bytes(e.data) for e in second.read(kept, new)] == [b"kept", b"new"]
@@ -196,5 +196,5 @@ def test_memory_is_bounded_by_what_waits(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", LogSettings(waiting_bytes_max=100_000))
     data = bytes(60_000)
     pendings = [log.append(data) for _ in range(50)]  # waits for room again and again, and comes through
-    assert len({pending.result(10) for pending in pendings}) == 50
+    assert len({pending.result() for pending in pendings}) == 50
     log.close()

@@ -35,7 +35,7 @@ def test_appends_rolls_and_reads_are_counted(tmp_path: Path) -> None:
 
         def work() -> None:
             for _ in range(3):
-                log.append_many([b"x" * 100] * 10).result(10)
+                log.append_many([b"x" * 100] * 10).result()
 
         seen = grown(names, work)
         assert seen["log_append_entries_total"] == seen["log_group_entries_sum"] == 30
@@ -59,12 +59,12 @@ def test_appends_rolls_and_reads_are_counted(tmp_path: Path) -> None:
 def test_totals_follow_logs_and_cursors(tmp_path: Path) -> None:
     before = log_totals()
     with Log.open(tmp_path / "log", SETTINGS) as log:
-        log.append_many([b"x"] * 10).result(10)
-        log.append_many([b"x"] * 5).result(10)
+        log.append_many([b"x"] * 10).result()
+        log.append_many([b"x"] * 5).result()
         cursor = log.open_cursor("lake")
         acked = grown(
             ("cursor_persist_duration_seconds_count",),
-            lambda: cursor.ack_each([Position(1, 1), Position(1, 3)]).result(10),
+            lambda: cursor.ack_each([Position(1, 1), Position(1, 3)]).result(),
         )
         assert acked == {"cursor_persist_duration_seconds_count": 1}
         now = log_totals()
@@ -96,7 +96,7 @@ def test_offloads_and_reads_of_them_are_counted(tmp_path: Path) -> None:
     )  # fmt: skip
     with Log.open(tmp_path / "log", settings) as log:
         for _ in range(3):
-            log.append_many([b"x" * 100] * 10).result(10)
+            log.append_many([b"x" * 100] * 10).result()
         frames = 64 + 10 * (64 + 100 + 4)
         seen = grown(names, log.offload)
         assert seen["log_offload_ledgers_total"] == seen["log_offload_duration_seconds_count"] == 2
@@ -119,7 +119,7 @@ def test_offloads_and_reads_of_them_are_counted(tmp_path: Path) -> None:
         def fail() -> None:
             with pytest.raises(Corruption):
                 list(log.read(Position(1, 0), Position(2, 9)))
-            log.append_many([b"x"] * 3).result(10)
+            log.append_many([b"x"] * 3).result()
             log.roll()
             (tmp_path / "objects").rename(tmp_path / "away")
             (tmp_path / "objects").write_text("in the way")
@@ -137,7 +137,7 @@ def test_offloads_and_reads_of_them_are_counted(tmp_path: Path) -> None:
 
 def test_a_cursor_of_another_process_counts_there(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log", SETTINGS) as log:
-        log.append(b"x").result(10)
+        log.append(b"x").result()
         reader = LogReader.open(tmp_path / "log")
         before = log_totals().cursors
         cursor = Cursor.open(reader, tmp_path / "cursors", "apart")

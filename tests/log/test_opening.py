@@ -16,6 +16,7 @@ from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, Position, Terminated, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata, Versioned
+from tests.support.waiting import LIMIT_SECONDS
 
 DIRECTORY = Path("/s/log")
 SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, maintenance_interval_seconds=0)
@@ -33,7 +34,7 @@ def content(log: Log) -> list[bytes]:
 def left_open(files: MemoryFiles, metadata: MemoryMetadata) -> tuple[MemoryFiles, MemoryMetadata]:
     """A log whose owner was killed with four entries in it."""
     log = open_log(files, metadata)
-    wait_all([log.append(b"%d" % n) for n in range(4)], 5)
+    wait_all([log.append(b"%d" % n) for n in range(4)])
     killed = files.kill(), metadata.copy()
     log.close()
     return killed
@@ -52,7 +53,7 @@ def test_a_failure_at_each_file_operation_of_open_fails_it_and_the_next_open_wor
         failed += 1
         again = open_log(files, metadata)
         assert content(again) == [b"0", b"1", b"2", b"3"]
-        assert again.append(b"4").result(5) > Position(2, 0)
+        assert again.append(b"4").result() > Position(2, 0)
         again.close()
     assert failed > 8
 
@@ -82,7 +83,7 @@ def test_opening_twice_in_one_process_gives_the_same_log_and_the_last_close_coun
     second = Log.open(tmp_path / "log")
     assert first is second
     first.close()
-    second.append(b"still open").result(5)
+    second.append(b"still open").result()
     second.close()
     with pytest.raises(Closed):
         second.append(b"closed")
@@ -94,7 +95,7 @@ def test_opening_twice_in_one_process_gives_the_same_log_and_the_last_close_coun
 
 def test_a_forked_child_does_not_own_the_log_of_its_parent(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
-    position = log.append(b"x").result(5)
+    position = log.append(b"x").result()
     child = os.fork()
     if child == 0:
         code = 1
@@ -126,13 +127,13 @@ def test_concurrent_openers_share_one_recovery(tmp_path: Path) -> None:
 def test_empty_ledgers_are_dropped_at_reopen_and_readers_skip_them() -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     log = open_log(files, metadata)
-    log.append(b"a").result(5)
+    log.append(b"a").result()
     for _ in range(3):  # killed before anything was appended
         killed, after = files.kill(), metadata.copy()
         log.close()
         files, metadata = killed, after
         log = open_log(files, metadata)
-    log.append(b"b").result(5)
+    log.append(b"b").result()
     views = log.reader().ledgers()
     assert [view.entries for view in views] == [1, 1]
     assert content(log) == [b"a", b"b"]
@@ -144,9 +145,9 @@ def test_empty_ledgers_are_dropped_at_reopen_and_readers_skip_them() -> None:
 def test_nothing_runs_after_close(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     log = Log.open(tmp_path / "log", LogSettings(retention_seconds=0, maintenance_interval_seconds=0.01))
-    log.append(b"x").result(5)
+    log.append(b"x").result()
     cursor = log.open_cursor("c")
-    cursor.mark_delete(Position(1, 0)).result(5)
+    cursor.mark_delete(Position(1, 0)).result()
     assert set(threading.enumerate()) > before
     log.close()
     assert set(threading.enumerate()) == before
@@ -166,7 +167,7 @@ def test_close_waits_for_the_maintenance_that_is_at_work() -> None:
 
     metadata.entries = slow  # type: ignore[method-assign]
     log.trim_soon()
-    assert at_work.wait(5)
+    assert at_work.wait(LIMIT_SECONDS)
     log.close()
     assert set(threading.enumerate()) == before
 
@@ -175,7 +176,7 @@ def test_properties_are_never_lost() -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     log = open_log(files, metadata)
     assert log.set_properties({"owner": "ada", "colour": "red"}) == {"colour": "red", "owner": "ada"}
-    wait_all([log.append(b"%d" % n) for n in range(7)], 5)  # rolls
+    wait_all([log.append(b"%d" % n) for n in range(7)])  # rolls
     log.set_properties({"colour": None, "size": "3"})
     killed, after = files.kill(), metadata.copy()
     log.close()
@@ -192,7 +193,7 @@ def test_properties_are_never_lost() -> None:
 def test_a_terminated_log_takes_nothing_more_and_is_read_as_before() -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     log = open_log(files, metadata)
-    wait_all([log.append(b"%d" % n) for n in range(4)], 5)
+    wait_all([log.append(b"%d" % n) for n in range(4)])
     reader = LogReader.open(DIRECTORY, files, metadata)
     assert not reader.terminated()
     assert log.terminate() == Position(2, 0)
@@ -223,7 +224,7 @@ def test_appends_that_wait_behind_a_terminate_fail_and_never_appear() -> None:
         for n in range(5000):
             pendings.append(log.append(b"%d" % (50 + n)))
     thread.join()
-    kept = [pending for pending in pendings if pending.exception(5) is None]
+    kept = [pending for pending in pendings if pending.exception() is None]
     assert len(content(log)) == len(kept) >= 50
     assert outcomes == [log.end()]
     log.close()
@@ -231,10 +232,10 @@ def test_appends_that_wait_behind_a_terminate_fail_and_never_appear() -> None:
 
 def test_a_batch_is_one_answer_and_lies_in_one_ledger(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", LogSettings(ledger_entries_max=5))
-    log.append(b"first").result(5)
-    span = log.append_many([b"%d" % n for n in range(1000)]).result(30)
+    log.append(b"first").result()
+    span = log.append_many([b"%d" % n for n in range(1000)]).result()
     assert (span.first, span.last) == (Position(1, 1), Position(1, 1000))
-    mixed = log.append_many([b"x", bytearray(b"yy"), memoryview(b"zzz"), bytes(100_000)]).result(5)
+    mixed = log.append_many([b"x", bytearray(b"yy"), memoryview(b"zzz"), bytes(100_000)]).result()
     assert mixed.first == Position(2, 0)
     entries = list(log.read(span.first, mixed.last))
     assert [bytes(e.data) for e in entries[:1000]] == [b"%d" % n for n in range(1000)]
@@ -249,7 +250,7 @@ def test_many_threads_append_and_each_finds_its_entries_in_its_own_order(tmp_pat
     positions: dict[int, list[Position]] = {}
 
     def work(number: int) -> None:
-        positions[number] = wait_all([log.append(b"%d:%d" % (number, n)) for n in range(300)], 30)
+        positions[number] = wait_all([log.append(b"%d:%d" % (number, n)) for n in range(300)])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -267,7 +268,7 @@ def test_many_threads_append_and_each_finds_its_entries_in_its_own_order(tmp_pat
 def test_statistics_say_what_is_there() -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     log = open_log(files, metadata)
-    wait_all([log.append(b"x" * 10) for _ in range(7)], 5)
+    wait_all([log.append(b"x" * 10) for _ in range(7)])
     statistics = log.statistics()
     assert (statistics.entries, statistics.ledgers, statistics.rolls) == (7, 3, 2)
     assert statistics.bytes == 3 * 64 + 7 * 78

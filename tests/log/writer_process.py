@@ -33,10 +33,10 @@ def main(directory: Path) -> None:
         waiting.append((number, state.commit(change, [payload(number)])))
         if len(waiting) > 20:
             first, pending = waiting.popleft()
-            position = pending.result(30)
+            position = pending.result()
             sys.stdout.write(f"entry {first} {position}\n")
             if first % 3:  # leaves holes
-                cursor.ack(position, position).result(30)
+                cursor.ack(position, position).result()
                 sys.stdout.write(f"ack {first} {position}\n")
             sys.stdout.flush()
 

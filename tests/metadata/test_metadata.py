@@ -23,6 +23,7 @@ from penstock.metadata import (
     VersionConflict,
     Versioned,
 )
+from tests.support.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -120,7 +121,7 @@ def test_processes_never_lose_an_update(tmp_path: Path) -> None:
     store = SqliteMetadata(path)
     store.create("n", b"0")
     workers = [subprocess.Popen([sys.executable, "-c", INCREMENT, str(path)]) for _ in range(2)]
-    assert [worker.wait(60) for worker in workers] == [0, 0]
+    assert [worker.wait(LIMIT_SECONDS) for worker in workers] == [0, 0]
     found = store.get("n")
     assert found is not None and found.value == b"80"
     store.close()

@@ -28,6 +28,7 @@ from penstock.spark.query import ChangefeedQuery
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient
 from penstock.supervisor.status import RunStatus
+from tests.support.waiting import LIMIT_SECONDS
 
 CHANGEFEED = "raw"
 
@@ -75,7 +76,7 @@ class Rig:
             child.stdin.write(json.dumps(settings) + "\n")
             child.stdin.flush()  # and it stays open: its end is the wish to stop
             said = child.stdout.read()
-            assert child.wait(60) == 0, said
+            assert child.wait(LIMIT_SECONDS) == 0, said
 
     def start_delivery(self) -> None:
         value = {"state_dir": self.state_dir, "changefeeds": {CHANGEFEED: self.changefeed}, **self._delivery_settings}
@@ -123,7 +124,7 @@ class Rig:
     def close(self) -> None:
         self.stop.set()
         if self._thread is not None:
-            self._thread.join(30)
+            self._thread.join(LIMIT_SECONDS)
         self.stop_delivery()
         self.control.close()
         self.keeper.close()

@@ -32,7 +32,7 @@ def test_a_follower_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> N
         state = BucketState.open(log)  # closed with the log
         # Checkpoints are written beside the appends; two at the end replace whichever were written so far.
         for _ in range(StateSettings().checkpoints_kept):
-            log.append(b"a frame without state").result(10)
+            log.append(b"a frame without state").result()
             state.checkpoint()
     reader = LogReader.open(directory)
     whole = frames_of(LogFollower(reader))
@@ -59,7 +59,7 @@ def test_a_follower_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> N
         check(start)
     with Log.open(directory, TRIMMING) as log:
         cursor = log.open_cursor("slow")
-        cursor.mark_delete(positions[15]).result(5)
+        cursor.mark_delete(positions[15]).result()
         cursor.close()
         log.unpin("test")
         log.trim()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.spark.rig import CHANGEFEED, Rig
+from tests.support.waiting import LIMIT_SECONDS
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def test_settings_that_make_no_sense_are_told_before_a_jvm_starts(tmp_path: Path
     settings = {"state_dir": str(tmp_path), "changefeeds": {CHANGEFEED: {"format": "xml"}}}
     with driver(settings) as child:
         [event] = list(events(child))
-        assert child.wait(30) == 2
+        assert child.wait(LIMIT_SECONDS) == 2
     assert event["event"] == "error"
     assert event["kind"] == "BadInput"
     assert "xml" in event["message"]
@@ -96,7 +97,7 @@ def test_delivers_and_ends_when_its_input_closes(rig: Rig) -> None:
         assert "(java)" in below.values()
         assert child.stdin is not None
         child.stdin.close()
-        assert child.wait(30) == 0
+        assert child.wait(LIMIT_SECONDS) == 0
         last = list(said)[-1]
         await_gone(below)
     assert last["event"] == "progress"
@@ -124,7 +125,7 @@ def test_a_dead_jvm_asks_for_another_try(rig: Rig) -> None:
         assert first["event"] == "ready", first
         [jvm] = [pid for pid, name in descendants(child.pid).items() if name == "(java)"]
         os.kill(jvm, signal.SIGKILL)
-        assert child.wait(60) == 75
+        assert child.wait(LIMIT_SECONDS) == 75
         assert any(event["event"] == "error" for event in said)
 
 

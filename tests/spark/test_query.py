@@ -95,7 +95,7 @@ def test_a_task_that_fails_again_and_again_is_reported_and_not_repeated_for_ever
 def test_bytes_that_cannot_be_decoded_are_reported_with_their_kind(session: Any, make_rig: MakeRig) -> None:
     rig = make_rig(changes=100)
     log = Log.open(rig.state_dir / "log")
-    log.append(b"this is not an entry").result(10)
+    log.append(b"this is not an entry").result()
     log.close()
     rig.start(session)
     rig.wait_until("the end", lambda: rig.failure is not None or rig.query is None, check=False)

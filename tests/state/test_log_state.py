@@ -166,7 +166,7 @@ def test_a_failed_commit_stops_the_state_and_what_stood_on_it(tmp_path: Path, mo
             pendings.append(state.commit(change))
         for pending in pendings:
             with contextlib.suppress(TimeoutError):
-                assert pending.exception(20) is not None
+                assert pending.exception() is not None
     with pytest.raises(PenstockError, match="ahead of its log"):
         put(state, 4, 4)
     with pytest.raises(PenstockError, match="ahead of its log"):

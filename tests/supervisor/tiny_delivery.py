@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from penstock.delivery.dispatcher_id import dispatcher_id
+from penstock.delivery.payload import dispatcher_id
 from penstock.errors import PenstockError, StaleRun
 from penstock.wire import Client, Server, socket_path
 from tests.supervisor.tiny_capture import note, say, trick_of, wait_for_the_end

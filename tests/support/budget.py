@@ -17,10 +17,16 @@ def _by_budget(*, quick: int, ci: int, soak: int) -> int:
     return {"quick": quick, "ci": ci, "soak": soak}[NAME]
 
 
+def scaled(ci: int) -> int:
+    """For a test whose number of random cases is its own: half of it, all of it, or ten times as many."""
+    return _by_budget(quick=-(-ci // 2), ci=ci, soak=10 * ci)
+
+
 # Crash explorers, of the log and of state each. `make soak` runs them by `python -m tests.crash` in all cores instead.
 CRASH_STATES = _by_budget(quick=2_000, ci=20_000, soak=20_000)
-# Real power cuts (of a mounted file system) and kills (of a forked writer); system calls that strace makes fail.
+# Real power cuts (of a mounted file system), kills (of a forked writer, of a started one), and system calls that fail.
 CUTS = _by_budget(quick=8, ci=24, soak=500)
+KILL_ROUNDS = _by_budget(quick=4, ci=6, soak=60)
 FAILED_CALLS = _by_budget(quick=2, ci=4, soak=60)
 # Bits flipped in the files of a log (of each file), of a state's checkpoints, and of a metadata store.
 LOG_FLIPS = _by_budget(quick=40, ci=200, soak=1_000)
@@ -32,3 +38,5 @@ STATE_MODELS = _by_budget(quick=15, ci=40, soak=2_000)
 CURSOR_MODELS = _by_budget(quick=20, ci=50, soak=1_000)
 # Changes of the demo source that go through a whole run with kills.
 DEMO_CHANGES = _by_budget(quick=300_000, ci=600_000, soak=600_000)
+# Between the transactions of a client that writes to MariaDB while processes are killed: how much there is to deliver.
+LOAD_PAUSE_MS = _by_budget(quick=120, ci=30, soak=30)

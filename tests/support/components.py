@@ -10,9 +10,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+# Binlog files of real servers, beside the repository on the project's own machines.
+CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
+CORPUS_MISSING = f"the corpus of real binlogs is not at {CORPUS}; only the project's own machines have it"
+NEEDS_CORPUS = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason=CORPUS_MISSING)]
 
 
 def is_strict() -> bool:

@@ -1,8 +1,9 @@
 """How tests are shared out to the processes of pytest-xdist (`make test`).
 
 Tests that need the same heavy component form a group, and a group runs in one process, one test after another: so each
-component starts once, and two JVMs with heavy work never run beside each other. Every other test is a unit of its own,
-given to whichever process is free. What takes longest in one piece begins first.
+component starts once. Tests of whole flows start processes of their own and share no more than their file's fixtures:
+there each file is a group. Every other test is a unit of its own, given to whichever process is free. What takes longest
+in one piece begins first.
 
 xdist's own `--dist loadgroup` would do, but it has no effect with pytest 9.2 (pytest-xdist issue 1386).
 """
@@ -22,6 +23,7 @@ from tests.support.compiling import compile_once
 # Marks, in the order in which their tests begin. A test belongs to the first of these groups whose mark it has.
 _GROUPS = ("spark", "mariadb", "s3")
 _LONG = "slow"
+_FLOWS = ("e2e", "docs")  # directories whose tests run whole flows
 _FILE = "penstock_groups"
 
 
@@ -80,7 +82,11 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
         return next((place for place, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
 
     items.sort(key=rank)
-    groups = {item.nodeid: _GROUPS[rank(item)] for item in items if rank(item) < len(_GROUPS)}
+    groups = {
+        item.nodeid: str(item.path) if item.path.parent.name in _FLOWS else _GROUPS[rank(item)]
+        for item in items
+        if rank(item) < len(_GROUPS)
+    }
     path = Path(workerinput[_FILE])
     written = path.with_name(f"{workerinput['workerid']}.json")
     written.write_text(json.dumps(groups))

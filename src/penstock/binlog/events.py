@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.binlog.errors import BadChecksum, BadEvent
-from penstock.binlog.types import CHECKSUM_BYTES, FLAG_IN_USE, HEADER_BYTES, EventType
+from penstock.binlog.types import CHECKSUM_BYTES, FLAG_IN_USE, HEADER_BYTES, ROWS_TYPES, EventType
 from penstock.kernels.compile import kernel
 
 Buffer = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 HEADER = struct.Struct("<IBIIIH")
 _CRC_KERNEL_BYTES_MAX = 2048  # of an event: zlib is faster on larger ones, even with a call for each
+_STATEMENT_END = 1  # flag of a row event, after header and table id
 
 _OK, _SHORT_HEADER, _SIZE_TOO_SMALL, _TRUNCATED = range(4)
 
@@ -157,6 +158,23 @@ def _fill_events(  # noqa: PLR0917
         end_pos[i] = _u32(array, at + 13)
         flags[i] = np.uint16(array[at + 17]) | np.uint16(array[at + 18]) << 8
         at += bytes_here
+
+
+def maps_in_force(data: npt.NDArray[np.uint8]) -> list[bytes]:
+    """The TABLE_MAP events since the last statement ended; none if the next event begins a statement.
+
+    These table maps are in force after the events: the next part of a split transaction must start with them.
+    """
+    events = split_events(data)
+    rows = np.isin(events.type, list(ROWS_TYPES))
+    flags = np.zeros(len(events), np.uint8)
+    flags[rows] = data[events.offset[rows] + HEADER_BYTES + 6]
+    ended = np.flatnonzero(rows & (flags & _STATEMENT_END != 0))
+    first = int(ended[-1]) + 1 if len(ended) else 0
+    maps = np.flatnonzero(events.type[first:] == EventType.TABLE_MAP) + first
+    return [
+        data[o : o + s].tobytes() for o, s in zip(events.offset[maps].tolist(), events.size[maps].tolist(), strict=True)
+    ]
 
 
 def verify_checksums(buffer: Buffer, events: Events) -> None:

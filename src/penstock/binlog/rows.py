@@ -92,11 +92,6 @@ class DecodedRows:
         return len(self.op)
 
 
-def arrow_types(table: TableMap) -> list[Any]:
-    """The Arrow types that `decode_rows` gives for the columns of a (completed) table map."""
-    return [plan.arrow for plan in _plans(table)]
-
-
 def _plans(table: TableMap) -> list[ColumnPlan]:
     plans = []
     for i, column in enumerate(table.columns):

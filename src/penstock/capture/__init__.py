@@ -6,7 +6,6 @@
 | `log_config.py` | the `log:` part of the configuration: capture opens the log, so it owns these settings |
 | `loop.py` | reads the source, appends, retries |
 | `transactions.py`, `cut_kernel.py` | cut the event stream into transactions, and pack these into entries |
-| `table_maps.py` | which table maps a part of a transaction must start with |
 | `schemas.py` | the schema that each table has where capture reads now |
 | `position.py` | which source position a frame may carry |
 | `recorder.py` | appends frames, and follows which are durable |

@@ -36,11 +36,10 @@ from penstock.binlog.bodies import (
     refuse_unsupported,
 )
 from penstock.binlog.errors import BadEvent, type_name
-from penstock.binlog.events import Events, checksum_matches, split_events, verify_checksums
+from penstock.binlog.events import Events, checksum_matches, maps_in_force, split_events, verify_checksums
 from penstock.binlog.types import FLAG_ARTIFICIAL, HEADER_BYTES, EventType, Flavour
 from penstock.capture.cut_kernel import FIELDS, LEFT_OUT, SLOTS, Field, Phase, Slot, Stop, cut, end_of
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.table_maps import maps_in_force
 from penstock.commit_ts import CommitClock
 from penstock.entries.format import (
     EVENTS_BYTES_MAX,
@@ -560,7 +559,7 @@ class TransactionCutter:
             self._resume()
 
     def _ddl(self, event: memoryview, events: Events, i: int, made: tuple[TableSchema, ...]) -> Iterator[FrameContent]:
-        """A DDL alone in its entry, after the GTID that announced it. A DDL inside a transaction is a part of that."""
+        """A DDL alone in its entry, after the GTID that announced it. A DDL inside a transaction is a part of it."""
         state = self._state
         inside = state[Slot.PHASE] == Phase.INSIDE
         yield from self.flush()

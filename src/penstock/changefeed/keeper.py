@@ -67,9 +67,8 @@ class Keeper:
         self._ranges = PublishedRanges()
         self._run: str | None = None
         self._published_end = cursor.mark_delete_position
-        self._newest: _Durable | None = (
-            None  # the newest frame; frames become durable in order, so it covers all before it
-        )
+        # The newest frame. Frames become durable in order, so waiting for it covers all before it.
+        self._newest: _Durable | None = None
         self._broken: PenstockError | None = None
 
     @classmethod

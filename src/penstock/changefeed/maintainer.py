@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.changefeed.keeper import Keeper
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.delivery.dispatcher_id import dispatcher_id
 from penstock.delivery.keeper_client import Intent, LastRow
+from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
 

@@ -2,8 +2,8 @@
 
 | file | what it does |
 |---|---|
-| `main.py` | the command line as a whole |
+| `main.py` | the command line as a whole, with its groups |
 | `init.py`, `check.py`, `run.py`, `status.py`, `verify.py`, `demo.py` | one command each |
 | `binlog.py`, `log/`, `state/` | groups of commands that look inside |
-| `options.py`, `output.py`, `formatting.py`, `run_screen.py` | what commands share: options; results, errors and exit codes; figures and tables; the live line of a run |
+| `options.py`, `output.py` | what commands share: options; results and errors, figures and tables, exit codes |
 """

@@ -8,15 +8,15 @@ import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import console, print_json
-from penstock.operations.config import describe as checks
 from penstock.operations.config.loading import BadConfig, load
+from penstock.operations.config.model import describe
 from penstock.process import EXIT_CONFIGURATION
 
 
 def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
     """Read the configuration and say what is right and what is wrong with it. Starts nothing."""
     try:
-        findings = checks.describe(load(config))
+        findings = describe(load(config))
     except BadConfig as error:
         if json:
             print_json({"ok": False, "problems": [asdict(p) for p in error.problems]})

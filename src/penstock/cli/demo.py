@@ -12,10 +12,9 @@ import typer
 from rich.table import Table
 
 from penstock import __version__
-from penstock.cli.formatting import human_bytes, human_seconds
 from penstock.cli.options import JsonOption
-from penstock.cli.output import complaints, console, print_json, translate_errors
-from penstock.cli.run_screen import RunScreen
+from penstock.cli.output import complaints, console, human_bytes, human_seconds, print_json, translate_errors
+from penstock.cli.run import RunScreen
 from penstock.cli.verify import show_report
 
 

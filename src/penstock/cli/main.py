@@ -8,8 +8,9 @@ import typer
 
 from penstock import __version__
 from penstock.cli import binlog, check, demo, init, run, status, verify
-from penstock.cli.log import commands as log
-from penstock.cli.state import commands as state
+from penstock.cli.log import changing, listing, reading
+from penstock.cli.log import verify as log_verify
+from penstock.cli.state import checkpoints, looking
 
 app = typer.Typer(
     name="penstock",
@@ -18,6 +19,21 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+)
+log_app = typer.Typer(
+    help="Look into a log and work on it: a directory of ledgers with named cursors, such as penstock-data/log.\n\n"
+    "PATH is the log's directory, or a state directory that holds log/. Positions are LEDGER:ENTRY, such as 4:17. "
+    "Everything but create, append, trim and offload only looks, and works while another process owns the log.",
+    no_args_is_help=True,
+)
+state_app = typer.Typer(
+    help="Look into the state of a log: the key-value stores whose changes ride in its entries, such as a flow's source "
+    "position and schema history.\n\n"
+    "PATH is the log's directory, or a state directory that holds log/. A STORE is named OPERATOR/NAME, or NAME alone; `ls` "
+    "lists them. A KEY is given as its store's codec wants it: a number, a text, a JSON list for a tuple "
+    '(\'["shop", "orders", 0]\'), or 0x… for raw bytes. Everything but checkpoint only looks, and works while another '
+    "process owns the log: it sees what is durable.",
+    no_args_is_help=True,
 )
 INSIDES = "The insides"
 
@@ -44,8 +60,25 @@ app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=INSIDES)
-app.add_typer(log.app, name="log", rich_help_panel=INSIDES)
-app.add_typer(state.app, name="state", rich_help_panel=INSIDES)
+app.add_typer(log_app, name="log", rich_help_panel=INSIDES)
+app.add_typer(state_app, name="state", rich_help_panel=INSIDES)
+
+log_app.command("create")(changing.create)
+log_app.command("append")(changing.append)
+log_app.command("read")(reading.read)
+log_app.command("tail")(reading.tail)
+log_app.command("ls")(listing.ls)
+log_app.command("inspect")(reading.inspect)
+log_app.command("verify")(log_verify.verify)
+log_app.command("cursors")(listing.cursors)
+log_app.command("trim")(changing.trim)
+log_app.command("offload")(changing.offload)
+
+state_app.command("ls")(looking.ls)
+state_app.command("get")(looking.get)
+state_app.command("dump")(looking.dump)
+state_app.command("checkpoint")(checkpoints.checkpoint)
+state_app.command("verify")(checkpoints.verify)
 
 
 def main() -> None:

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.cli.formatting import human_bytes, human_seconds
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import console, print_json, translate_errors
+from penstock.cli.output import console, human_bytes, human_seconds, print_json, translate_errors
 from penstock.operations.config.loading import load
 from penstock.operations.status import StatusReport, read_status
 from penstock.supervisor.status import ChangefeedStatus, RunStatus

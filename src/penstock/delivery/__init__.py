@@ -3,7 +3,7 @@
 | file | what it does |
 |---|---|
 | `settings.py` | a sink's settings as a user writes them, and the document that the process reads |
-| `dispatcher_id.py`, `payload.py` | the identity of a dispatcher; what tasks stage |
+| `payload.py` | what tasks stage; the identity of a dispatcher |
 | `keeper_client.py` | what delivery asks of the keeper, over `control.sock` |
 | `staging.py`, `spool.py` | payloads that no publish has named yet; published payloads that are not at the sink yet |
 | `storage/` | files at the sink: layout, commit order, owner of the prefix |

@@ -4,20 +4,30 @@ order.
 A data payload holds whole rows of one table version and one date directory, in seq order. A DDL's `first_seq` and
 `last_seq` are both the seq of the DDL. Messages are not trusted: one that contradicts itself is refused before anything
 of it is kept.
+
+The identity of a dispatcher is a function of names alone, so that every task computes it without asking anybody.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.delivery.dispatcher_id import DISPATCHER_ID_BYTES
 from penstock.delivery.storage.layout import date_of
 from penstock.errors import BadInput
 from penstock.files import Buffer
 from penstock.log.position import Position, Seq
 
+DISPATCHER_ID_BYTES = 16
+FIRST_EPOCH = 1  # of a dispatcher that the keeper does not know yet; the keeper creates it with the same epoch
 PayloadKind = Literal["data", "ddl"]
+
+
+def dispatcher_id(changefeed: str, schema: str, table: str, split: int = 0) -> str:
+    """32 hex digits: the first 16 bytes of SHA-256 over the NUL-joined names. MySQL names never hold a NUL."""
+    joined = "\0".join((changefeed, schema, table, str(split)))
+    return hashlib.sha256(joined.encode()).digest()[:DISPATCHER_ID_BYTES].hex()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

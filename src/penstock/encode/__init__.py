@@ -2,8 +2,7 @@
 
 | module | job |
 |---|---|
-| `format.py` | the `FileFormat` protocol |
-| `images.py` | which image of a row a file shows |
+| `format.py` | the `FileFormat` protocol; which image of a row a file shows |
 | `text.py`, `text_kernels.py` | values as text: shared by all formats |
 | `canal_json/`, `parquet/` | the formats; `encoder.py` has the `FileFormat` of each |
 """

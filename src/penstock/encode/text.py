@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.encode import text_kernels
 from penstock.errors import NotSupported
-from penstock.schema.model import Column
-from penstock.schema.type_names import BINARY_TYPES, CHARACTER_TYPES, INTEGER_TYPES, SPATIAL_TYPES
+from penstock.schema.model import BINARY_TYPES, CHARACTER_TYPES, INTEGER_TYPES, SPATIAL_TYPES, Column
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -3,7 +3,7 @@
 | file | what it does |
 |---|---|
 | `config/` | penstock.yaml: the model, loading, and what is made from it |
-| `delivered.py`, `status.py` | how far a changefeed has durably come; how the flow is doing |
+| `status.py` | how the flow is doing, and how far each changefeed has durably come |
 | `verify/` | `penstock verify`: every change at the sinks, once and right |
 | `demo.py` | `penstock demo` |
 | `log/`, `state/` | `penstock log` and `penstock state` |

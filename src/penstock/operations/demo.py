@@ -20,9 +20,8 @@ import yaml
 
 from penstock.errors import BadInput
 from penstock.operations.config.loading import load
-from penstock.operations.config.model import Config
-from penstock.operations.config.run_settings import run_settings
-from penstock.operations.verify.sink_files import data_directories
+from penstock.operations.config.model import Config, run_settings
+from penstock.operations.verify.sink_tables import data_directories
 from penstock.supervisor.status import RunStatus, RunSummary
 from penstock.supervisor.supervisor import run
 

@@ -1,16 +1,22 @@
-"""How the flow is doing: asked of the running process, or read from the disk if none runs."""
+"""How the flow is doing, and how far each changefeed has durably come: asked of the running process, or read from the
+disk if none runs.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from pydantic import BaseModel
 
 from penstock.errors import Unavailable
+from penstock.files import REAL_FILES
+from penstock.log import Cursor, LogReader, Position
 from penstock.operations.config.model import Config
 from penstock.supervisor.status import RunStatus
 from penstock.wire import connect, socket_path
 
-_HEALTHY, _DEGRADED, _STOPPED = 0, 1, 2
 _TIMEOUT_SECONDS = 5.0
+_HEALTHY, _DEGRADED, _STOPPED = 0, 1, 2
 
 
 class StoppedFeed(BaseModel):
@@ -48,12 +54,31 @@ def read_status(config: Config) -> StatusReport:
 
 def _mark_delete(config: Config, name: str) -> str | None:
     """None if nothing was captured yet, or a run is just starting."""
-    from penstock.log import LogReader
-    from penstock.operations.delivered import delivered_through
-
     if not (config.state_dir / "log").exists():
         return None
     try:
         return str(delivered_through(config.state_dir, name, LogReader.open(config.state_dir / "log")))
     except Unavailable:
         return None
+
+
+def delivered_through(state_dir: Path, changefeed: str, reader: LogReader) -> Position:
+    """The cursor's mark-delete position: everything at or before it is at the sink.
+
+    If no process answers, the state directory's lock is held while the cursor is read, so that a run that starts at
+    this moment never meets a second owner of the cursor. Raises `Unavailable` if a run holds the lock and does not
+    answer.
+    """
+    path = socket_path(state_dir / "run", "control")
+    if path.exists():
+        try:
+            with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
+                return Position.parse(client.call("checkpoint", changefeed=changefeed)["mark_delete"])
+        except Unavailable:
+            pass  # a killed run left its socket behind, or the run is busy; the lock decides which
+    with REAL_FILES.lock(state_dir / "lock"):
+        cursor = Cursor.open(reader, state_dir / "cursors", changefeed, start="earliest")
+        try:
+            return cursor.mark_delete_position
+        finally:
+            cursor.close()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.binlog.charset import charset_of_collation
-from penstock.schema.model import Column
-from penstock.schema.quoting import quoted_string
-from penstock.schema.tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Token, TokenReader, split_commas
-from penstock.schema.type_names import CHARACTER_TYPES, INTEGER_TYPES
+from penstock.schema.model import CHARACTER_TYPES, INTEGER_TYPES, Column
+from penstock.schema.tokens import NAME, NUMBER, STRING, SYMBOL, WORD, Token, TokenReader, quoted_string, split_commas
 
 _SYNONYMS = {
     "INTEGER": "int",

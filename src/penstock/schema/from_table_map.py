@@ -14,9 +14,8 @@ from penstock.binlog.types import ColumnType as C
 from penstock.errors import BadInput, NotSupported
 from penstock.schema.column_ddl import bytes_a_character
 from penstock.schema.ddl import SchemaDrift
-from penstock.schema.model import Column, TableSchema
-from penstock.schema.quoting import quoted_string
-from penstock.schema.type_names import BLOB_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, TEXT_TYPES
+from penstock.schema.model import BLOB_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, TEXT_TYPES, Column, TableSchema
+from penstock.schema.tokens import quoted_string
 
 _BLOBS = frozenset({C.BLOB, C.TINY_BLOB, C.MEDIUM_BLOB, C.LONG_BLOB})
 _TYPES: dict[str, frozenset[int]] = {

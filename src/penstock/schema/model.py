@@ -7,6 +7,25 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any
 
+# Families of MySQL's column types, by the names that `Column.base_type` gives: synonyms are resolved already.
+INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+TEXT_TYPES = frozenset({"tinytext", "text", "mediumtext", "longtext"})
+CHARACTER_TYPES = frozenset({"char", "varchar"}) | TEXT_TYPES
+BLOB_TYPES = frozenset({"tinyblob", "blob", "mediumblob", "longblob"})
+BINARY_TYPES = frozenset({"binary", "varbinary"}) | BLOB_TYPES
+SPATIAL_TYPES = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+    }
+)
+
 
 class DdlType(IntEnum):
     """The numbers that TiCDC's schema files use for `Type`."""

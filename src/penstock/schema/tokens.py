@@ -1,4 +1,5 @@
-"""SQL text → tokens, enough to read DDL: words, quoted names, strings, numbers, symbols.
+"""SQL text → tokens, enough to read DDL: words, quoted names, strings, numbers, symbols; and names and strings back to
+SQL, quoted so that nothing inside can end the quote early.
 
 Comments are dropped, except executable ones (`/*!50100 … */`, `/*M! … */`): their content is SQL. There is no grammar
 here. Text that ends inside a quote or comment raises `NotSupported`.
@@ -203,3 +204,13 @@ def split_commas(tokens: list[Token]) -> list[list[Token]]:
                 continue
         parts[-1].append(token)
     return parts
+
+
+def quoted_name(*parts: str) -> str:
+    """An identifier, or a qualified one from its parts: `` `shop`.`orders` ``."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def quoted_string(text: str) -> str:
+    """A string as SHOW CREATE TABLE prints it; a backslash stays as it is."""
+    return "'" + text.replace("'", "''") + "'"

@@ -95,9 +95,8 @@ class _ServerSettings(_Model):
     password_file: Path | None = None
     tls: Tls | None = None
     start: Literal["now", "snapshot"] | StartAt = "now"
-    server_id: int | None = Field(
-        default=None, ge=1, lt=1 << 32
-    )  # as a replica; by default made from the state directory
+    # As which replica it registers with the server; by default made from the state directory.
+    server_id: int | None = Field(default=None, ge=1, lt=1 << 32)
     tables: Tables = Tables()
 
     @model_validator(mode="after")

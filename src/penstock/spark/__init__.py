@@ -7,7 +7,7 @@ The only package that imports pyspark.
 |---|---|
 | `job.py` | what the planner and the tasks of one run must know |
 | `log_follower.py`, `plan.py` | follow the log frame by frame; choose batches, and split each into ranges |
-| `source.py` | Spark's data source: plans through these two, and runs a task for each range |
+| `source.py` | Spark's data source: plans batches with `plan.py`, and runs a task for each range |
 | `payload_split.py`, `task.py` | split decoded rows into payloads; decode, encode and stage one range |
 | `range_manifest.py` | the row that a task yields for its range |
 | `query.py` | one changefeed's streaming query: begins runs, publishes batches, begins again after errors |

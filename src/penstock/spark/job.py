@@ -89,7 +89,7 @@ class Job:
         found = self.resume_table.get(dispatcher)
         if found is not None:
             return found
-        from penstock.delivery.dispatcher_id import FIRST_EPOCH
+        from penstock.delivery.payload import FIRST_EPOCH
         from penstock.spark.payload_split import Resume
 
         return Resume(FIRST_EPOCH)

@@ -50,6 +50,7 @@ def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
     state_dir = Path(settings["state_dir"]).absolute()
     jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
     session = start_session(state_dir, settings.get("spark") or {})
+    child.ignore_interrupts()
     parallelism = int(session.sparkContext.defaultParallelism)
     child.say({"event": Event.READY, "spark": session.version, "parallelism": parallelism})
     codes: list[int] = []

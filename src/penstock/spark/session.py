@@ -106,7 +106,7 @@ def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> d
 def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, with the `penstock` data source registered. Takes seconds: a JVM starts.
 
-    The JVM inherits this process's standard output and error; the driver process points them at a file first.
+    The JVM inherits this process's standard output and error; in the driver process both lead to standard error.
     """
     scratch = scratch_directory(state_dir)
     for directory in (scratch / "local", scratch / "warehouse", socket_directory(scratch)):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.delivery.dispatcher_id import dispatcher_id
+from penstock.delivery.payload import dispatcher_id
 from penstock.delivery.storage.layout import date_of
 from penstock.encode import FORMATS
 from penstock.entries.decode import decode_entries

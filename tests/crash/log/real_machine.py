@@ -1,8 +1,8 @@
-"""A real writer process, real file systems that can be filled up or cut off, and a look at what is left.
+"""A real writer process, real file systems that can be filled up or cut off, and a check of what is left.
 
     python -m tests.crash.log.real_machine DIRECTORY [ENTRIES]      appends and acks until it is killed, or so many entries
 
-The writer says on standard output what was durable, one line a fact: `entry NUMBER POSITION`, `ack POSITION`.
+The writer prints what is durable, one fact a line: `entry NUMBER POSITION` or `ack POSITION`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
+from tests.support.waiting import LIMIT_SECONDS
 
 SETTINGS = LogSettings(ledger_bytes_max=100_000, preallocate_bytes=64 << 10)
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
@@ -32,7 +33,7 @@ def payload(number: int, owner: int = 0) -> bytes:
 
 
 def offloading(directory: Path) -> LogSettings:
-    """As `SETTINGS`, with small ledgers that move at once to a store on the same disk."""
+    """As `SETTINGS`, with small ledgers that are moved at once to an object store on the same disk."""
     return dataclasses.replace(
         SETTINGS,
         ledger_bytes_max=12_000,
@@ -49,7 +50,7 @@ def write(
     owner: int = 0,
     settings: LogSettings = SETTINGS,
 ) -> None:
-    """Appends, 8 at a time on their way, and acks two of three."""
+    """Appends, with up to 8 entries in flight, and acks two of three."""
     log = Log.open(directory / "log", settings)
     reader = LogReader.open(directory / "log")
     cursor = Cursor.open(reader, directory / "cursors", "c")
@@ -62,10 +63,10 @@ def write(
             waiting.append((number, log.append(payload(number, owner))))
         if len(waiting) > 8 or (last is not None and number >= last):
             first, pending = waiting.pop(0)
-            position = pending.result(60)
+            position = pending.result()
             say(f"entry {first} {position}\n")
             if first % 3:
-                cursor.ack(position, position).result(60)
+                cursor.ack(position, position).result()
                 say(f"ack {position}\n")
     cursor.close()
     reader.close()
@@ -73,8 +74,8 @@ def write(
 
 
 @dataclass
-class Told:
-    """What writers said, over all of their lives."""
+class Answers:
+    """What all writers so far printed as durable."""
 
     entries: dict[Position, int] = field(default_factory=dict)
     acks: set[Position] = field(default_factory=set)
@@ -82,7 +83,7 @@ class Told:
     def hear(self, said: bytes) -> None:
         for line in said.decode().splitlines(keepends=True):
             if not line.endswith("\n"):
-                continue  # cut in the middle: it was not said
+                continue  # the writer died in the middle of the line
             kind, *rest = line.split()
             if kind == "entry":
                 self.entries[Position.parse(rest[1])] = int(rest[0])
@@ -90,7 +91,7 @@ class Told:
                 self.acks.add(Position.parse(rest[0]))
 
     def check(self, directory: Path) -> int:
-        """Opens the log and holds it against what was said; how many entries there are."""
+        """Opens the log, checks that everything printed is there, and returns how many entries there are."""
         log = Log.open(directory / "log", SETTINGS)
         reader = log.reader()
         found = list(reader.read(reader.first, log.end())) if log.end().entry_id >= 0 else []
@@ -130,9 +131,9 @@ class Writer:
                 os._exit(code)
         os.close(theirs)
 
-    def hear(self, lines: int, timeout: float = 30.0) -> None:
-        """Returns once it has said so many lines, or is dead."""
-        deadline = time.monotonic() + timeout
+    def hear(self, lines: int) -> None:
+        """Returns once the writer has printed so many lines, or is dead."""
+        deadline = time.monotonic() + LIMIT_SECONDS
         while self.said.count(b"\n") < lines:
             more = os.read(self._pipe, 1 << 16)
             if not more:
@@ -144,7 +145,7 @@ class Writer:
         os.kill(self.pid, number)
 
     def end(self, number: signal.Signals | None = signal.SIGKILL) -> bytes:
-        """Everything it said, once it is dead."""
+        """Everything that it printed, once it is dead."""
         if number is not None:
             self.send(number)
         while more := os.read(self._pipe, 1 << 16):
@@ -155,11 +156,11 @@ class Writer:
 
 
 def void(_: object) -> None:
-    """For a callback whose answer nobody wants."""
+    """Drops the value of an expression, for callbacks that return nothing."""
 
 
 class Mounted:
-    """A file system of its own, as root."""
+    """A mounted file system. Mounting needs root."""
 
     def __init__(self, place: Path, options: list[str]) -> None:
         self.place = place
@@ -181,7 +182,7 @@ class Mounted:
         privileged("umount", "-l", str(self.place))
 
     def cut_power(self) -> None:
-        """From here on nothing reaches the disk, the journal neither."""
+        """From here on nothing reaches the disk, not even the journal."""
         if os.geteuid() == 0:
             shut_down(self.place)
         else:
@@ -222,11 +223,11 @@ def _mounted(place: Path, options: list[str]) -> Iterator[Mounted]:
 
 
 class CannotMount(Exception):
-    """The machine does not let us."""
+    """This machine cannot mount file systems."""
 
 
 class MayNotMount(CannotMount):
-    """Whoever runs this may not, or a tool is not installed: the machine is not to blame."""
+    """The user may not mount, or a tool is not installed: both can be changed."""
 
 
 def run(*command: str) -> None:

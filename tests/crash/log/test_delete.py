@@ -1,4 +1,4 @@
-"""The power is cut at every operation of a log's deletion: the next owner finishes it first."""
+"""The power is cut at every operation of a log's deletion: the next owner finishes the deletion before it opens the log."""
 
 from __future__ import annotations
 

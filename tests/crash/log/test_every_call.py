@@ -1,7 +1,7 @@
 """Each file operation of a whole life of a log fails once, in each way: no false answer, a typed error, a clean reopen.
 
-The program is deterministic, so that "every call" is meant literally: open, appends, rolls, acks, a cursor's compaction, its
-creation and deletion, a record log's rewrite, trim, close; and the recovery of what a kill left, call by call too.
+The program is deterministic, so "each" is meant literally: open, appends, rolls, acks, a cursor's compaction, its creation
+and deletion, a record log's rewrite, trim and close; and then each operation of the recovery of what a kill left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS = LogSettings(
 
 
 class Machine:
-    """A disk and a metadata store, and what the processes on them were told."""
+    """A disk and a metadata store, and the answers that the processes on them got."""
 
     def __init__(self) -> None:
         self.files, self.metadata = MemoryFiles(), MemoryMetadata()
@@ -157,9 +157,7 @@ def fail_each(prepare: Callable[[], Machine], work: Callable[[Machine], None], f
         except OSError as error:
             pytest.fail(f"{where}: not a typed error: {error!r}")
         machine.kill()
-        if (
-            fault is DiskFault.EIO and offset % 2
-        ):  # and the power goes too: what a failed sync left in memory alone is gone
+        if fault is DiskFault.EIO and offset % 2:  # a power cut too: it drops what a failed sync left in memory only
             machine.files = machine.files.crash(random.Random(offset))
             where += ", then a power cut"
         try:
@@ -177,7 +175,7 @@ def test_every_call_of_a_life_fails_once(fault: DiskFault) -> None:
 
 @pytest.mark.parametrize("fault", list(DiskFault))
 def test_every_call_of_a_recovery_fails_once(fault: DiskFault) -> None:
-    """What a killed process left, its last writes torn by a power cut as well."""
+    """Of what a killed process left, with its last writes torn by a power cut."""
 
     def left() -> Machine:
         machine = Machine()
@@ -188,7 +186,7 @@ def test_every_call_of_a_recovery_fails_once(fault: DiskFault) -> None:
             machine._append(log)
         STEPS.pump()
         machine._ack(cursor.ack, machine.entries[machine.sent])
-        machine._append(log)  # on its way
+        machine._append(log)  # in flight when the power goes
         machine.files, machine.metadata = machine.files.crash(random.Random(9)), machine.metadata.copy()
         STEPS.reset()
         return machine

@@ -1,4 +1,4 @@
-"""Bugs that the explorer found, each kept as the shortest program that shows it."""
+"""Bugs that the explorer found, each kept as the shortest program that shows it. The docstrings say what went wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = LogSettings(preallocate_bytes=2048)
 
 
 def fail_next_sync(files: MemoryFiles, suffix: str) -> None:
-    """The next sync of a file whose name ends so fails: its pages are clean from then on, and never written."""
+    """The next sync of a file whose name ends so fails. As on Linux, its pages then count as clean and are never written."""
 
     def before(number: int, name: str, path: Path) -> None:
         if name == "datasync" and path.name.endswith(suffix):
@@ -33,10 +33,10 @@ def test_a_ledger_whose_sync_failed_is_written_again_by_its_next_owner(seed: int
     """The next owner read the entry from the page cache, synced successfully, and called it durable: it was not."""
     files, metadata = MemoryFiles(), MemoryMetadata()
     log = Log.open(DIRECTORY, SETTINGS, files, metadata=metadata)
-    log.append(b"first").result(5)
+    log.append(b"first").result()
     fail_next_sync(files, ".log")
     with contextlib.suppress(StorageFailed):
-        log.append(b"second").result(5)
+        log.append(b"second").result()
     killed, metadata = files.kill(), metadata.copy()
     with contextlib.suppress(StorageFailed):
         log.close()
@@ -54,10 +54,10 @@ def test_a_ledger_whose_sync_failed_is_written_again_by_its_next_owner(seed: int
 def test_a_record_log_whose_sync_failed_is_written_again_by_its_next_owner(seed: int) -> None:
     files = MemoryFiles()
     records = RecordLog.open(DIRECTORY, "r", files)
-    records.append(b"first").result(5)
+    records.append(b"first").result()
     fail_next_sync(files, ".rlog")
     with pytest.raises(StorageFailed):
-        records.append(b"second").result(5)
+        records.append(b"second").result()
     killed = files.kill()
     with contextlib.suppress(StorageFailed):
         records.close()
@@ -71,24 +71,24 @@ def test_a_record_log_whose_sync_failed_is_written_again_by_its_next_owner(seed:
 
 
 def test_the_backlog_of_a_truncated_log_can_be_cleared() -> None:
-    """The end of the log was an entry of a ledger that was gone: the cursor took it for one that never was."""
+    """The end of the log was an entry of a ledger that was gone; the cursor refused it as an entry that never was."""
     log = Log.open(DIRECTORY, LogSettings(ledger_entries_max=2), MemoryFiles(), metadata=MemoryMetadata())
     cursor = log.open_cursor("c")
-    positions = [log.append(b"entry").result(5) for _ in range(4)]
+    positions = [log.append(b"entry").result() for _ in range(4)]
     log.clear()
-    cursor.clear_backlog().result(5)
+    cursor.clear_backlog().result()
     assert cursor.backlog() == 0
-    cursor.ack(positions[1]).result(5)
-    after = log.append(b"after").result(5)
+    cursor.ack(positions[1]).result()
+    after = log.append(b"after").result()
     assert [entry.position for entry in cursor.read(10)] == [after]
     log.close()
 
 
 def test_a_header_that_was_written_in_part_brings_nothing_into_force() -> None:
-    """The disk was full in the middle of a generation's header: the next owner took the old generation's record for damage."""
+    """The disk was full in the middle of a generation's header; the next owner took the old generation's record for damage."""
     files = MemoryFiles()
     records = RecordLog.open(DIRECTORY, "r", files)
-    records.append(b"first").result(5)
+    records.append(b"first").result()
 
     def before(number: int, name: str, path: Path) -> None:
         if name == "write_at" and path.name.endswith(".rlog"):

@@ -280,7 +280,7 @@ def a_ledger_number_is_used_again(patch: Patch) -> None:
 
 @BUGS
 def objects_are_put_before_the_mark(patch: Patch) -> None:
-    """What a crash leaves then is named by nobody, and stays for ever."""
+    """Objects that a crash leaves are then in no list, and stay for ever."""
     mark = OffloadSteps._mark
 
     def late(self: OffloadSteps, info: LedgerInfo, offload: Offload) -> None:

@@ -23,10 +23,10 @@ from penstock.log import Log
 from penstock.operations.log.verify import verify_log
 from tests.crash.log.real_machine import (
     SETTINGS,
+    Answers,
     CannotMount,
     MayNotMount,
     Mounted,
-    Told,
     Writer,
     ext4,
     offloading,
@@ -36,6 +36,7 @@ from tests.crash.log.real_machine import (
 )
 from tests.support.budget import CUTS, FAILED_CALLS
 from tests.support.components import missing
+from tests.support.waiting import LIMIT_SECONDS
 from tools.components import REPOSITORY, MissingComponent
 from tools.components.strace import find_strace
 
@@ -59,22 +60,22 @@ def disk(tmp_path: Path) -> Iterator[Mounted]:
 
 def test_the_power_is_cut(disk: Mounted) -> None:
     rng = random.Random(3)
-    told = Told()
+    answers = Answers()
     for _ in range(CUTS):
         writer = Writer(disk.place)
         writer.hear(rng.randrange(1, 120))
         disk.cut_power()
-        told.hear(writer.end())
+        answers.hear(writer.end())
         disk.unmount()
         disk.mount()
-        told.check(disk.place)
-    assert len(told.entries) > CUTS
+        answers.check(disk.place)
+    assert len(answers.entries) > CUTS
 
 
 def test_the_power_is_cut_while_ledgers_move(disk: Mounted) -> None:
     """Local files go while their copies, on the same disk, must have come through."""
     rng = random.Random(7)
-    told = Told()
+    answers = Answers()
     rounds = moved = 0
     while (
         rounds < CUTS // 4 or moved <= CUTS // 12
@@ -84,10 +85,10 @@ def test_the_power_is_cut_while_ledgers_move(disk: Mounted) -> None:
         writer = Writer(disk.place, settings=offloading(disk.place))
         writer.hear(rng.randrange(1, 120))
         disk.cut_power()
-        told.hear(writer.end())
+        answers.hear(writer.end())
         disk.unmount()
         disk.mount()
-        told.check(disk.place)
+        answers.check(disk.place)
         check = verify_log(disk.place / "log")
         assert check.sound, check.faults
         moved = check.offloaded
@@ -95,19 +96,19 @@ def test_the_power_is_cut_while_ledgers_move(disk: Mounted) -> None:
 
 def test_the_writer_is_killed(tmp_path: Path) -> None:
     rng = random.Random(4)
-    told = Told()
+    answers = Answers()
     for _ in range(CUTS):
         writer = Writer(tmp_path)
         writer.hear(rng.randrange(1, 120))
         time.sleep(rng.random() * 0.003)
-        told.hear(writer.end())
-    assert told.check(tmp_path) > CUTS
+        answers.hear(writer.end())
+    assert answers.check(tmp_path) > CUTS
 
 
 def test_a_stopped_owner_is_deposed_and_writes_nothing_more(tmp_path: Path) -> None:
     """The lock goes with the process; where it is lost all the same, the epoch keeps the old owner out."""
     rng = random.Random(5)
-    told = Told()
+    answers = Answers()
     for turn in range(6):
         old = Writer(tmp_path, owner=1)
         old.hear(rng.randrange(5, 60))
@@ -118,12 +119,12 @@ def test_a_stopped_owner_is_deposed_and_writes_nothing_more(tmp_path: Path) -> N
             lock.unlink(missing_ok=True)  # as on a file system that forgets locks
         new = Writer(tmp_path, owner=2)
         new.hear(20)
-        told.hear(new.end())
+        answers.hear(new.end())
         old.send(signal.SIGCONT)
         said = old.end(None)
-        assert b"error Fenced" in said, f"turn {turn}: the old owner was not told: {said[-200:]!r}"
-        told.hear(said)
-        told.check(tmp_path)
+        assert b"error Fenced" in said, f"turn {turn}: the old owner was not fenced: {said[-200:]!r}"
+        answers.hear(said)
+        answers.check(tmp_path)
 
 
 def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
         with pytest.raises(PenstockError):
             while True:
                 number += 1
-                log.append(payload(number)).result(30)
+                log.append(payload(number)).result()
                 written.append(payload(number))
         assert number > 10
         ballast.unlink()
@@ -144,7 +145,7 @@ def test_the_disk_is_full_and_then_has_room_again(tmp_path: Path) -> None:
             log.close()
         log = Log.open(disk.place / "log", SETTINGS)
         assert [bytes(entry.data) for entry in log.read(log.reader().first, log.end())][: len(written)] == written
-        log.append(b"goes on").result(30)
+        log.append(b"goes on").result()
         log.close()
 
 
@@ -154,7 +155,7 @@ def test_there_are_no_inodes_left(tmp_path: Path) -> None:
         written: list[bytes] = []
         with contextlib.suppress(PenstockError):
             for number in range(1, 500):
-                log.append(payload(number)).result(30)
+                log.append(payload(number)).result()
                 written.append(payload(number))
         with contextlib.suppress(PenstockError):
             log.close()
@@ -178,13 +179,13 @@ def test_the_disk_below_the_file_system_is_full(tmp_path: Path) -> None:
         writer = Writer(disk.place)
         said = writer.end(None)  # it dies by itself
         assert b"error" in said
-        told = Told()
-        told.hear(said)
-        assert told.entries, "the disk was full from the start"
+        answers = Answers()
+        answers.hear(said)
+        assert answers.entries, "the disk was full from the start"
         disk.unmount()
         (below.place / "ballast").unlink()
         disk.mount()
-        told.check(disk.place)
+        answers.check(disk.place)
 
 
 def test_strict_mode_skips_only_what_the_machine_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +218,8 @@ def test_system_calls_fail(tmp_path: Path, call: str, error: str) -> None:
             strace, "--seccomp-bpf", "-f", "-o", directory / "trace", "-e", f"trace={call}",
             "-e", f"inject={call}:error={error}:when={which}", sys.executable, "-m", "tests.crash.log.real_machine", directory, "30",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, cwd=REPOSITORY, timeout=120, check=False)
-        told = Told()
-        told.hear(done.stdout)
+        done = subprocess.run(command, capture_output=True, cwd=REPOSITORY, timeout=LIMIT_SECONDS, check=False)
+        answers = Answers()
+        answers.hear(done.stdout)
         assert done.returncode == 0 or b"Error" in done.stderr or b"penstock" in done.stderr, done.stderr[-500:]
-        told.check(directory)
+        answers.check(directory)

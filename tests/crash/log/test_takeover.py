@@ -1,7 +1,7 @@
-"""A second owner comes at each file operation of the first, which goes on as if it had slept in between.
+"""A second owner opens the log before each file operation of the first, which goes on as if it had slept in between.
 
-Locks do not help here: the old owner's is taken away, as on a file system that forgets them. What must hold: nothing that
-either of them was told is lost or hidden, what the old one still writes lands nowhere that counts, and it learns of it.
+Locks do not hold here, as on a file system that forgets them. What must hold: nothing that either owner was told is lost
+or hidden, nothing that the old owner still writes is ever read, and the old owner's calls fail with `Fenced`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE_CHANGES = {"append", "write_at", "truncate", "preallocate", "datasync"}
 
 
 class Process:
-    """The file system as one process sees it: locks of its own, and a moment before the n-th operation from now."""
+    """The file system as one process sees it, without locks. `sleep_before` runs a function before its n-th operation."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self._files = files
@@ -94,22 +94,22 @@ def test_a_second_owner_comes_while_the_first_appends(operation: int, entries: i
         new = Log.open(DIRECTORY, SETTINGS, new_process, ManualClock(), metadata)
         opened.append(new)
         for data in (b"new 1", b"new 2"):
-            new.append(data).result(5)
+            new.append(data).result()
             told.append(data)
 
     old = Log.open(DIRECTORY, SETTINGS, old_process, ManualClock(), metadata)
-    old.append(b"first").result(5)
+    old.append(b"first").result()
     told.append(b"first")
     old_process.sleep_before(operation, take_over)
     pendings = [(data, old.append(data)) for data in (b"old %d" % n for n in range(entries))]
     for data, pending in pendings:
         with contextlib.suppress(Fenced):
-            pending.result(5)
+            pending.result()
             told.append(data)
     came_in_time = bool(opened)
     if came_in_time:
         with pytest.raises(Fenced):
-            old.append(b"late").result(5)
+            old.append(b"late").result()
     with contextlib.suppress(PenstockError):
         old.close()
     if not opened:
@@ -119,7 +119,7 @@ def test_a_second_owner_comes_while_the_first_appends(operation: int, entries: i
     assert set(told) <= set(found), "what was acknowledged is lost or hidden"
     assert len(found) == len(set(found)), "an entry is there twice"
     assert b"late" not in found
-    new.append(b"new 3").result(5)
+    new.append(b"new 3").result()
     new.close()
     assert read(Process(files), metadata)[-1] == b"new 3"
     third = Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata)
@@ -131,7 +131,7 @@ def test_a_second_owner_comes_while_the_first_appends(operation: int, entries: i
 def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     first = Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata)
-    first.append(b"first").result(5)
+    first.append(b"first").result()
     told = [b"first"]
     opened: list[Log] = []
 
@@ -139,7 +139,7 @@ def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> N
         third = Log.open(DIRECTORY, SETTINGS, Process(files), ManualClock(), metadata)
         opened.append(third)
         for data in (b"third 1", b"third 2"):
-            third.append(data).result(5)
+            third.append(data).result()
             told.append(data)
 
     process = Process(files)
@@ -149,7 +149,7 @@ def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> N
         opened.append(second)
     for number, log in enumerate((first, *opened)):
         with contextlib.suppress(Fenced):
-            log.append(b"late %d" % number).result(5)
+            log.append(b"late %d" % number).result()
             told.append(b"late %d" % number)
     with contextlib.suppress(PenstockError):
         first.close()
@@ -159,6 +159,20 @@ def test_a_third_owner_comes_while_the_second_opens_the_log(operation: int) -> N
     found = read(Process(files), metadata)
     assert set(told) <= set(found), "what was acknowledged is lost or hidden"
     assert b"late 0" not in told, "the first owner was not fenced"
+
+
+def records_of_a_third(files: MemoryFiles, old: RecordLog, new: RecordLog) -> list[bytes]:
+    """The old owner is fenced, the new one appends once more, and a third one reads."""
+    with pytest.raises(Fenced):
+        old.append(b"late").result()
+    with contextlib.suppress(PenstockError):
+        old.close()
+    new.append(b"new 2").result()
+    new.close()
+    third = RecordLog.open(DIRECTORY, "r", Process(files))
+    found = [record.data for record in third.records()]
+    third.close()
+    return found
 
 
 @pytest.mark.parametrize("operation", range(1, 14))
@@ -171,30 +185,21 @@ def test_a_second_owner_comes_while_the_first_writes_records(operation: int) -> 
     def take_over() -> None:
         new = RecordLog.open(DIRECTORY, "r", new_process)
         opened.append(new)
-        new.append(b"new").result(5)
+        new.append(b"new").result()
         told.append(b"new")
 
     old = RecordLog.open(DIRECTORY, "r", old_process)
-    old.append(b"first").result(5)
+    old.append(b"first").result()
     told.append(b"first")
     old_process.sleep_before(operation, take_over)
     for data in (b"old 1", b"old 2"):
         with contextlib.suppress(Fenced):
-            old.append(data).result(5)
+            old.append(data).result()
             told.append(data)
-    if opened:
-        with pytest.raises(Fenced):
-            old.append(b"late").result(5)
-    with contextlib.suppress(PenstockError):
-        old.close()
     if not opened:
+        old.close()
         return
-    (new,) = opened
-    new.append(b"new 2").result(5)
-    new.close()
-    third = RecordLog.open(DIRECTORY, "r", Process(files))
-    found = [record.data for record in third.records()]
-    third.close()
+    found = records_of_a_third(files, old, *opened)
     assert {*told, b"new 2"} <= set(found), "what was acknowledged is lost"
     assert b"late" not in found
 
@@ -210,31 +215,22 @@ def test_a_second_owner_comes_while_the_first_rewrites(operation: int, how: str)
     def take_over() -> None:
         new = RecordLog.open(DIRECTORY, "r", Process(files))
         opened.append(new)
-        new.rewrite([(b"all of the new one", ())])  # it moves on, twice: the old one's next name comes and goes
+        new.rewrite([(b"all of the new one", ())])  # twice: the name that the old owner would use next comes and goes
         new.rewrite([(b"all of the new one", ())])
         told[:] = [b"all of the new one"]
 
     old = RecordLog.open(DIRECTORY, "r", old_process)
-    old.append(b"first").result(5)
+    old.append(b"first").result()
     old_process.sleep_before(operation, take_over)
     with contextlib.suppress(Fenced):
         if how == "rewrite":
             old.rewrite([(b"all", ())])
         else:
-            old.compact(lambda: b"all").result(5)
-    if opened:
-        with pytest.raises(Fenced):
-            old.append(b"late").result(5)
-    with contextlib.suppress(PenstockError):
-        old.close()
+            old.compact(lambda: b"all").result()
     if not opened:
+        old.close()
         return
-    (new,) = opened
-    new.append(b"new 2").result(5)
-    new.close()
-    third = RecordLog.open(DIRECTORY, "r", Process(files))
-    assert [record.data for record in third.records()] == [*told, b"new 2"]
-    third.close()
+    assert records_of_a_third(files, old, *opened) == [*told, b"new 2"]
     assert len([name for name in files.list(DIRECTORY) if name.endswith(".rlog")]) == 1
 
 
@@ -242,14 +238,14 @@ def test_a_second_owner_comes_while_the_first_rewrites(operation: int, how: str)
 def test_a_third_owner_comes_while_the_second_opens(operation: int) -> None:
     files = MemoryFiles()
     first = RecordLog.open(DIRECTORY, "r", Process(files))
-    first.append(b"first").result(5)
+    first.append(b"first").result()
     told = [b"first"]
     opened: list[RecordLog] = []
 
     def take_over() -> None:
         third = RecordLog.open(DIRECTORY, "r", Process(files))
         opened.append(third)
-        third.append(b"third").result(5)
+        third.append(b"third").result()
         told.append(b"third")
         for _ in range(2):
             third.rewrite(list(third.records()))
@@ -261,36 +257,36 @@ def test_a_third_owner_comes_while_the_second_opens(operation: int) -> None:
         second = RecordLog.open(DIRECTORY, "r", second_process)
     if second is not None:
         with contextlib.suppress(Fenced):
-            second.append(b"second").result(5)
+            second.append(b"second").result()
             told.append(b"second")
         with contextlib.suppress(PenstockError):
             second.close()
     with pytest.raises(Fenced):
-        first.append(b"late").result(5)
+        first.append(b"late").result()
     for third in opened:
         with contextlib.suppress(Fenced):
-            third.append(b"third, later").result(5)
+            third.append(b"third, later").result()
             told.append(b"third, later")
             third.close()
     last = RecordLog.open(DIRECTORY, "r", Process(files))
     found = [record.data for record in last.records()]
     last.close()
     assert set(told) <= set(found)
-    assert set(found) <= {*told, b"second"}  # which may be there though nobody was told so
+    assert set(found) <= {*told, b"second"}  # "second" may be there though its owner got no answer
 
 
 def test_the_owner_of_a_deleted_record_log_is_fenced_by_its_namesake() -> None:
-    """Names come again, numbers do not."""
+    """A name may be used again, but generations are numbered on."""
     files, clock = MemoryFiles(), ManualClock()
     old = RecordLog.open(DIRECTORY, "r", Process(files), clock)
-    old.append(b"old").result(5)
+    old.append(b"old").result()
     for path in record_log_files(files, DIRECTORY, "r"):
         files.remove(path)
     clock.advance(1.0)
     new = RecordLog.open(DIRECTORY, "r", Process(files), clock)
-    new.append(b"new").result(5)
+    new.append(b"new").result()
     with pytest.raises(Fenced):
-        old.append(b"late").result(5)
+        old.append(b"late").result()
     with contextlib.suppress(PenstockError):
         old.close()
     assert [record.data for record in new.records()] == [b"new"]

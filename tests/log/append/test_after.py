@@ -11,12 +11,13 @@ import pytest
 from penstock.errors import PenstockError, StorageFailed
 from penstock.log import Log, LogSettings
 from penstock.log.ledgers.local import LocalLedger
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_what_stands_on_a_failed_append_fails_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = LogSettings(ledger_switches_max=1)
     log = Log.open(tmp_path / "log", settings)
-    log.append(b"before").result(5)
+    log.append(b"before").result()
     add = LocalLedger.add
     begun, queued = threading.Event(), threading.Event()
     calls = 0
@@ -26,13 +27,13 @@ def test_what_stands_on_a_failed_append_fails_too(tmp_path: Path, monkeypatch: p
         calls += 1
         if calls <= settings.ledger_switches_max + 1:
             begun.set()
-            assert queued.wait(10)
+            assert queued.wait(LIMIT_SECONDS)
             raise StorageFailed("no disk for a moment")
         return add(self, *arguments, **options)
 
     monkeypatch.setattr(LocalLedger, "add", failing)
     first = log.append(b"fails")
-    assert begun.wait(10)
+    assert begun.wait(LIMIT_SECONDS)
     second = log.append(b"stands on it", after=first)
     third = log.append(b"stands on that", after=second)
     other = log.append(b"stands alone")
@@ -40,11 +41,11 @@ def test_what_stands_on_a_failed_append_fails_too(tmp_path: Path, monkeypatch: p
     queued.set()
     for pending in (first, second, third):
         with pytest.raises(PenstockError):
-            pending.result(10)
-    assert other.result(10) < fourth.result(10)
+            pending.result()
+    assert other.result() < fourth.result()
     later = log.append(b"comes later and stands on what failed", after=third)
     with pytest.raises(PenstockError):
-        later.result(10)
+        later.result()
     reader = log.reader()
     assert [bytes(entry.data) for entry in reader.read(reader.first, reader.end())] == [
         b"before",

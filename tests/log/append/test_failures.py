@@ -17,6 +17,7 @@ from penstock.log import Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata
 from tests.support.files import OtherProcessFiles
+from tests.support.waiting import LIMIT_SECONDS
 
 DIRECTORY = Path("/s/log")
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
@@ -52,9 +53,9 @@ def test_one_write_error_is_invisible_to_the_caller(fault: DiskFault) -> None:
     for offset in range(1, 5):
         files, metadata = MemoryFiles(), MemoryMetadata()
         log = open_log(files, metadata, SMALL)
-        first = log.append(b"good").result(5)
+        first = log.append(b"good").result()
         files.fail_at(files.operations + offset, fault)
-        positions = [log.append(b"%d" % n).result(5) for n in range(5)]
+        positions = [log.append(b"%d" % n).result() for n in range(5)]
         assert [first, *positions] == sorted({first, *positions})
         expected = [b"good", b"0", b"1", b"2", b"3", b"4"]
         assert content(log) == expected
@@ -68,13 +69,13 @@ def test_after_a_failed_sync_nothing_of_that_file_is_written_again() -> None:
     """After a failed sync the kernel may drop the data, and a second sync succeeds without it."""
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
-    kept = log.append(b"kept").result(5)
+    kept = log.append(b"kept").result()
     files.failing["datasync .log"] = 1
-    moved = log.append(b"moved").result(5)
+    moved = log.append(b"moved").result()
     assert (kept.ledger_id, moved.ledger_id) == (1, 2)
     seen: list[Path] = []
     files.on_operation = lambda number, name, path: seen.append(path)
-    log.append(b"more").result(5)
+    log.append(b"more").result()
     assert DIRECTORY / "ledger-0000000000000001.log" not in seen
     log.close()
 
@@ -82,10 +83,10 @@ def test_after_a_failed_sync_nothing_of_that_file_is_written_again() -> None:
 def test_two_failed_appends_give_one_new_ledger_and_keep_their_order() -> None:
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
-    log.append(b"first").result(5)
+    log.append(b"first").result()
     files.failing["append .log"] = 1
     pendings = [log.append(b"%d" % n) for n in range(2)]
-    positions = wait_all(pendings, 5)
+    positions = wait_all(pendings)
     assert positions == [Position(2, 0), Position(2, 1)]
     assert log.statistics().ledger_switches == 1
     assert content(log) == [b"first", b"0", b"1"]
@@ -96,7 +97,7 @@ def test_an_empty_ledger_that_failed_is_not_in_the_way() -> None:
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
     files.failing["datasync .log"] = 1
-    assert log.append(b"x").result(5) == Position(2, 0)
+    assert log.append(b"x").result() == Position(2, 0)
     killed, after = files.kill(), metadata.copy()
     log.close()
     again = open_log(killed, after)
@@ -109,7 +110,7 @@ def test_an_empty_ledger_that_failed_is_not_in_the_way() -> None:
 def test_store_and_metadata_failing_together_fail_the_append_and_it_never_appears(operation: str) -> None:
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
-    log.append(b"before").result(5)
+    log.append(b"before").result()
     files.failing[operation] = 1
 
     def down() -> None:
@@ -118,14 +119,14 @@ def test_store_and_metadata_failing_together_fail_the_append_and_it_never_appear
     metadata.before_write = down
     failed = [log.append(b"failed %d" % n) for n in range(2)]
     for pending in failed:
-        assert isinstance(pending.exception(5), PenstockError)
+        assert isinstance(pending.exception(), PenstockError)
     killed, then = files.kill(), metadata.copy()
     then.before_write = lambda: None
     other = open_log(killed, then)
     assert content(other) == [b"before"]  # another owner does not find them
     other.close()
     metadata.before_write = lambda: None
-    log.append(b"after").result(5)  # and this one goes on by itself
+    log.append(b"after").result()  # and this one goes on by itself
     assert content(log) == [b"before", b"after"]
     log.close()
     again = open_log(files, metadata)
@@ -136,13 +137,13 @@ def test_store_and_metadata_failing_together_fail_the_append_and_it_never_appear
 def test_a_full_disk_fails_appends_until_there_is_room() -> None:
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
-    log.append(b"before").result(5)
+    log.append(b"before").result()
     files.failing.update({"append .log": 1000, "create .log": 1000})
     for _ in range(3):
         with pytest.raises(StorageFailed):
-            log.append(b"no room").result(5)
+            log.append(b"no room").result()
     files.failing.clear()
-    log.append(b"after").result(5)
+    log.append(b"after").result()
     assert content(log) == [b"before", b"after"]
     log.close()
 
@@ -156,13 +157,13 @@ def test_while_the_metadata_store_is_down_appends_go_on_beyond_the_limit() -> No
         raise Unavailable("the metadata store is away")
 
     metadata.before_write = down
-    positions = [log.append(b"%d" % n).result(5) for n in range(10)]
+    positions = [log.append(b"%d" % n).result() for n in range(10)]
     assert {position.ledger_id for position in positions} == {1}
     with pytest.raises(Unavailable, match="does not answer"):
         log.set_properties({"a": "b"})
     metadata.before_write = lambda: None
     clock.advance(2)  # the pause after a failed roll
-    assert log.append(b"10").result(5).ledger_id == 2
+    assert log.append(b"10").result().ledger_id == 2
     assert log.set_properties({"a": "b"}) == {"a": "b"}
     assert content(log) == [b"%d" % n for n in range(11)]
     log.close()
@@ -176,9 +177,9 @@ def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str
     files, metadata = MemoryFiles(), MemoryMetadata()
     settings = LogSettings(preallocate_bytes=4096, retention_seconds=0, maintenance_interval_seconds=0)
     log = open_log(files, metadata, settings)
-    log.append(b"x").result(5)
+    log.append(b"x").result()
     log.roll()
-    log.append(b"y").result(5)
+    log.append(b"y").result()
     found = metadata.get("log/log")
     assert found is not None
     metadata.put("log/log", found.value, found.version)  # somebody else was there
@@ -197,7 +198,7 @@ def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str
         with pytest.raises(Fenced):
             log.read(log.end(), log.end())
         with pytest.raises(Fenced):
-            log.append(b"never").result(5)
+            log.append(b"never").result()
     with contextlib.suppress(Fenced):
         log.close()
     again = open_log(files, metadata, settings)  # not the old one, which is gone
@@ -209,7 +210,7 @@ def test_a_version_conflict_fences_for_good_and_close_still_unregisters(how: str
 def test_a_second_opener_fences_append_read_and_open_cursor_of_the_first() -> None:
     files, metadata = MemoryFiles(), MemoryMetadata()
     first = open_log(files, metadata)
-    kept = first.append(b"kept").result(5)
+    kept = first.append(b"kept").result()
     second = open_log(OtherProcessFiles(files), metadata)  # type: ignore[arg-type]
     assert second is not first
     with pytest.raises(Fenced):
@@ -217,13 +218,13 @@ def test_a_second_opener_fences_append_read_and_open_cursor_of_the_first() -> No
     with pytest.raises(Fenced):
         first.open_cursor("c")
     with pytest.raises(Fenced):
-        first.append(b"never").result(5)
+        first.append(b"never").result()
     with pytest.raises(Fenced):
         first.pin("p", kept)
     assert content(second) == [b"kept"]
     with contextlib.suppress(Fenced):
         first.close()
-    second.append(b"new").result(5)
+    second.append(b"new").result()
     second.close()
 
 
@@ -236,21 +237,21 @@ def test_an_append_that_times_out_is_not_lost_and_its_late_answer_disturbs_nobod
         if name == "datasync" and path.suffix == ".log" and not go_on.is_set():
             reached.set()
             files.mutex.release()
-            go_on.wait(10)
+            go_on.wait(LIMIT_SECONDS)
             files.mutex.acquire()
 
     files.on_operation = hold
     pending = log.append(b"slow")
     called: list[Position] = []
     pending.add_done_callback(lambda done: called.append(done.result(0)))
-    assert reached.wait(5)
+    assert reached.wait(LIMIT_SECONDS)
     with pytest.raises(TimeoutError):
         pending.result(0.05)
     assert not pending.done()
     go_on.set()
-    assert pending.result(5) == Position(1, 0)
+    assert pending.result() == Position(1, 0)
     assert called == [Position(1, 0)]
-    assert log.append(b"next").result(5) == Position(1, 1)
+    assert log.append(b"next").result() == Position(1, 1)
     log.close()
 
 
@@ -288,7 +289,7 @@ def test_a_read_that_the_disk_refuses_is_tried_again_and_then_fails_by_name(tmp_
             return file
 
     log = Log.open(tmp_path / "log")
-    position = log.append(b"x").result(5)
+    position = log.append(b"x").result()
     files = Refusing()
     reader = LogReader.open(tmp_path / "log", files)
     files.left = 2
@@ -306,9 +307,9 @@ def test_a_read_that_the_disk_refuses_is_tried_again_and_then_fails_by_name(tmp_
 def test_the_list_of_a_failed_ledger_says_so() -> None:
     files, metadata = Disk(), MemoryMetadata()
     log = open_log(files, metadata)
-    wait_all([log.append(b"%d" % n) for n in range(3)], 5)
+    wait_all([log.append(b"%d" % n) for n in range(3)])
     files.failing["append .log"] = 1
-    log.append(b"3").result(5)
+    log.append(b"3").result()
     found = metadata.get("log/log")
     assert found is not None
     first, second = LedgerList.decode(found.value).ledgers

@@ -18,7 +18,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
     """Ledgers 1 to 4 with three entries each, two in ledger 5, and a cursor `keep` that needs all of them."""
     log = Log.open(tmp_path / "log", SETTINGS)
     log.open_cursor("keep").close()
-    wait_all([log.append(b"%d" % n) for n in range(14)], 10)
+    wait_all([log.append(b"%d" % n) for n in range(14)])
     yield log
     with contextlib.suppress(Fenced, Closed):
         log.close()

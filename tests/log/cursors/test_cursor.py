@@ -19,13 +19,14 @@ from penstock.log import (
     wait_all,
 )
 from tests.log.cursors.support import at
+from tests.support.budget import scaled
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     """Ledgers 1 to 4 with three entries each, and two in ledger 5, which is open."""
     log = Log.open(tmp_path / "log", LogSettings(ledger_entries_max=3, preallocate_bytes=0))
-    wait_all([log.append(b"x") for _ in range(14)], 10)
+    wait_all([log.append(b"x") for _ in range(14)])
     yield log
     log.close()
 
@@ -41,17 +42,17 @@ def test_acks_out_of_order_move_the_mark_delete_across_ledgers(tmp_path: Path, r
     cursor = Cursor.open(reader, tmp_path / "cursors", "c")
     assert cursor.mark_delete_position == at("1:-1")
     assert cursor.backlog() == 14
-    cursor.ack(at("1:1"), at("3:0")).result(5)
+    cursor.ack(at("1:1"), at("3:0")).result()
     assert cursor.mark_delete_position == at("1:-1")
     assert cursor.backlog() == 8
     assert not cursor.is_acked(at("1:0"))
     assert cursor.is_acked(at("2:2"))
-    cursor.ack(at("1:0"), at("1:0")).result(5)
+    cursor.ack(at("1:0"), at("1:0")).result()
     assert cursor.mark_delete_position == at("3:0")
     assert cursor.backlog() == 7
-    cursor.ack(at("3:1"), at("3:2")).result(5)
+    cursor.ack(at("3:1"), at("3:2")).result()
     assert cursor.mark_delete_position == at("3:2")
-    cursor.ack(at("1:0"), at("2:0")).result(5)  # again: fine, and nothing moves
+    cursor.ack(at("1:0"), at("2:0")).result()  # again: fine, and nothing moves
     assert cursor.mark_delete_position == at("3:2")
     cursor.close()
     again = Cursor.open(reader, tmp_path / "cursors", "c", start="latest")
@@ -64,8 +65,8 @@ def test_acks_survive_without_a_close(tmp_path: Path, reader: LogReader) -> None
     import shutil
 
     cursor = Cursor.open(reader, tmp_path / "cursors", "c")
-    cursor.ack(at("1:2"), at("1:2")).result(5)
-    cursor.ack(at("4:0"), at("5:0")).result(5)
+    cursor.ack(at("1:2"), at("1:2")).result()
+    cursor.ack(at("4:0"), at("5:0")).result()
     shutil.copytree(tmp_path / "cursors", tmp_path / "copy")  # as kill -9 leaves it
     cursor.close()
     again = Cursor.open(reader, tmp_path / "copy", "c")
@@ -77,17 +78,17 @@ def test_acks_survive_without_a_close(tmp_path: Path, reader: LogReader) -> None
 
 def test_mark_delete(tmp_path: Path, reader: LogReader, log: Log) -> None:
     cursor = Cursor.open(reader, tmp_path / "cursors", "c")
-    cursor.ack(at("3:0"), at("3:1")).result(5)
-    cursor.mark_delete(at("2:2")).result(5)
+    cursor.ack(at("3:0"), at("3:1")).result()
+    cursor.mark_delete(at("2:2")).result()
     assert cursor.mark_delete_position == at("3:1")  # the last of ledger 2 and the start of ledger 3 are the same place
     with pytest.raises(BadInput, match="cannot go back to 2:0"):
         cursor.mark_delete(at("2:0"))
-    cursor.mark_delete(at("4:-1")).result(5)
+    cursor.mark_delete(at("4:-1")).result()
     assert cursor.mark_delete_position == at("3:2")
     assert cursor.backlog() == 5
-    cursor.mark_delete(log.end()).result(5)
+    cursor.mark_delete(log.end()).result()
     assert cursor.backlog() == 0
-    log.append(b"more").result(5)
+    log.append(b"more").result()
     assert cursor.backlog() == 1
     cursor.close()
 
@@ -129,11 +130,11 @@ def test_one_owner_and_no_silent_restart(tmp_path: Path, reader: LogReader) -> N
 
 def test_the_record_log_of_a_busy_cursor_stays_small(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", LogSettings(preallocate_bytes=0))
-    wait_all([log.append(b"x") for _ in range(100)], 10)
+    wait_all([log.append(b"x") for _ in range(100)])
     cursor = Cursor.open(log.reader(), tmp_path / "cursors", "c")
     position = Position(1, 50)
     for _ in range(20):
-        wait_all([cursor.ack(position, position) for _ in range(1000)], 10)
+        wait_all([cursor.ack(position, position) for _ in range(1000)])
     cursor.close()
     (generation,) = (tmp_path / "cursors").glob("*.rlog")
     assert generation.stat().st_size < 1_300_000  # of 20,000 records of 101 bytes
@@ -151,7 +152,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_cursor_agrees_with_a_set(
     tmp_path_factory: pytest.TempPathFactory, reader: LogReader, steps: list[tuple[str, int, int]]
 ) -> None:
@@ -166,10 +167,10 @@ def test_a_cursor_agrees_with_a_set(
             cursor.close()
             cursor = Cursor.open(reader, directory, name)
         elif action == "ack":
-            cursor.ack(POSITIONS[first], POSITIONS[last]).result(5)
+            cursor.ack(POSITIONS[first], POSITIONS[last]).result()
             model |= set(range(first, last + 1))
         elif POSITIONS[first] >= before:
-            cursor.mark_delete(POSITIONS[first]).result(5)
+            cursor.mark_delete(POSITIONS[first]).result()
             model |= set(range(first + 1))
         assert [cursor.is_acked(p) for p in POSITIONS] == [n in model for n in range(14)]
         assert cursor.backlog() == 14 - len(model)

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from penstock.operations.log.cursors import list_cursors
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Corruption, Fenced
@@ -18,30 +19,29 @@ from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
 from penstock.metadata import MemoryMetadata
-from penstock.operations.log.cursors import list_cursors
 from tests.log.cursors.support import SETTINGS, at, values
 from tests.support.files import UnlockedFiles
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_a_second_owner_fences_every_ack_of_the_first(log: Log, tmp_path: Path) -> None:
     files = UnlockedFiles()
     reader = LogReader.open(tmp_path / "log")
     first = Cursor.open(reader, tmp_path / "log" / "cursors", "c", files=files)
-    first.ack(at("1:1")).result(5)
+    first.ack(at("1:1")).result()
     second = Cursor.open(reader, tmp_path / "log" / "cursors", "c", files=files)
     assert second.is_acked(at("1:1"))
     assert second.epoch == first.epoch + 1
     for _ in range(2):
         with pytest.raises(Fenced):
-            first.ack(at("1:0")).result(5)
+            first.ack(at("1:0")).result()
         with pytest.raises(Fenced):
-            first.mark_delete(at("3:0")).result(5)
+            first.mark_delete(at("3:0")).result()
     with pytest.raises(Fenced):
-        first.set_properties({"a": "b"}).result(5)
+        first.set_properties({"a": "b"}).result()
     assert first.mark_delete_position == at("1:-1")
     assert first.failed
-    second.ack(at("1:2")).result(5)
+    second.ack(at("1:2")).result()
     second.close()
     first.close()
     again = log.open_cursor("c")
@@ -53,19 +53,19 @@ def test_properties_are_never_lost(log: Log, monkeypatch: pytest.MonkeyPatch) ->
     """They survive acks, mark-deletes without properties, resets, compactions and reopens."""
     monkeypatch.setattr(acks_module, "_COMPACT_BYTES_MIN", 2000)
     cursor = log.open_cursor("c")
-    cursor.set_properties({"owner": "lake", "ü": "ß"}).result(5)
-    cursor.mark_delete(at("1:0"), {"offset": "17"}).result(5)
+    cursor.set_properties({"owner": "lake", "ü": "ß"}).result()
+    cursor.mark_delete(at("1:0"), {"offset": "17"}).result()
     for _ in range(3):
         for _ in range(30):
-            cursor.ack(at("3:0"), at("3:1")).result(5)
-            cursor.mark_delete(at("1:2")).result(5)
-        cursor.reset(at("1:1")).result(5)
+            cursor.ack(at("3:0"), at("3:1")).result()
+            cursor.mark_delete(at("1:2")).result()
+        cursor.reset(at("1:1")).result()
         cursor.close()
         cursor = log.open_cursor("c")
         assert cursor.properties() == {"owner": "lake", "ü": "ß"}
         assert cursor.mark_delete_properties() == {"offset": "17"}
-    cursor.set_properties({"owner": "lake"}).result(5)
-    cursor.mark_delete(at("2:0"), {}).result(5)
+    cursor.set_properties({"owner": "lake"}).result()
+    cursor.mark_delete(at("2:0"), {}).result()
     cursor.close()
     cursor = log.open_cursor("c")
     assert (cursor.properties(), cursor.mark_delete_properties()) == ({"owner": "lake"}, {})
@@ -79,7 +79,7 @@ def test_out_of_order_acks_survive_a_kill(log: Log, tmp_path: Path) -> None:
     rng = random.Random(20)
     positions = [Position(1 + n // 3, n % 3) for n in range(14)]
     acked = rng.sample(positions, 8)
-    wait_all([cursor.ack(position) for position in acked], 5)
+    wait_all([cursor.ack(position) for position in acked])
     shutil.copytree(tmp_path / "log" / "cursors", tmp_path / "killed")
     reader = LogReader.open(tmp_path / "log")
     again = Cursor.open(reader, tmp_path / "killed", "c")
@@ -95,21 +95,23 @@ def test_no_thread_is_left_and_none_belongs_to_a_cursor(tmp_path: Path) -> None:
     from penstock.log import Log, LogSettings, Position, wait_all
     before = set(threading.enumerate())
     log = Log.open({str(tmp_path / "log")!r}, LogSettings(maintenance_interval_seconds=0))
-    log.append(b"0").result(5)
+    log.append(b"0").result()
     alone = len(threading.enumerate())
     cursors = [log.open_cursor(f"c{{n}}") for n in range(40)]
-    wait_all([cursor.ack(Position(1, 0)) for cursor in cursors], 10)
+    wait_all([cursor.ack(Position(1, 0)) for cursor in cursors])
     assert len(threading.enumerate()) <= alone + 5, threading.enumerate()
     log.close()
     assert set(threading.enumerate()) <= before, threading.enumerate()
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_an_ack_after_the_close_is_refused(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", SETTINGS)
-    log.append(b"0").result(5)
+    log.append(b"0").result()
     cursor = log.open_cursor("c")
     log.close()
     with pytest.raises(Closed):
@@ -122,8 +124,8 @@ def test_a_damaged_cursor_goes_on_where_it_was_registered(
 ) -> None:
     """Never at the start, never with an ack that nobody made; the damage is named, and the files are kept."""
     cursor = log.open_cursor("c")
-    cursor.mark_delete(at("2:0")).result(5)
-    cursor.ack(at("3:0")).result(5)
+    cursor.mark_delete(at("2:0")).result()
+    cursor.ack(at("3:0")).result()
     cursor.close()
     directory = tmp_path / "log" / "cursors"
     (records,) = directory.glob("c-*.rlog")
@@ -269,23 +271,23 @@ def life(files: MemoryFiles, metadata: MemoryMetadata, told: dict[str, set[Posit
 
         stack.callback(close)
         for n in range(6):
-            log.append(b"%d" % n).result(10)
+            log.append(b"%d" % n).result()
         for name in ("a", "b"):
             cursor = log.open_cursor(name)
             told[name] = set()
             for position in (at("1:1"), at("2:0"), at("1:0")):
-                cursor.ack(position).result(10)
+                cursor.ack(position).result()
                 told[name].add(position)
         cursor = log.open_cursor("a")
         del told["a"]
-        cursor.reset(at("1:1")).result(10)
+        cursor.reset(at("1:1")).result()
         told["a"] = {at("1:0")}
         cursor.close()
         del told["b"]
         log.delete_cursor("b")
         told["b"] = set()
         cursor = log.open_cursor("b")
-        cursor.ack(at("2:2")).result(10)
+        cursor.ack(at("2:2")).result()
         told["b"] = {at("2:2")}
 
 

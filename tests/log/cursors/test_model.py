@@ -78,7 +78,7 @@ class CursorModel(RuleBasedStateMachine):
         at_end = self.next_read > max(self.sizes, default=Position(0, 0))
         first: Position | None = None
         for n in range(count):
-            position = self.log.append(b"x" * (size + n)).result(10)
+            position = self.log.append(b"x" * (size + n)).result()
             self.sizes[position] = size + n
             first = first or position
         if at_end and first is not None:
@@ -91,7 +91,7 @@ class CursorModel(RuleBasedStateMachine):
         positions = list(self.sizes)
         first = index % len(positions)
         last = min(first + length, len(positions) - 1)
-        self.cursor.ack(positions[first], positions[last]).result(10)
+        self.cursor.ack(positions[first], positions[last]).result()
         self.acked.update(positions[first : last + 1])
 
     @rule(indexes=st.lists(INDEX, max_size=8))
@@ -99,14 +99,14 @@ class CursorModel(RuleBasedStateMachine):
         if not self.sizes:
             return
         positions = [self.pick(index) for index in indexes]
-        self.cursor.ack_each(positions).result(10)
+        self.cursor.ack_each(positions).result()
         self.acked.update(positions)
 
     @rule(index=INDEX)
     def ack_one(self, index: int) -> None:
         if not self.sizes:
             return
-        self.cursor.ack(self.pick(index)).result(10)
+        self.cursor.ack(self.pick(index)).result()
         self.acked.add(self.pick(index))
 
     @rule(index=INDEX)
@@ -119,7 +119,7 @@ class CursorModel(RuleBasedStateMachine):
             with pytest.raises(BadInput, match="cannot go back"):
                 self.cursor.mark_delete(position)
             return
-        self.cursor.mark_delete(position).result(10)
+        self.cursor.mark_delete(position).result()
         self.acked.update(list(self.sizes)[: number + 1])
 
     @rule()
@@ -128,11 +128,12 @@ class CursorModel(RuleBasedStateMachine):
         with pytest.raises(BadInput, match="ends at"):
             self.cursor.ack(Position(end.ledger_id, end.entry_id + 1))
         with pytest.raises(BadInput, match="ends at"):
-            self.cursor.mark_delete(Position(end.ledger_id + 9, 0))
+            # Far ahead: each reopen begins a ledger, and the end of a log without entries stays behind.
+            self.cursor.mark_delete(Position(end.ledger_id + 1000, 0))
 
     @rule(count=st.integers(0, 9))
     def skip(self, count: int) -> None:
-        self.cursor.skip(count).result(10)
+        self.cursor.skip(count).result()
         wanted = self.unacked()[:count]
         if wanted:
             self.acked.update(position for position in self.sizes if position <= wanted[-1])
@@ -141,7 +142,7 @@ class CursorModel(RuleBasedStateMachine):
 
     @rule()
     def clear_backlog(self) -> None:
-        self.cursor.clear_backlog().result(10)
+        self.cursor.clear_backlog().result()
         self.acked = set(self.sizes)
         self.next_read = Position(1 << 40, 0)
 
@@ -150,7 +151,7 @@ class CursorModel(RuleBasedStateMachine):
         if not self.sizes:
             return
         target = self.pick(index)
-        self.cursor.reset(target).result(10)
+        self.cursor.reset(target).result()
         self.acked = {position for position in self.sizes if position < target}
         self.next_read = target
 
@@ -185,7 +186,7 @@ class CursorModel(RuleBasedStateMachine):
     @rule(value=st.text(max_size=3))
     def set_properties(self, value: str) -> None:
         self.properties = {"p": value}
-        self.cursor.set_properties(self.properties).result(10)
+        self.cursor.set_properties(self.properties).result()
 
     @rule()
     def roll(self) -> None:

@@ -13,6 +13,7 @@ from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, Position, wait_all
 from penstock.metadata import MemoryMetadata
 from tests.log.cursors.support import SETTINGS, at, values
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_trim_leaves_what_a_cursor_needs_and_follows_it(log: Log) -> None:
@@ -20,8 +21,8 @@ def test_trim_leaves_what_a_cursor_needs_and_follows_it(log: Log) -> None:
     assert log.trim() == []
     keep = log.open_cursor("keep")
     slow = log.open_cursor("slow")
-    keep.mark_delete(at("4:0")).result(5)
-    slow.mark_delete(at("2:2")).result(5)
+    keep.mark_delete(at("4:0")).result()
+    slow.mark_delete(at("2:2")).result()
     keep.close()
     slow.close()
     assert log.trim() == [1, 2]
@@ -32,18 +33,18 @@ def test_trim_leaves_what_a_cursor_needs_and_follows_it(log: Log) -> None:
 
 def test_a_reset_holds_trim_back_before_it_is_made(log: Log) -> None:
     keep = log.open_cursor("keep")
-    keep.mark_delete(at("4:2")).result(5)
+    keep.mark_delete(at("4:2")).result()
     keep.close()
     keep = log.open_cursor("keep")
-    keep.reset(at("2:0")).result(5)
+    keep.reset(at("2:0")).result()
     log.trim()
     assert values(keep, 2) == [3, 4]
-    keep.mark_delete(at("3:2")).result(5)
+    keep.mark_delete(at("3:2")).result()
     keep.close()
     log.trim()
     assert log.reader().first == at("4:0")
     keep = log.open_cursor("keep")
-    keep.reset(at("1:0")).result(5)  # trimmed: the first that is there
+    keep.reset(at("1:0")).result()  # trimmed: the first that is there
     assert values(keep, 1) == [9]
 
 
@@ -72,14 +73,14 @@ def test_a_cursor_in_a_trimmed_ledger_goes_on_with_the_first_that_is_there(log: 
     keep = log.open_cursor("keep")
     memory = log.open_cursor("m", "earliest", durable=False)
     closed = log.open_cursor("closed")
-    closed.ack(at("1:1")).result(5)
+    closed.ack(at("1:1")).result()
     closed.close()
     log.clear()
-    log.append(b"14").result(5)
+    log.append(b"14").result()
     for cursor in (keep, memory, log.open_cursor("closed")):
         assert values(cursor) == [14], cursor.name
         assert cursor.backlog() == 1
-        cursor.mark_delete(log.end()).result(5)
+        cursor.mark_delete(log.end()).result()
         assert cursor.backlog() == 0
 
 
@@ -89,26 +90,26 @@ def test_empty_ledgers_are_skipped(tmp_path: Path) -> None:
         log = Log.open(tmp_path / "log", SETTINGS)
         cursor = log.open_cursor("c")
         if number % 2:
-            log.append(b"%d" % number).result(5)
+            log.append(b"%d" % number).result()
         log.close()
     log = Log.open(tmp_path / "log", SETTINGS)
     cursor = log.open_cursor("c")
     first, second = cursor.read()
     assert first.position.ledger_id + 1 < second.position.ledger_id
-    cursor.ack(second.position).result(5)
-    cursor.ack(first.position).result(5)
+    cursor.ack(second.position).result()
+    cursor.ack(first.position).result()
     assert cursor.mark_delete_position == second.position
     assert cursor.backlog() == 0
-    log.append(b"5").result(5)
+    log.append(b"5").result()
     assert values(cursor) == [5]
     log.close()
 
 
 def test_a_cursor_whose_registration_is_lost_is_adopted_where_it_is(log: Log) -> None:
     cursor = log.open_cursor("c")
-    cursor.mark_delete(at("2:1")).result(5)
+    cursor.mark_delete(at("2:1")).result()
     for n in range(3):
-        cursor.ack(Position(3, n % 3)).result(5)
+        cursor.ack(Position(3, n % 3)).result()
     cursor.close()
     key = "cursor/log/c"
     found = log.metadata.get(key)
@@ -126,12 +127,12 @@ def test_the_pointer_in_the_metadata_is_never_ahead_of_what_is_durable() -> None
 
     def hold(_number: int, operation: str, path: Path) -> None:
         if operation == "datasync" and path.suffix == ".rlog":
-            gate.wait(10)
+            gate.wait(LIMIT_SECONDS)
 
     log = Log.open(Path("/s/log"), SETTINGS, MemoryFiles(hold), ManualClock(), MemoryMetadata())
-    wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    wait_all([log.append(b"%d" % n) for n in range(8)])
     cursor = log.open_cursor("c")
-    cursor.mark_delete(at("1:2")).result(5)
+    cursor.mark_delete(at("1:2")).result()
     gate.clear()
     waiting = [cursor.mark_delete(at("2:2")), cursor.ack(at("3:0"))]
     assert cursor.mark_delete_position == at("1:2")
@@ -139,7 +140,7 @@ def test_the_pointer_in_the_metadata_is_never_ahead_of_what_is_durable() -> None
     assert log.cursors()[0].mark_delete == at("1:2")
     assert log.trim() == [1]
     gate.set()
-    wait_all(waiting, 5)
+    wait_all(waiting)
     assert cursor.mark_delete_position == at("3:0")
     cursor.close()
     assert log.cursors()[0].mark_delete == at("3:0")
@@ -161,12 +162,12 @@ def test_acks_and_reads_work_while_the_metadata_store_is_away() -> None:
     metadata = DownMetadata()
     metadata.before_write = metadata.down
     log = Log.open(Path("/s/log"), SETTINGS, MemoryFiles(), ManualClock(), metadata)
-    wait_all([log.append(b"%d" % n) for n in range(8)], 5)
+    wait_all([log.append(b"%d" % n) for n in range(8)])
     cursor = log.open_cursor("c")
     metadata.away = True
     assert len(cursor.read()) == 8
-    cursor.mark_delete(at("2:2")).result(5)
-    cursor.ack(at("3:1")).result(5)
+    cursor.mark_delete(at("2:2")).result()
+    cursor.ack(at("3:1")).result()
     assert cursor.mark_delete_position == at("2:2")
     with pytest.raises(Unavailable):
         cursor.reset(at("1:0"))

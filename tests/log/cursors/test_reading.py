@@ -22,6 +22,7 @@ from penstock.log import (
     wait_all,
 )
 from tests.log.cursors.support import at, values
+from tests.support.waiting import LIMIT_SECONDS
 
 SETTINGS = LogSettings(
     ledger_entries_max=3, preallocate_bytes=0, retention_seconds=None, maintenance_interval_seconds=0
@@ -38,7 +39,7 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
     """Ledgers 1 to 4 with three entries each and two in ledger 5; entry n holds n and is written at second n."""
     log = Log.open(tmp_path / "log", SETTINGS, clock=clock)
     for number in range(14):
-        log.append(b"%d" % number).result(5)
+        log.append(b"%d" % number).result()
         clock.advance(1)
     yield log
     log.close()
@@ -49,7 +50,7 @@ def test_earliest_reads_the_first_entry_and_latest_what_comes(log: Log) -> None:
     latest = log.open_cursor("b", "latest")
     assert latest.read() == []
     assert not latest.has_more()
-    log.append(b"14").result(5)
+    log.append(b"14").result()
     assert latest.has_more()
     assert values(latest) == [14]
     assert values(log.open_cursor("c", at("4:1"))) == [11, 12, 13, 14]
@@ -61,7 +62,7 @@ def test_reads_in_steps_each_entry_once(log: Log) -> None:
     assert cursor.backlog() == 14
     cursor.rewind()
     assert values(cursor, 2) == [0, 1]
-    cursor.mark_delete(at("3:0")).result(5)
+    cursor.mark_delete(at("3:0")).result()
     cursor.rewind()
     assert values(cursor, 2) == [7, 8]
 
@@ -81,11 +82,11 @@ def test_reads_up_to_bytes_an_end_and_over_what_is_skipped(log: Log) -> None:
 
 def test_never_empty_while_something_is_unacked(log: Log) -> None:
     cursor = log.open_cursor("c")
-    cursor.ack(at("1:0"), at("4:2")).result(5)
+    cursor.ack(at("1:0"), at("4:2")).result()
     cursor = reopen(log, "c")
     assert values(cursor, 1) == [12]
     other = log.open_cursor("o")
-    other.ack_each([at("1:0"), at("1:1"), at("2:1"), at("4:2"), at("5:0")]).result(5)
+    other.ack_each([at("1:0"), at("1:1"), at("2:1"), at("4:2"), at("5:0")]).result()
     other.rewind()
     assert [values(other, 1)[0] for _ in range(9)] == [2, 3, 5, 6, 7, 8, 9, 10, 13]
     assert other.read() == []
@@ -98,7 +99,7 @@ def reopen(log: Log, name: str) -> Cursor:
 
 def test_acking_a_list_never_acks_its_gaps(log: Log) -> None:
     cursor = log.open_cursor("c")
-    cursor.ack_each([at("2:2"), at("1:0"), at("1:2"), at("4:0")]).result(5)
+    cursor.ack_each([at("2:2"), at("1:0"), at("1:2"), at("4:0")]).result()
     assert cursor.mark_delete_position == at("1:0")
     assert cursor.backlog() == 10
     again = reopen(log, "c")
@@ -115,7 +116,7 @@ def test_acking_a_list_never_acks_its_gaps(log: Log) -> None:
 def test_the_end_of_a_ledger_and_the_start_of_the_next_are_one_place(log: Log) -> None:
     for number, position in enumerate((at("2:2"), at("3:-1"))):
         cursor = log.open_cursor(f"c{number}")
-        cursor.mark_delete(position).result(5)
+        cursor.mark_delete(position).result()
         assert cursor.backlog() == 8
         cursor.rewind()
         assert values(cursor, 1) == [6]
@@ -128,11 +129,11 @@ def test_the_end_of_a_ledger_and_the_start_of_the_next_are_one_place(log: Log) -
 
 def test_skip_seek_and_reset_across_ledgers(log: Log) -> None:
     cursor = log.open_cursor("c")
-    cursor.ack_each([at("1:1"), at("2:0")]).result(5)
-    cursor.skip(4).result(5)  # 0, 2, 4, 5
+    cursor.ack_each([at("1:1"), at("2:0")]).result()
+    cursor.skip(4).result()  # 0, 2, 4, 5
     assert cursor.mark_delete_position == at("2:2")
     assert values(cursor, 2) == [6, 7]
-    cursor.skip(0).result(5)
+    cursor.skip(0).result()
     assert cursor.mark_delete_position == at("2:2")
     cursor.seek(at("1:1"))
     assert cursor.read_position == at("1:1")
@@ -141,19 +142,19 @@ def test_skip_seek_and_reset_across_ledgers(log: Log) -> None:
     assert values(cursor) == [11, 12, 13]
     assert reopen(log, "c").mark_delete_position == at("2:2")  # a seek is memory alone
     cursor = log.open_cursor("c")
-    cursor.ack(at("5:0")).result(5)
-    cursor.reset(at("2:1")).result(5)
+    cursor.ack(at("5:0")).result()
+    cursor.reset(at("2:1")).result()
     assert cursor.backlog() == 10
     assert values(cursor) == [4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
     cursor = reopen(log, "c")
     assert cursor.backlog() == 10
     assert values(cursor, 1) == [4]
-    cursor.reset("latest").result(5)
+    cursor.reset("latest").result()
     assert reopen(log, "c").backlog() == 0
-    log.open_cursor("c").reset("earliest").result(5)
+    log.open_cursor("c").reset("earliest").result()
     assert values(reopen(log, "c"), 1) == [0]
     cursor = log.open_cursor("c")
-    cursor.skip(100).result(5)
+    cursor.skip(100).result()
     assert cursor.backlog() == 0
     with pytest.raises(BadInput):
         cursor.skip(-1)
@@ -167,7 +168,7 @@ def test_a_reset_comes_between_the_acks_around_it(log: Log) -> None:
         cursor.reset(at("1:1")),
         cursor.ack(at("4:0")),
     ]
-    wait_all(waiting, 5)
+    wait_all(waiting)
     assert values(reopen(log, "c")) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13]
 
 
@@ -188,7 +189,7 @@ def test_find_newest(log: Log) -> None:
     assert up_to(-1) is None
     assert up_to(0) == at("1:0")
     assert up_to(99) == at("5:1")
-    cursor.mark_delete(at("2:0")).result(5)
+    cursor.mark_delete(at("2:0")).result()
     assert up_to(2) is None
     assert cursor.find_newest(lambda entry: int(bytes(entry.data)) <= 2, everywhere=True) == at("1:2")
 
@@ -200,18 +201,18 @@ def test_find_by_time_and_earliest_time(log: Log) -> None:
         assert cursor.find_newest_by_time(1_000_000 + 1000 * second) == at(expected)
         assert cursor.find_newest_by_time(1_000_999 + 1000 * second) == at(expected)
     assert cursor.find_newest_by_time(999_999) is None
-    cursor.mark_delete(at("2:0")).result(5)
+    cursor.mark_delete(at("2:0")).result()
     assert cursor.earliest_ms() == 1_004_000
     assert cursor.find_newest_by_time(1_002_000) is None
     assert cursor.find_newest_by_time(1_002_000, everywhere=True) == at("1:2")
-    cursor.clear_backlog().result(5)
+    cursor.clear_backlog().result()
     assert cursor.earliest_ms() is None
     assert cursor.backlog() == 0
 
 
 def test_nth_and_replay(log: Log) -> None:
     cursor = log.open_cursor("c")
-    cursor.ack_each([at("1:1"), at("2:2")]).result(5)
+    cursor.ack_each([at("1:1"), at("2:2")]).result()
     found = [cursor.nth(number) for number in (1, 2, 4, 12, 13)]
     assert [entry and int(bytes(entry.data)) for entry in found] == [0, 2, 4, 13, None]
     with pytest.raises(BadInput):
@@ -226,14 +227,14 @@ def test_nth_and_replay(log: Log) -> None:
 def test_backlog_in_bytes(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "sizes", SETTINGS)
     sizes = [1, 20, 300, 4000, 5, 60, 700, 8]
-    wait_all([log.append(b"x" * size) for size in sizes], 5)
+    wait_all([log.append(b"x" * size) for size in sizes])
     cursor = log.open_cursor("c")
     assert cursor.backlog_bytes() == sum(sizes)
-    cursor.ack(at("2:0")).result(5)
+    cursor.ack(at("2:0")).result()
     assert cursor.backlog_bytes() == sum(sizes) - 4000
-    cursor.mark_delete(at("1:1")).result(5)
+    cursor.mark_delete(at("1:1")).result()
     assert cursor.backlog_bytes() == sum(sizes) - 4021
-    log.append(b"x" * 90).result(5)
+    log.append(b"x" * 90).result()
     assert cursor.backlog_bytes() == sum(sizes) - 4021 + 90
     log.close()
 
@@ -241,11 +242,13 @@ def test_backlog_in_bytes(tmp_path: Path) -> None:
 def test_wait_is_woken_by_an_append(log: Log) -> None:
     cursor = log.open_cursor("c", "latest")
     got: list[list[int]] = []
-    thread = threading.Thread(target=lambda: got.append([int(bytes(e.data)) for e in cursor.read_or_wait(timeout=20)]))
+    thread = threading.Thread(
+        target=lambda: got.append([int(bytes(e.data)) for e in cursor.read_or_wait(timeout=LIMIT_SECONDS)])
+    )
     thread.start()
     time.sleep(0.05)
-    log.append(b"77").result(5)
-    thread.join(10)
+    log.append(b"77").result()
+    thread.join(LIMIT_SECONDS)
     assert got == [[77]]
 
 
@@ -254,13 +257,15 @@ def test_wait_from_a_process_that_only_reads(tmp_path: Path, log: Log) -> None:
     table = CursorTable(reader)
     cursor = table.open("far", "latest")
     got: list[list[int]] = []
-    thread = threading.Thread(target=lambda: got.append([int(bytes(e.data)) for e in cursor.read_or_wait(timeout=20)]))
+    thread = threading.Thread(
+        target=lambda: got.append([int(bytes(e.data)) for e in cursor.read_or_wait(timeout=LIMIT_SECONDS)])
+    )
     thread.start()
     time.sleep(0.05)
-    position = log.append(b"78").result(5)
-    thread.join(10)
+    position = log.append(b"78").result()
+    thread.join(LIMIT_SECONDS)
     assert got == [[78]]
-    cursor.mark_delete(position).result(5)
+    cursor.mark_delete(position).result()
     assert [info.name for info in log.cursors()] == ["far"]
     table.close()
     assert [info.mark_delete for info in log.cursors()] == [position]
@@ -271,12 +276,12 @@ def test_wait_ends_by_timeout_cancel_and_close(log: Log) -> None:
     cursor = log.open_cursor("c", "latest")
     started = time.monotonic()
     assert cursor.read_or_wait(timeout=0.05) == []
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < LIMIT_SECONDS
     got: list[object] = []
 
     def wait() -> None:
         try:
-            got.append(cursor.read_or_wait(timeout=20))
+            got.append(cursor.read_or_wait(timeout=LIMIT_SECONDS))
         except Closed as error:
             got.append(error)
 
@@ -285,7 +290,7 @@ def test_wait_ends_by_timeout_cancel_and_close(log: Log) -> None:
         thread.start()
         time.sleep(0.05)
         end()
-        thread.join(10)
+        thread.join(LIMIT_SECONDS)
         assert not thread.is_alive()
     assert got[0] == []
     assert isinstance(got[1], Closed)
@@ -300,7 +305,7 @@ def test_terminated(log: Log) -> None:
 
     def wait() -> None:
         try:
-            late.read_or_wait(timeout=20)
+            late.read_or_wait(timeout=LIMIT_SECONDS)
         except Terminated as error:
             failed.append(error)
 
@@ -308,19 +313,19 @@ def test_terminated(log: Log) -> None:
     thread.start()
     time.sleep(0.05)
     log.terminate()
-    thread.join(10)
+    thread.join(LIMIT_SECONDS)
     assert len(failed) == 1
-    assert len(cursor.read_or_wait(timeout=5)) == 14
+    assert len(cursor.read_or_wait(timeout=LIMIT_SECONDS)) == 14
     assert cursor.read() == []
     with pytest.raises(Terminated):
-        cursor.read_or_wait(timeout=5)
-    cursor.mark_delete(log.end()).result(5)
+        cursor.read_or_wait(timeout=LIMIT_SECONDS)
+    cursor.mark_delete(log.end()).result()
     assert cursor.backlog() == 0
 
 
 def test_older_mark_delete_and_beyond_the_end(log: Log) -> None:
     cursor = log.open_cursor("c")
-    cursor.mark_delete(at("2:1")).result(5)
+    cursor.mark_delete(at("2:1")).result()
     with pytest.raises(BadInput, match="cannot go back"):
         cursor.mark_delete(at("2:0"))
     for wrong in (at("5:2"), at("6:0"), at("2:3")):
@@ -335,11 +340,11 @@ def test_older_mark_delete_and_beyond_the_end(log: Log) -> None:
 def test_a_cursor_that_is_not_durable(log: Log) -> None:
     cursor = log.open_cursor("c", "earliest", durable=False)
     assert values(cursor, 3) == [0, 1, 2]
-    cursor.ack_each([at("1:0"), at("1:2")]).result(5)
+    cursor.ack_each([at("1:0"), at("1:2")]).result()
     assert cursor.mark_delete_position == at("1:0")
-    cursor.mark_delete(at("2:0")).result(5)
+    cursor.mark_delete(at("2:0")).result()
     assert cursor.backlog() == 10
-    cursor.reset(at("1:1")).result(5)
+    cursor.reset(at("1:1")).result()
     assert values(cursor, 1) == [1]
     assert not cursor.durable
     assert log.cursors() == []

@@ -12,6 +12,7 @@ from penstock.clock import ManualClock
 from penstock.errors import BadInput, Unavailable
 from penstock.log import Cursor, CursorTable, Log, LogReader
 from tests.log.cursors.support import SETTINGS, at, values
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_open_is_idempotent_and_shared(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +22,7 @@ def test_open_is_idempotent_and_shared(log: Log, monkeypatch: pytest.MonkeyPatch
 
     def slow(*args: object, **kwargs: object) -> Cursor:
         recoveries.append(threading.current_thread())
-        together.wait(10)
+        together.wait(LIMIT_SECONDS)
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     together = threading.Event()
@@ -32,7 +33,7 @@ def test_open_is_idempotent_and_shared(log: Log, monkeypatch: pytest.MonkeyPatch
         thread.start()
     together.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(LIMIT_SECONDS)
     assert len(got) == 8
     assert len({id(cursor) for cursor in got}) == 1
     assert len(recoveries) == 1
@@ -49,7 +50,7 @@ def test_a_failed_open_fails_all_and_the_next_one_works(log: Log, monkeypatch: p
 
 
 def test_list_and_delete(log: Log, tmp_path: Path) -> None:
-    log.open_cursor("a").mark_delete(at("2:1")).result(5)
+    log.open_cursor("a").mark_delete(at("2:1")).result()
     log.open_cursor("b", "latest")
     assert [(info.name, info.open_here) for info in log.cursors()] == [("a", True), ("b", True), ("keep", False)]
     log.delete_cursor("a")
@@ -80,7 +81,7 @@ def test_a_name_stays_in_its_directory(log: Log, name: str) -> None:
 def test_expiry_happens_on_demand_and_spares_active_cursors(tmp_path: Path) -> None:
     clock = ManualClock()
     log = Log.open(tmp_path / "log", SETTINGS, clock=clock)
-    log.append(b"0").result(5)
+    log.append(b"0").result()
     for name in ("idle", "reads", "open", "acks"):
         log.open_cursor(name)
     for name in ("idle", "reads", "acks"):
@@ -91,7 +92,7 @@ def test_expiry_happens_on_demand_and_spares_active_cursors(tmp_path: Path) -> N
     assert reads.last_active_ms == clock.wall_ms()
     reads.close()
     acks = log.open_cursor("acks")
-    acks.ack(at("1:0")).result(5)
+    acks.ack(at("1:0")).result()
     acks.close()
     clock.advance(10)
     assert log.expire_cursors(7200) == []
@@ -104,13 +105,13 @@ def test_the_maintenance_expires_cursors_where_the_settings_say_so(tmp_path: Pat
     clock = ManualClock()
     settings = dataclasses.replace(SETTINGS, cursor_inactive_seconds_max=1800.0, maintenance_interval_seconds=0)
     log = Log.open(tmp_path / "log", settings, clock=clock)
-    log.append(b"0").result(5)
+    log.append(b"0").result()
     log.open_cursor("open")
     for name in ("idle", "busy"):
         log.open_cursor(name).close()
     clock.advance(1200)
     busy = log.open_cursor("busy")
-    busy.ack(at("1:0")).result(5)
+    busy.ack(at("1:0")).result()
     busy.close()
     generations = sorted(path.name for path in (tmp_path / "log" / "cursors").glob("*.rlog"))
     log.maintain()

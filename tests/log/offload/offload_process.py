@@ -29,7 +29,7 @@ def main(directory: Path, url: str) -> None:
     reader = log.reader()
     number = reader.count(reader.previous(reader.first) or reader.first._replace(entry_id=-1), log.end())
     while True:
-        last = log.append_many([payload(number + n) for n in range(5)]).result(30).last
+        last = log.append_many([payload(number + n) for n in range(5)]).result().last
         number += 5
         sys.stdout.write(f"{number} {last}\n")
         sys.stdout.flush()

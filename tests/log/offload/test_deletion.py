@@ -26,7 +26,7 @@ def test_trim_and_truncate_delete_objects(world: OffloadWorld) -> None:
     world.log = world.open()
     cursor = world.log.open_cursor("c")
     move(world)
-    cursor.mark_delete(Position(1, 2)).result(5)
+    cursor.mark_delete(Position(1, 2)).result()
     world.reopen()
     assert world.log.trim() == [1]
     assert not world.listed().discarded

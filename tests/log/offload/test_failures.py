@@ -129,7 +129,7 @@ def test_a_trim_during_an_offload(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def trim(number: int, world: OffloadWorld = world, cursor: Cursor = cursor, at: int = at) -> None:
             if number == at:
-                cursor.mark_delete(Position(2, 2)).result(5)
+                cursor.mark_delete(Position(2, 2)).result()
                 cursor.close()
                 assert world.log.trim() == [1, 2]
                 assert world.listed().discarded, "an attempt under way is left until it has stopped"

@@ -14,14 +14,14 @@ from penstock.objects import open_objects
 from penstock.operations.log.verify import verify_log
 from tests.log.offload import offload_process
 from tests.log.offload.offload_process import payload, settings
-
-ROUNDS = 6
+from tests.support.budget import KILL_ROUNDS
+from tests.support.waiting import wait_until
 
 
 def test_killed_while_ledgers_move(tmp_path: Path, url: str) -> None:
     rng = random.Random(2)
     directory = tmp_path / "log"
-    for _ in range(ROUNDS):
+    for _ in range(KILL_ROUNDS):
         process = subprocess.Popen(
             [sys.executable, offload_process.__file__, str(directory), url], stdout=subprocess.PIPE, text=True
         )
@@ -41,15 +41,12 @@ def test_killed_while_ledgers_move(tmp_path: Path, url: str) -> None:
         check = verify_log(directory)
         assert check.sound, check.faults
     with Log.open(directory, settings(url)) as log:
-        deadline = time.monotonic() + 20
-        while len(list(directory.glob("ledger-*"))) > 1 and time.monotonic() < deadline:
-            log.trim_soon()
-            time.sleep(0.02)
+        wait_until(lambda: len(list(directory.glob("ledger-*"))) <= 1 or log.trim_soon(), "moved ledgers")
         log.reader().refresh()
         *views, last = log.reader().ledgers()
         assert [path.name for path in directory.glob("ledger-*")] == [f"ledger-{last.info.id:016d}.log"]
         assert not [view.info.id for view in views if view.info.is_local], log.statistics().offload_error
-        assert len(views) > ROUNDS
+        assert len(views) > KILL_ROUNDS
         named = {
             name
             for view in views

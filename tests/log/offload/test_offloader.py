@@ -19,6 +19,7 @@ from penstock.log import (
 from penstock.log.offload import format as offload_format
 from penstock.objects import DirectoryObjects, open_objects
 from tests.log.offload.world import ENTRIES, SETTINGS, URL, OffloadWorld, Puts, payload
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tests.support.worlds import DIRECTORY
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -79,10 +80,12 @@ def test_it_runs_by_itself_and_stops_at_close() -> None:
         SETTINGS, offload_threshold_bytes=0, offload_deletion_lag_seconds=0, maintenance_interval_seconds=60
     )
     world = OffloadWorld(settings)
-    deadline = time.monotonic() + 10
-    while set(world.states().values()) != {"moved"} and time.monotonic() < deadline:
-        time.sleep(0.01)
+
+    def moved() -> bool:
         world.log.trim_soon()  # as an ack does
+        return set(world.states().values()) == {"moved"}
+
+    wait_until(moved, "moved ledgers")
     world.check()
     assert world.ledger_files() == [4]
     before = threading.active_count()
@@ -103,11 +106,7 @@ def test_a_failed_round_is_reported_and_repeated_after_a_pause(monkeypatch: pyte
         put(store, name, data)
 
     def until(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not reached() and time.monotonic() < deadline:
-            world.log.trim_soon()
-            time.sleep(0.005)
-        assert reached()
+        wait_until(lambda: reached() or world.log.trim_soon(), "another round")
 
     monkeypatch.setattr(DirectoryObjects, "put", sometimes)
     world = OffloadWorld(dataclasses.replace(SETTINGS, offload_threshold_bytes=0, maintenance_interval_seconds=60))
@@ -117,7 +116,7 @@ def test_a_failed_round_is_reported_and_repeated_after_a_pause(monkeypatch: pyte
         world.log.trim_soon()
         time.sleep(0.005)
     assert puts == tried, "a store that is down is not asked all the time"
-    assert world.log.append(payload(ENTRIES)).result(5) == Position(4, 1), "nothing else waits for it"
+    assert world.log.append(payload(ENTRIES)).result() == Position(4, 1), "nothing else waits for it"
     down = False
     world.clock.advance(31)
     until(lambda: world.log.statistics().offloaded_ledgers == 3)
@@ -173,7 +172,7 @@ def test_closing_stops_it_before_the_next_put(world: OffloadWorld, monkeypatch: 
     puts = Puts(monkeypatch, close)
     with pytest.raises(PenstockError, match="closes"):
         world.log.offload()
-    closer.join(10)
+    closer.join(LIMIT_SECONDS)
     assert len(puts.names) == 2
     world.log = world.open()
     assert world.listed().discarded

@@ -116,7 +116,7 @@ def test_a_store_that_does_not_answer_is_transient(world: OffloadWorld, monkeypa
             list(world.log.read(Position(2, 0), Position(2, 2)))
         assert error.value.transient
         assert asked == world.settings.read_attempts_max
-        world.log.append(payload(ENTRIES)).result(5)
+        world.log.append(payload(ENTRIES)).result()
         assert next(world.log.read(world.log.end(), world.log.end())).position == world.log.end()
     world.check(entries=ENTRIES + 1)
 
@@ -179,7 +179,7 @@ def test_cursors_and_searches_over_moved_ledgers(world: OffloadWorld) -> None:
     cursor = Cursor.open(reader, Path("/s/cursors"), "c", files=world.files)
     move(world)
     assert [bytes(entry.data) for entry in cursor.read(4)] == list(map(payload, range(4)))
-    cursor.ack(Position(1, 1)).result(5)
+    cursor.ack(Position(1, 1)).result()
     assert cursor.backlog() == ENTRIES - 1
     assert cursor.backlog_bytes() == sum(len(payload(n)) for n in range(ENTRIES) if n != 1)
     assert reader.find_newest(lambda entry: int(bytes(entry.data).split(b"|")[0]) <= 5) == Position(2, 2)
@@ -206,7 +206,7 @@ def test_a_ledger_without_a_footer_gets_one_in_the_store(monkeypatch: pytest.Mon
     world.kill()  # recovery seals it in the list alone
     assert not world.info(1).footer
     for number in range(2, ENTRIES):
-        world.log.append(payload(number)).result(5)
+        world.log.append(payload(number)).result()
     move(world)
     world.check()
     drop_cache(world)

@@ -36,7 +36,7 @@ def test_the_whole_way_on_a_real_store(url: str, tmp_path: Path) -> None:
         cursor = log.open_cursor("c")
         for entry in data:
             log.append(entry)
-        log.append(b"last").result(10)
+        log.append(b"last").result()
         assert log.offload() == [1, 2, 3]
         log.offload()
         assert [path.name for path in directory.glob("ledger-*")] == [f"ledger-{4:016d}.log"]
@@ -48,7 +48,7 @@ def test_the_whole_way_on_a_real_store(url: str, tmp_path: Path) -> None:
             len(one) for one in data[:120]
         ]
         assert len(open_objects(url).list(str(log.uuid))) > 6
-        cursor.mark_delete(Position(1, 39)).result(10)
+        cursor.mark_delete(Position(1, 39)).result()
         cursor.close()
         assert log.trim() == [1]
         assert len({name.split("-")[-2] for name in open_objects(url).list(str(log.uuid))}) >= 2
@@ -67,7 +67,7 @@ def test_a_store_that_goes_away_in_the_middle(s3_url: str, tmp_path: Path, monke
                            offload_deletion_lag_seconds=0, offload_part_bytes=256)  # fmt: skip
     with Log.open(tmp_path / "log", settings) as log:
         for number in range(ENTRIES):
-            log.append(payload(number)).result(10)
+            log.append(payload(number)).result()
         put, puts = RemoteObjects.put, 0
 
         def cut_off(store: RemoteObjects, name: str, data: bytes) -> None:

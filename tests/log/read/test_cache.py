@@ -22,13 +22,13 @@ from tests.support.files import CountingFiles
 def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> None:
     files = CountingFiles()
     log = Log.open(tmp_path / "log", files=files)
-    first = log.append(b"0").result(5)
+    first = log.append(b"0").result()
     list(log.read(first, first))  # somebody reads here
     files.frame_reads = 0
     for n in range(1, 50):
-        position = log.append(b"%d" % n).result(5)
+        position = log.append(b"%d" % n).result()
         assert [bytes(e.data) for e in log.read(position, position)] == [b"%d" % n]
-    big = log.append(bytes(200_000)).result(5)
+    big = log.append(bytes(200_000)).result()
     assert [len(e.data) for e in log.read(big, big)] == [200_000]
     assert files.frame_reads == 0
     statistics = log.statistics()
@@ -38,7 +38,7 @@ def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> N
 
 def test_concurrent_reads_of_the_same_range_share_one_disk_read(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
-    wait_all([log.append(b"%d" % n) for n in range(100)], 5)
+    wait_all([log.append(b"%d" % n) for n in range(100)])
     log.roll()
     files = CountingFiles()
     reader = LogReader.open(tmp_path / "log", files)
@@ -112,7 +112,7 @@ def test_a_cursor_that_stands_still_does_not_keep_the_cache_for_ever() -> None:
 def test_a_consumer_that_keeps_its_entries_does_not_block_the_limiter(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     for _ in range(20):
-        log.append(bytes(300_000)).result(5)
+        log.append(bytes(300_000)).result()
     reader = LogReader.open(tmp_path / "log", RealFiles())
     reader.cache.limiter.bytes_max = 400_000
     kept = [list(reader.read(Position(1, n), Position(1, n + 9))) for n in range(10)]

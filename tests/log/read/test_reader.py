@@ -20,7 +20,7 @@ SMALL = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, maintenance_in
 def small_log(entries: int, clock: ManualClock | None = None) -> Log:
     log = Log.open(DIRECTORY, SMALL, MemoryFiles(), clock or ManualClock(), MemoryMetadata())
     for n in range(entries):
-        log.append(b"%d" % n).result(5)
+        log.append(b"%d" % n).result()
         if clock is not None:
             clock.advance(1)
     return log
@@ -73,7 +73,7 @@ def test_find_by_time_with_the_index_and_with_a_clock_that_jumps() -> None:
     assert reader.find_by_time(999_999) is None
     assert reader.find_by_time(10**12) == log.end()
     clock.jump(-30)  # what is written now is later than all before it, whatever it says
-    log.append(b"back").result(5)
+    log.append(b"back").result()
     assert reader.find_by_time(1_000_000 + 5_000) == reader.nth(5)
     log.close()
 
@@ -89,8 +89,8 @@ def test_find_by_time_in_the_open_ledger_walks_over_little(tmp_path: Path) -> No
             clock.jump(rng.choice((0.0, 0.001, 0.05, 1.0, -0.7)))
             log.append(bytes(400))
             if rng.random() < 0.03:
-                log.append(b"").result(5)
-        log.append(b"").result(5)
+                log.append(b"").result()
+        log.append(b"").result()
         times = [entry.wall_ms for entry in reader.read(reader.first, reader.end())]  # of their groups
         for wall_ms in (times[0] - 1, times[0], times[-1], max(times), *rng.choices(times, k=6)):
             before = files.bytes_read
@@ -110,7 +110,7 @@ def test_find_by_time_reads_few_headers_of_a_large_sealed_ledger(tmp_path: Path)
     for n in range(1000):
         log.append(b"%d" % n)
         if n % 10 == 9:
-            log.append(b"").result(5)
+            log.append(b"").result()
             clock.advance(1)
     log.roll()
     reader = log.reader()
@@ -127,7 +127,7 @@ def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) 
     rng = random.Random(seed)
     log = Log.open(tmp_path / "log", LogSettings(ledger_bytes_max=300_000))
     data = [rng.randbytes(rng.choice((0, 5, 1000, 40_000))) for _ in range(400)]
-    positions = wait_all([log.append(item) for item in data], 30)
+    positions = wait_all([log.append(item) for item in data])
     reader = LogReader.open(tmp_path / "log", RealFiles())
     for _ in range(60):
         low, high = sorted(rng.sample(range(400), 2))

@@ -13,20 +13,21 @@ from penstock.errors import BadInput, Fenced, StorageFailed, Unavailable
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
 from tests.support.files import UnlockedFiles
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_records_survive_and_go_on_after_a_rewrite(tmp_path: Path) -> None:
     log = RecordLog.open(tmp_path / "d", "name")
     changes = (StateChange(3, b"k", b"v"),)
-    assert wait_all([log.append(b"%d" % n, changes) for n in range(5)], 5) == [0, 1, 2, 3, 4]
+    assert wait_all([log.append(b"%d" % n, changes) for n in range(5)]) == [0, 1, 2, 3, 4]
     log.rewrite([(b"all", changes)])
-    assert log.append(b"after").result(5) == 6
+    assert log.append(b"after").result() == 6
     log.close()
     again = RecordLog.open(tmp_path / "d", "name")
     assert [(r.number, r.data, r.changes) for r in again.records()] == [(5, b"all", changes), (6, b"after", ())]
     again.rewrite([record for record in again.records() if record.data != b"after"])
     assert [(r.number, r.data, r.changes) for r in again.records()] == [(7, b"all", changes)]
-    assert again.append(b"next").result(5) == 8
+    assert again.append(b"next").result() == 8
     assert len(list((tmp_path / "d").glob("*.rlog"))) == 1
     again.close()
 
@@ -34,11 +35,11 @@ def test_records_survive_and_go_on_after_a_rewrite(tmp_path: Path) -> None:
 def test_one_owner(tmp_path: Path) -> None:
     files = UnlockedFiles()
     first = RecordLog.open(tmp_path, "r", files)
-    first.append(b"a").result(5)
+    first.append(b"a").result()
     second = RecordLog.open(tmp_path, "r", files)
     with pytest.raises(Fenced):
-        first.append(b"b").result(5)
-    second.append(b"c").result(5)
+        first.append(b"b").result()
+    second.append(b"c").result()
     assert [r.data for r in second.records()] == [b"a", b"c"]
     second.close()
     with contextlib.suppress(Fenced):
@@ -62,7 +63,7 @@ def program(files: MemoryFiles, acknowledged: list[bytes]) -> None:
             try:
                 for n in range(4):
                     value = b"%d" % (session * 4 + n)
-                    log.append(value).result(5)
+                    log.append(value).result()
                     acknowledged.append(value)
                     if n == 2:
                         log.rewrite([(value, ())])
@@ -94,7 +95,7 @@ def test_a_power_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None
                 )
             numbers = [int(value) for value in found]
             assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not acknowledged
-            log.append(b"on").result(5)
+            log.append(b"on").result()
             log.close()
 
 
@@ -102,7 +103,7 @@ def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:
     """The generation that it claimed is used for the next try, not another one each time."""
     files = MemoryFiles()
     log = RecordLog.open(Path("/d"), "r", files)
-    log.append(b"first").result(5)
+    log.append(b"first").result()
 
     def fail(number: int, name: str, path: Path) -> None:
         if name == "datasync" and path.name.endswith(".rlog"):
@@ -111,11 +112,11 @@ def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:
     for _ in range(5):
         files.on_operation = fail
         with pytest.raises(StorageFailed):
-            log.compact(lambda: b"all").result(5)
+            log.compact(lambda: b"all").result()
         files.on_operation = None
-        assert log.append(b"more").result(5)
+        assert log.append(b"more").result()
     assert len([name for name in files.list(Path("/d")) if name.endswith(".rlog")]) == 2
-    log.compact(lambda: b"all").result(5)
+    log.compact(lambda: b"all").result()
     assert [record.data for record in log.records()] == [b"all"]
     log.close()
     assert len([name for name in files.list(Path("/d")) if name.endswith(".rlog")]) == 1
@@ -132,7 +133,7 @@ def outstanding(files: MemoryFiles, gate: threading.Event) -> tuple[int, int]:
         gate.set()
         with contextlib.suppress(PowerCut):
             log.close()
-    return sum(pending.exception(5) is None for pending in sent), len(sent)
+    return sum(pending.exception() is None for pending in sent), len(sent)
 
 
 def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
@@ -142,7 +143,7 @@ def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
 
     def wait_at_writes(_number: int, name: str, _path: Path) -> None:
         if name == "append":
-            gate.wait(5)  # so that the rest of the records becomes one group
+            gate.wait(LIMIT_SECONDS)  # so that the rest of the records becomes one group
 
     for operation in range(14, 20):
         for fate in range(40):
@@ -155,7 +156,7 @@ def test_nothing_of_a_torn_group_comes_back_after_later_records() -> None:
             found = [record.data for record in log.records()]
             assert found == [b"%04d" % n * 100 for n in range(len(found))]
             assert acknowledged <= len(found) <= sent
-            log.append(b"last" * 100).result(5)
+            log.append(b"last" * 100).result()
             log.close()
             again = RecordLog.open(Path("/d"), "r", after.kill())
             assert [record.data for record in again.records()] == [*found, b"last" * 100]
@@ -169,11 +170,11 @@ def test_many_open_record_logs_hold_few_descriptors(tmp_path: Path) -> None:
     before = descriptors()
     logs = [RecordLog.open(tmp_path / "d", f"r{n}") for n in range(200)]
     for value in (b"a", b"b"):
-        wait_all([log.append(value) for log in logs], 20)
+        wait_all([log.append(value) for log in logs])
     assert descriptors() - before < 200 + 2 * 64 + 20  # a lock each, and the few that keep theirs
     for log in logs:
         log.rewrite([(b"all", ())])
-        log.append(b"c").result(5)
+        log.append(b"c").result()
         log.close()
     assert descriptors() <= before + 2
     again = RecordLog.open(tmp_path / "d", "r199")
@@ -184,7 +185,7 @@ def test_many_open_record_logs_hold_few_descriptors(tmp_path: Path) -> None:
 def test_a_missing_file_after_another_owner_came_is_fenced(tmp_path: Path) -> None:
     """The next owner removes files: where an old owner misses one, the disk is not to blame."""
     old = RecordLog.open(tmp_path, "name", UnlockedFiles())
-    old.append(b"1").result(5)
+    old.append(b"1").result()
     deposed = []
 
     def stumble() -> bytes:
@@ -192,7 +193,7 @@ def test_a_missing_file_after_another_owner_came_is_fenced(tmp_path: Path) -> No
         raise FileNotFoundError("name-0000000000000001.rlog")
 
     with pytest.raises(Fenced):
-        old.append_built(stumble).result(5)
+        old.append_built(stumble).result()
     with pytest.raises(Fenced):
         old.append(b"2")
     with contextlib.suppress(Fenced):

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput, StorageFailed, Unavailable
+from penstock.errors import BadInput, NotSupported, StorageFailed, Unavailable
 from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Trimmed
-from penstock.log.ledgers.holds import pin_key
+from penstock.log.ledgers.holds import cursor_key, pin_key
 from penstock.log.ledgers.info import LedgerList
+from tests.support.waiting import wait_until
 from tests.support.worlds import DIRECTORY, LogInMemory
 
 ZERO = LogSettings(ledger_entries_max=3, preallocate_bytes=1024, retention_seconds=0, maintenance_interval_seconds=0)
@@ -36,9 +37,9 @@ def test_without_cursors_closed_ledgers_are_trimmed_and_the_open_one_stays() -> 
 def test_a_ledger_goes_when_the_mark_delete_sits_on_its_last_entry() -> None:
     world = world_of()
     cursor = world.log.open_cursor("c")
-    cursor.mark_delete(Position(1, 1)).result(5)
+    cursor.mark_delete(Position(1, 1)).result()
     assert world.log.trim() == []
-    cursor.mark_delete(Position(1, 2)).result(5)
+    cursor.mark_delete(Position(1, 2)).result()
     world.reopen()
     assert world.log.trim() == [1]
     assert world.ledgers()[0] == 2
@@ -48,11 +49,11 @@ def test_a_ledger_goes_when_the_mark_delete_sits_on_its_last_entry() -> None:
 def test_the_slowest_cursor_counts() -> None:
     world = world_of()
     fast, slow = world.log.open_cursor("fast"), world.log.open_cursor("slow")
-    fast.mark_delete(Position(3, 2)).result(5)
-    slow.mark_delete(Position(2, 0)).result(5)
+    fast.mark_delete(Position(3, 2)).result()
+    slow.mark_delete(Position(2, 0)).result()
     world.reopen()
     assert world.log.trim() == [1]
-    world.log.open_cursor("slow").mark_delete(Position(2, 2)).result(5)
+    world.log.open_cursor("slow").mark_delete(Position(2, 2)).result()
     world.reopen()
     assert world.log.trim() == [2]
     world.log.close()
@@ -88,10 +89,10 @@ def test_infinite_retention_keeps_everything() -> None:
 def test_zero_retention_keeps_only_what_is_needed_across_a_restart() -> None:
     world = world_of()
     cursor = world.log.open_cursor("c")
-    cursor.mark_delete(Position(2, 1)).result(5)
+    cursor.mark_delete(Position(2, 1)).result()
     world.reopen()
     assert world.log.trim() == [1]
-    world.log.open_cursor("c").clear_backlog().result(5)
+    world.log.open_cursor("c").clear_backlog().result()
     world.reopen()
     assert world.log.trim() == [2, 3, 4]
     assert world.ledgers() == world.ledger_files()
@@ -102,7 +103,7 @@ def test_retention_by_time_across_a_restart() -> None:
     world = world_of(dataclasses.replace(ZERO, retention_seconds=100), entries=3)
     world.clock.advance(60)
     for n in range(3, 7):
-        world.log.append(b"%d" % n).result(5)
+        world.log.append(b"%d" % n).result()
     assert world.log.trim() == []
     world.clock.advance(50)
     world.reopen()
@@ -197,7 +198,7 @@ def test_a_cursor_that_points_at_a_trimmed_ledger_goes_on_with_the_first_kept_en
     world = world_of()
     cursor = world.log.open_cursor("c")
     world.log.clear()
-    world.log.append(b"new").result(5)
+    world.log.append(b"new").result()
     assert cursor.backlog() == 1
     assert [bytes(entry.data) for entry in cursor.read(10)] == [b"new"]
     world.reopen()
@@ -213,7 +214,7 @@ def test_truncate_removes_everything_but_not_under_a_pin() -> None:
     world.log.unpin("held")
     world.log.clear()
     assert world.log.statistics().entries == 0
-    position = world.log.append(b"after").result(5)
+    position = world.log.append(b"after").result()
     assert [bytes(e.data) for e in world.log.read(world.log.reader().first, position)] == [b"after"]
     world.log.close()
 
@@ -282,17 +283,17 @@ def test_minimum_and_maximum_age_of_a_ledger() -> None:
     world = world_of(settings, entries=5)
     assert world.ledgers() == [1], "a full ledger that is too young goes on"
     world.clock.advance(11)
-    assert world.log.append(b"x").result(5).ledger_id == 2
+    assert world.log.append(b"x").result().ledger_id == 2
     world.clock.advance(20)
-    world.log.append(b"y").result(5)
+    world.log.append(b"y").result()
     world.clock.advance(20)
-    world.log.append(b"z").result(5)
+    world.log.append(b"z").result()
     world.log.maintain()
     assert world.ledgers() == [1, 2]
     world.clock.advance(21)  # 61 s old
     world.log.maintain()
     assert world.ledgers() == [1, 2, 3]
-    world.log.append(b"only").result(5)
+    world.log.append(b"only").result()
     world.clock.advance(31)  # idle
     world.log.maintain()
     assert world.ledgers() == [1, 2, 3, 4]
@@ -306,7 +307,7 @@ def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resume
     finished = False
     for operation in range(1, 60):
         world = world_of()
-        world.log.open_cursor("c").mark_delete(Position(1, 1)).result(5)
+        world.log.open_cursor("c").mark_delete(Position(1, 1)).result()
         world.log.pin("p", Position(1, 0))
         world.log.close()
         old = world.metadata.get("log/log")
@@ -333,7 +334,7 @@ def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resume
             assert metadata.children("cursor/") == metadata.children("pin/") == []
             left = [path.name for path in files._names if path.suffix in {".rlog", ".current"}]
             assert not left, "record logs of its cursors are still there"
-            log.append(b"new").result(5)
+            log.append(b"new").result()
             Cursor.open(log.reader(), Path("/s/cursors"), "c", files=files).close()
             log.close()
         if finished:
@@ -344,14 +345,10 @@ def test_deleting_a_log_takes_cursors_pins_and_metadata_with_it_and_a_cut_resume
 def test_the_maintenance_thread_trims_after_a_roll_by_itself(tmp_path: Path) -> None:
     settings = LogSettings(ledger_entries_max=2, retention_seconds=0, maintenance_interval_seconds=30)
     log = Log.open(tmp_path / "log", settings)
-    import time
 
     for n in range(9):
-        log.append(b"%d" % n).result(5)
-    deadline = time.monotonic() + 10
-    while len(list((tmp_path / "log").glob("ledger-*"))) > 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert len(list((tmp_path / "log").glob("ledger-*"))) == 1
+        log.append(b"%d" % n).result()
+    wait_until(lambda: len(list((tmp_path / "log").glob("ledger-*"))) == 1, "trim")
     log.close()
 
 
@@ -416,3 +413,15 @@ def test_an_entry_from_the_past_takes_no_others_with_it(tmp_path: Path) -> None:
         log.roll()
     assert log.trim() == []
     log.close()
+
+
+def test_a_registration_of_a_later_format_is_refused_by_name_and_never_trimmed_past() -> None:
+    world = world_of()
+    world.log.open_cursor("later").close()
+    key = cursor_key(world.log.name, "later")
+    found = world.log.metadata.get(key)
+    assert found is not None
+    world.log.metadata.put(key, b'{"format": 2, "anything": "else"}', found.version)
+    with pytest.raises(NotSupported, match="format 2"):
+        world.log.trim()
+    assert world.log.reader().first == Position(1, 0)

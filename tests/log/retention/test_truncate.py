@@ -17,7 +17,7 @@ SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=4096)
 
 def filled(directory: Path, count: int = 10) -> tuple[Log, list[Position]]:
     log = Log.open(directory, SETTINGS)
-    return log, [log.append(b"%d" % number).result(5) for number in range(count)]
+    return log, [log.append(b"%d" % number).result() for number in range(count)]
 
 
 def read(reader: LogReader) -> list[bytes]:
@@ -34,7 +34,7 @@ def test_everything_after_the_position_goes(tmp_path: Path, kept: int) -> None:
     assert log.end() == positions[kept - 1] == outside.end()
     assert read(log.reader()) == read(outside) == expected
     assert sum(view.entries for view in outside.ledgers()) == kept
-    after = log.append(b"after").result(5)
+    after = log.append(b"after").result()
     assert after > positions[-1] or kept == 10
     assert read(outside) == [*expected, b"after"]
     log.close()
@@ -50,7 +50,7 @@ def test_all_of_it_may_go(tmp_path: Path) -> None:
     log.truncate(Position(positions[0].ledger_id, -1))
     assert log.end().entry_id == -1
     assert read(log.reader()) == []
-    log.append(b"new").result(5)
+    log.append(b"new").result()
     log.close()
     with Log.open(tmp_path / "log") as again:
         assert read(again.reader()) == [b"new"]
@@ -59,7 +59,7 @@ def test_all_of_it_may_go(tmp_path: Path) -> None:
 def test_a_cursor_or_pin_beyond_it_objects(tmp_path: Path) -> None:
     log, positions = filled(tmp_path / "log")
     cursor = log.open_cursor("c")
-    cursor.mark_delete(positions[6]).result(5)
+    cursor.mark_delete(positions[6]).result()
     cursor.close()  # publishes where it stands
     log.pin("mine", positions[8])
     with pytest.raises(BadInput, match="pin mine"):
@@ -69,7 +69,7 @@ def test_a_cursor_or_pin_beyond_it_objects(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cursor c"):
         log.truncate(positions[4], own=["mine"])
     log.truncate(positions[4], force=True)
-    log.append(b"next").result(5)
+    log.append(b"next").result()
     cursor = log.open_cursor("c")
     assert [bytes(entry.data) for entry in cursor.read(10)] == [b"next"]
     log.close()
@@ -87,9 +87,9 @@ def test_a_position_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_acks_of_entries_that_went_do_not_count(tmp_path: Path) -> None:
     log, positions = filled(tmp_path / "log")
     cursor = log.open_cursor("c")
-    cursor.ack_each([positions[1], positions[6], positions[8]]).result(5)
+    cursor.ack_each([positions[1], positions[6], positions[8]]).result()
     log.truncate(positions[5])
-    log.append(b"next").result(5)
+    log.append(b"next").result()
     assert cursor.backlog() == 6
     assert [bytes(entry.data) for entry in cursor.read(10)] == [b"0", b"2", b"3", b"4", b"5", b"next"]
     log.close()

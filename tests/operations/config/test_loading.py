@@ -9,9 +9,8 @@ import pytest
 from penstock.capture.log_config import LogConfig
 from penstock.errors import BadInput
 from penstock.log import LogSettings
-from penstock.operations.config.describe import describe
 from penstock.operations.config.loading import BadConfig, Problem, load
-from penstock.operations.config.run_settings import run_settings
+from penstock.operations.config.model import describe, run_settings
 from penstock.operations.config.template import render
 
 GOOD = """\

@@ -22,6 +22,7 @@ from penstock.sources.mysql.source import MariadbSource
 from penstock.sources.settings import MariadbSettings
 from penstock.sources.source import SourceError
 from tests.capture.running import logged_events, state_of
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = pytest.mark.mariadb
@@ -155,12 +156,10 @@ def test_the_connection_is_killed_while_it_streams(mariadb_server: MariaDbServer
                     cursor.execute("SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'")
                     for (number,) in cursor.fetchall():
                         cursor.execute(f"KILL {number}")
-            deadline = time.monotonic() + 60
-            while len(row_events(tmp_path)) < 30 and time.monotonic() < deadline:
-                time.sleep(0.1)
+            wait_until(lambda: len(row_events(tmp_path)) >= 30, "events")
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(LIMIT_SECONDS)
             server.close()
             log.close()
     ids = [int.from_bytes(raw[-8:-4], "little") for raw in row_events(tmp_path)]

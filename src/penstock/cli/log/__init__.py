@@ -1,4 +1,4 @@
-"""`penstock log`: looks into a log and works on one. One small file a command or two; `commands.py` makes the group.
+"""`penstock log`: looks into a log and works on one. `main.py` makes the group.
 
 Every command but create, append, trim and offload only looks.
 """

@@ -5,9 +5,8 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
-from penstock.cli.formatting import human_bytes
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, print_json
+from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_bytes, print_json
 
 
 def verify(path: LogPathArgument, json: JsonOption = False) -> None:

@@ -1,4 +1,4 @@
-"""`penstock state`: looks into the state of a log. `commands.py` makes the group of the commands in the other files.
+"""`penstock state`: looks into the state of a log. `main.py` makes the group.
 
 Every command but checkpoint only looks.
 """

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.commit_ts import milliseconds_of_all
 from penstock.encode import text_kernels
 from penstock.encode.canal_json import kernels as json_kernels
-from penstock.encode.images import OPS, differs, shown_images
+from penstock.encode.format import OPS, differs, shown_images
 from penstock.encode.text import BINARIES, Text, json_tokens, unsupported
 from penstock.errors import BadInput
 from penstock.files import Buffer

@@ -16,7 +16,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from penstock.commit_ts import milliseconds_of_all
-from penstock.encode.images import OPS, shown_images
+from penstock.encode.format import OPS, shown_images
 from penstock.encode.parquet.columns import TIMESTAMP, parquet_type, parquet_values
 from penstock.errors import BadInput, NotSupported
 from penstock.files import Buffer

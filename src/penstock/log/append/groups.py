@@ -9,14 +9,13 @@ from penstock.errors import StorageFailed
 from penstock.files import Buffer
 from penstock.log.append.checking import unwritable
 from penstock.log.append.request import AppendRequest, Span
-from penstock.log.frames.format import HEADER_BYTES, TRAILER_BYTES, encode_frame
+from penstock.log.frames.format import FRAME_BYTES_MIN, encode_frame
 from penstock.log.frames.writer import NewEntry
 from penstock.log.ledgers.store import OpenLedger
 from penstock.log.pending import complete_all
 from penstock.log.position import Position
 from penstock.log.settings import LogSettings
 
-_FRAME_BYTES = HEADER_BYTES + TRAILER_BYTES
 _COUNT, _CHANGES, _SIZE, _DATA = map(attrgetter, ("count", "changes", "size", "data"))
 
 
@@ -31,7 +30,7 @@ def entries_that_fit(
     bytes_max, entries_max = settings.ledger_bytes_max, settings.ledger_entries_max
     end, before = ledger.end, ledger.next_entry
     if not any(map(_COUNT, group)) and not any(map(_CHANGES, group)):
-        size = sum(map(_SIZE, group)) + len(group) * _FRAME_BYTES
+        size = sum(map(_SIZE, group)) + len(group) * FRAME_BYTES_MIN
         if not may_roll or (end + size < bytes_max and before + len(group) < entries_max):
             return list(map(_DATA, group)), len(group)
     for taken, item in enumerate(group):
@@ -39,10 +38,10 @@ def entries_that_fit(
             return entries, taken
         if item.count:
             entries += item.data
-            end += item.size + item.count * _FRAME_BYTES
+            end += item.size + item.count * FRAME_BYTES_MIN
         else:
             entries.append(NewEntry(item.data, item.changes) if item.changes else item.data)
-            end += item.size + _FRAME_BYTES
+            end += item.size + FRAME_BYTES_MIN
     return entries, len(group)
 
 

@@ -6,9 +6,6 @@ writes it is read again before it is called damaged.
 | file | examines |
 |---|---|
 | `damage.py` | the answer: `Damage`, `Examined` |
-| `frames.py` | the frames of a file that still grows |
-| `ledgers.py` | a ledger: header, frames, footer |
-| `end_file.py` | the `end` file: fence, slots, final end, hints |
-| `records.py` | a record log |
+| `local.py` | local files: a ledger's header, frames and footer; a record log; the records of an `end` file |
 | `offloaded.py` | the objects of an offloaded ledger |
 """

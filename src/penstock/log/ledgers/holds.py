@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import BadInput, NotSupported, Unavailable
 from penstock.log.position import Position
 from penstock.metadata import Check, Create, Delete, MetadataStore, Operation, Put, VersionConflict
 
@@ -122,6 +122,10 @@ def pins(metadata: MetadataStore, log_name: str) -> dict[str, Position]:
 def _after(kind: str, raw: bytes) -> Position:
     document = json.loads(raw)
     if kind == "cursor":
+        if document["format"] != 1:  # a position that is not understood must never be taken for one that is passed
+            raise NotSupported(
+                f"a cursor's registration has format {document['format']}", hint="a newer Penstock wrote it: upgrade"
+            )
         return Position.parse(document["mark_delete"])
     position = Position.parse(document["position"])
     return Position(position.ledger_id, position.entry_id - 1)

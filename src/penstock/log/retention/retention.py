@@ -21,7 +21,7 @@ from penstock.metadata import MetadataStore
 
 
 class Retention:
-    """Thread-safe. `Log` documents the calls of the same name; it checks the ownership before each of them.
+    """Thread-safe. `Log` documents the calls of the same name, and checks the ownership where one needs it.
 
     `reader` and `cursors` are called when they are needed: making them reads the log. `on_gone` gets the ledgers that
     left the list by a truncation.

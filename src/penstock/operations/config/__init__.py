@@ -2,9 +2,7 @@
 
 | file | what it does |
 |---|---|
-| `model.py` | the configuration as typed data |
+| `model.py` | the configuration as typed data; the settings of a run, and every setting in force, from it |
 | `loading.py` | reads the file, fills in environment variables, reports every problem with its line |
 | `template.py` | the file that `penstock init` writes |
-| `describe.py` | every setting in force, for `penstock check` |
-| `run_settings.py` | the settings of a run |
 """

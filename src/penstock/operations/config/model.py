@@ -1,17 +1,25 @@
-"""The configuration as a whole: the sections of penstock.yaml, each with the model of the package that it is for."""
+"""The configuration as a whole: the sections of penstock.yaml, each with the model of the package that it is for.
+
+What is made from a configuration is here too: the settings of a run, and for `penstock check` every setting in force.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from penstock.capture.log_config import LogConfig
 from penstock.delivery.settings import SinkSettings
-from penstock.sources.settings import SourceSettings
+from penstock.sources.settings import SourceSettings, process_settings
+from penstock.supervisor.settings import RunSettings
 
 _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
+_SECRET_KEYS = ("password", "secret", "token")
 
 
 class Config(BaseModel):
@@ -40,3 +48,47 @@ class Config(BaseModel):
             if not _NAME.match(name):
                 raise ValueError(f"sink name {name!r}: use lower-case letters, digits, - and _, at most 63")
         return value
+
+
+def run_settings(config: Config, *, once: bool) -> RunSettings:
+    """The settings of `penstock.supervisor.supervisor.run` for this configuration."""
+    return RunSettings(
+        state_dir=config.state_dir,
+        source=process_settings(config.source),
+        changefeeds={name: changefeed_settings(config, name) for name in config.sinks},
+        log=config.log.model_dump(mode="json", by_alias=True),
+        spark=dict(config.spark),
+        once=once,
+    )
+
+
+def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
+    """One sink's settings as delivery and the driver read them: the sink's own, and the source's filter of tables."""
+    tables = config.source.tables
+    return {
+        **config.sinks[name].model_dump(mode="json", exclude_none=True),
+        "source_include": list(tables.include),
+        "source_exclude": list(tables.exclude),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One setting in force, and its value as text."""
+
+    key: str
+    value: str
+
+
+def describe(config: Config) -> list[Finding]:
+    """Every setting in force, defaults included, in the file's order."""
+    return [Finding(key, text) for key, text in _walk(config.model_dump(), "")]
+
+
+def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, child in value.items():
+            yield from _walk(child, f"{key}.{name}" if key else str(name))
+    elif value not in (None, [], (), {}):
+        hidden = isinstance(value, SecretStr) or any(word in key.rpartition(".")[2] for word in _SECRET_KEYS)
+        yield key, "(hidden)" if hidden else str(value)

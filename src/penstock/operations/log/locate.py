@@ -1,16 +1,19 @@
-"""Finds and opens the log that a command names."""
+"""Finds and opens the log that a command names, its list of ledgers, and its files."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
-from penstock.errors import BadInput, Corruption
-from penstock.files import REAL_FILES
+from penstock.errors import BadInput, Corruption, Unavailable
+from penstock.files import REAL_FILES, File
 from penstock.log import LogReader, Position
-from penstock.log.ledgers.info import ledger_id_of
-from penstock.log.read.reader import END_NAME
+from penstock.log.cursors.registry import Registered
+from penstock.log.ledgers.info import LedgerList, ledger_id_of
+from penstock.log.read.reader import END_NAME, default_metadata_path, log_key
+from penstock.metadata import SqliteMetadata
 
 
 def locate_log(path: Path) -> Path:
@@ -38,6 +41,30 @@ def open_reader(path: Path) -> Iterator[LogReader]:
         yield reader
     finally:
         reader.close()
+
+
+def read_ledger_list(directory: Path) -> LedgerList:
+    """The log's list of ledgers from the metadata store, without taking a lock."""
+    with closing(SqliteMetadata(default_metadata_path(directory), must_exist=True)) as metadata:
+        found = metadata.get(log_key(directory))
+    if found is None:
+        raise Unavailable(f"{default_metadata_path(directory)} knows no log {directory.name}")
+    return LedgerList.decode(found.value)
+
+
+def cursor_directory(directory: Path, cursor: Registered) -> Path:
+    """Where the cursor's record log is."""
+    return directory / cursor.directory
+
+
+@contextlib.contextmanager
+def open_file(path: Path) -> Iterator[File]:
+    """The file for reading, closed at the end."""
+    file = REAL_FILES.open(path)
+    try:
+        yield file
+    finally:
+        file.close()
 
 
 def parse_position(text: str) -> Position:

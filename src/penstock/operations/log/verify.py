@@ -10,10 +10,8 @@ from pathlib import Path
 from penstock.errors import Corruption, NotSupported, StorageFailed, Unavailable
 from penstock.files import REAL_FILES
 from penstock.log.check.damage import Damage
-from penstock.log.check.end_file import examine_end_file
-from penstock.log.check.ledgers import examine_ledger
+from penstock.log.check.local import examine_end_file, examine_ledger, examine_record_log
 from penstock.log.check.offloaded import examine_offloaded
-from penstock.log.check.records import examine_record_log
 from penstock.log.cursors.records import replay
 from penstock.log.cursors.registry import Registered, registered
 from penstock.log.frames.end_file import EndFile
@@ -25,10 +23,7 @@ from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.read.reader import END_NAME, default_metadata_path
 from penstock.log.records.reading import read_records
 from penstock.metadata import SqliteMetadata
-from penstock.operations.log.cursors import cursor_directory
-from penstock.operations.log.frames import open_file
-from penstock.operations.log.ledgers import read_ledger_list
-from penstock.operations.log.locate import locate_log, open_reader
+from penstock.operations.log.locate import cursor_directory, locate_log, open_file, open_reader, read_ledger_list
 
 
 @dataclass(slots=True)

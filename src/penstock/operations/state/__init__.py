@@ -1,13 +1,10 @@
 """What `penstock state` does: looks into the state of a log, for people and scripts.
 
-`checkpoint.py` becomes the log's owner while it works. Everything else only looks: it takes no lock and works while
-another process owns the log.
+Writing a checkpoint takes ownership of the log while it lasts. Everything else only looks: it takes no lock and works
+while another process owns the log.
 
 | file | commands |
 |---|---|
-| `opening.py` | shared by all: find and open the state that is meant |
-| `summary.py` | ls |
-| `pairs.py` | get, dump |
-| `checkpoint.py` | checkpoint |
-| `verify.py` | verify |
+| `looking.py` | ls, get, dump; finds and opens the state that is meant |
+| `checkpoints.py` | checkpoint, verify |
 """

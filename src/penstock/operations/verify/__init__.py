@@ -3,10 +3,10 @@
 | file | what it does |
 |---|---|
 | `report.py` | the differences that are found, and the report of a sink |
-| `sink_files.py`, `sink_tables.py` | find a sink's data files; read them and compare table by table |
+| `sink_tables.py` | finds a sink's data files, reads them and compares table by table |
 | `table_comparison.py` | one table: the rows of its files against the expected changes |
-| `log_history.py`, `log_replay.py` | the schemas by position; the changes that a sink must hold |
-| `source_truth.py`, `source_rows.py` | what the source holds now: the demo's plan, or SELECT on a server |
+| `log_replay.py` | the changes that a sink must hold, decoded with the schemas by position |
+| `source_truth.py` | what the source holds now: the demo's plan, or SELECT on a server |
 | `source_comparison.py` | a sink's final rows against the source's |
 | `verify.py` | puts them together |
 """

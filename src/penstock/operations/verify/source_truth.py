@@ -1,14 +1,29 @@
-"""What the source holds, table by table, for `verify`: the demo's plan, or a server's own tables."""
+"""What the source holds now, table by table, as physical columns: the demo's plan, or a server's own tables.
+
+A server's rows are read with SELECT, by other code than the binlog decoder, so that an error of the decoder shows.
+Temporal values are selected as text, and enum, set and bit as numbers, because the MySQL driver would lose zero dates
+and empty values.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import NotSupported
 from penstock.operations.config.model import Config
-from penstock.operations.verify.source_rows import inserts, select_rows
-from penstock.schema.changes import ChangeBatch
-from penstock.schema.model import TableSchema
+from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
+from penstock.schema.model import BINARY_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, Column, TableSchema
+from penstock.schema.tokens import quoted_name
 from penstock.sources.settings import DemoSettings, MariadbSettings
+
+_INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
+_TEXT = CHARACTER_TYPES | {"json"}
+_BYTES = BINARY_TYPES | SPATIAL_TYPES
+_DECIMAL_DIGITS_MAX = 38
 
 
 class SourceTruth(Protocol):
@@ -74,3 +89,110 @@ class ServerTruth:
 
     def rows(self, table: TableSchema) -> ChangeBatch:
         return select_rows(self._connection, table)
+
+
+class Connection(Protocol):
+    """What is needed of a PyMySQL connection."""
+
+    def cursor(self) -> Any: ...
+
+
+def select_rows(connection: Connection, table: TableSchema) -> ChangeBatch:
+    """Every row of the table, as inserts; their seqs are all zero, because they have no place in the log."""
+    readers = [_reader(column) for column in table.columns]
+    expressions = ", ".join(reader[0] for reader in readers)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {expressions} FROM {quoted_name(table.schema, table.table)}")
+        rows = cursor.fetchall()
+    columns: list[pa.Array[Any]] = []
+    for i, (_, kind, convert) in enumerate(readers):
+        columns.append(pa.array([None if row[i] is None else convert(row[i]) for row in rows], kind))
+    return inserts(table, columns)
+
+
+def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
+    """Current rows as inserts, so that an encoder takes them."""
+    count = len(columns[0]) if columns else 0
+    return ChangeBatch(
+        table,
+        np.full(count, OP_INSERT, dtype=np.uint8),
+        np.zeros(count, dtype=SEQ_DTYPE),
+        np.zeros(count, dtype=np.uint64),
+        [pa.nulls(count, column.type) for column in columns],
+        columns,
+    )
+
+
+def _reader(column: Column) -> tuple[str, pa.DataType, Callable[[Any], Any]]:
+    """The SQL expression, the physical type, and the conversion of one value."""
+    name, base = quoted_name(column.name), column.base_type
+    if base in _INTEGERS:
+        bits = _INTEGERS[base]
+        kinds = (
+            (pa.uint8, pa.uint16, pa.uint32, pa.uint64) if column.unsigned else (pa.int8, pa.int16, pa.int32, pa.int64)
+        )
+        return name, kinds[(8, 16, 32, 64).index(bits)](), int
+    if base in ("float", "double"):
+        return f"CAST({name} AS DOUBLE)", pa.float32() if base == "float" else pa.float64(), float
+    if base == "decimal":
+        precision, scale = (*column.arguments, 10, 0)[:2] if len(column.arguments) != 1 else (column.arguments[0], 0)
+        if precision > _DECIMAL_DIGITS_MAX:
+            return f"CAST({name} AS CHAR)", pa.string(), _text
+        return name, pa.decimal128(precision, scale), lambda value: value
+    if base == "bit":
+        return f"{name} + 0", pa.uint64(), int
+    if base == "year":
+        return f"{name} + 0", pa.int16(), int
+    if base == "enum":
+        return f"{name} + 0", pa.uint16(), int
+    if base == "set":
+        return f"{name} + 0", pa.uint64(), int
+    if base in _TEXT:
+        return name, pa.string(), _text
+    if base in _BYTES:
+        return name, pa.binary(), lambda value: value.encode() if isinstance(value, str) else bytes(value)
+    parsers: dict[str, tuple[pa.DataType, Callable[[str], int]]] = {
+        "date": (pa.int32(), _packed_date),
+        "datetime": (pa.int64(), _packed_datetime),
+        "timestamp": (pa.int64(), _epoch_microseconds),
+        "time": (pa.int64(), _microseconds),
+    }
+    if base in parsers:
+        kind, parse = parsers[base]
+        return f"CAST({name} AS CHAR)", kind, lambda value: parse(_text(value))
+    raise NotSupported(f"column {column.name}: {column.mysql_type} cannot be compared with the source yet")
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _packed_date(text: str) -> int:
+    year, month, day = (int(part) for part in text.split("-"))
+    return year << 9 | month << 5 | day
+
+
+def _packed_datetime(text: str) -> int:
+    date, _, time = text.partition(" ")
+    year, month, day = (int(part) for part in date.split("-"))
+    hour, minute, second, micro = _clock(time)
+    return ((year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second) << 24 | micro
+
+
+def _epoch_microseconds(text: str) -> int:
+    """The connection's time zone is UTC."""
+    if text.startswith("0000-00-00"):
+        return 0
+    return int(np.datetime64(text.replace(" ", "T"), "us").astype(np.int64))
+
+
+def _microseconds(text: str) -> int:
+    hour, minute, second, micro = _clock(text.lstrip("-"))
+    value = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
+    return -value if text.startswith("-") else value
+
+
+def _clock(text: str) -> tuple[int, int, int, int]:
+    whole, _, fraction = text.partition(".")
+    hour, minute, second = (int(part) for part in whole.split(":"))
+    return hour, minute, second, int(fraction.ljust(6, "0")) if fraction else 0

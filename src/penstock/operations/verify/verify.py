@@ -15,7 +15,7 @@ from penstock.errors import BadInput
 from penstock.log import LogReader
 from penstock.log.position import Seq
 from penstock.operations.config.model import Config
-from penstock.operations.delivered import delivered_through
+from penstock.operations.status import delivered_through
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.sink_tables import SinkTables

@@ -21,7 +21,7 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import NotSupported, Unavailable
 from penstock.schema.ddl import SYSTEM_SCHEMAS, apply_ddl
 from penstock.schema.model import TableSchema
-from penstock.schema.quoting import quoted_name
+from penstock.schema.tokens import quoted_name
 from penstock.sources.mysql.checks import require, server_checks
 from penstock.sources.mysql.connection import connect, rows, translate_errors, unique_server_id, where
 from penstock.sources.mysql.packets import NOT_AN_EVENT, unpack

@@ -3,8 +3,8 @@
 | file | what it does |
 |---|---|
 | `engine.py` | the contract |
-| `portions.py`, `key_kernels.py`, `sorting.py` | long work in portions; keys compared and sorted by compiled code |
-| `overlay.py` | layers of changes in memory, and snapshots of them |
+| `overlay.py` | layers of changes in memory, and snapshots of them; long work in portions |
+| `key_kernels.py` | keys compared and sorted by compiled code |
 | `layered.py` | everything of an engine but its checkpoints; the engine that has none |
 | `checkpointed.py` | what the engines with checkpoints share |
 | `native/`, `rocksdb/` | the two engines with checkpoints |

@@ -1,24 +1,32 @@
 """Keys as bytes in memory: load, compare, sort. Compiled by numba, cached on disk, without the GIL.
 
-The functions take addresses, because they read from several buffers at once. Nothing in here looks at bounds: the
-caller holds the buffers, and knows that the keys lie inside them. Imported when it is first needed: numba is slow to
-import.
+The kernels take addresses, because they read from several buffers at once. Nothing in them looks at bounds: the caller
+holds the buffers, and knows that the keys lie inside them. `sorted_keys` puts the keys of a large table in byte order
+without holding the GIL for long: `sorted` would hold it until it is done. Imported when it is first needed: numba is
+slow to import.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from penstock.kernels.compile import kernel
+from penstock.state.engines.overlay import KEYS_AT_ONCE, PAUSE_SECONDS
 
 _compiled: Any = intrinsic
 _SMALL_SORT = 12  # keys that an insertion sort orders before the merges begin
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
 
 
 def _pointer(builder: Any, address: Any, bits: int) -> Any:
@@ -166,3 +174,41 @@ def sort_keys(keys: Any, starts: Any, lens: Any) -> Any:
         order, spare = spare, order
         width *= 2
     return order
+
+
+def sorted_keys(table: Iterable[bytes]) -> list[bytes]:
+    """The keys of `table` in byte order. Nobody may change the table meanwhile."""
+    keys: list[bytes] = []
+    parts: list[bytes] = []
+    lens: list[Ints] = []
+    left = iter(table)
+    while portion := list(itertools.islice(left, KEYS_AT_ONCE)):
+        keys += portion
+        parts.append(b"".join(portion))
+        lens.append(np.fromiter(map(len, portion), np.int64, len(portion)))
+        time.sleep(PAUSE_SECONDS)
+    raw = joined(parts)
+    all_lens = np.concatenate(lens)
+    order = sort_keys(raw.ctypes.data, starts_of(all_lens), all_lens)
+    ordered: list[bytes] = []
+    for first in range(0, len(keys), KEYS_AT_ONCE):
+        ordered += map(keys.__getitem__, order[first : first + KEYS_AT_ONCE].tolist())
+        time.sleep(PAUSE_SECONDS)
+    return ordered
+
+
+def joined(parts: list[bytes]) -> Bytes:
+    """All parts in one buffer, copied one by one: a single join would hold the GIL until it is done."""
+    whole = np.empty(max(sum(map(len, parts)), 1), np.uint8)
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part)
+    return whole
+
+
+def starts_of(lens: Ints) -> Ints:
+    """Where each of the pieces that lie back to back begins; a length below 0 takes no bytes."""
+    starts = np.zeros(len(lens), np.int64)
+    np.cumsum(np.maximum(lens[:-1], 0), out=starts[1:])
+    return starts

@@ -131,7 +131,7 @@ def parse_sections(raw: bytes) -> list[Section]:
 
 def _check(raw: bytes, size: int, magic: bytes, at: int, what: str) -> None:
     if len(raw) != size:
-        raise BadRun(at, f"the {what} is cut")
+        raise BadRun(at, f"the {what} is incomplete")
     if raw[:4] != magic:
         raise BadRun(at, f"there is no {what}")
     if google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, size - 4)[0]:

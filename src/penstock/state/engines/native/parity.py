@@ -14,10 +14,10 @@ import numpy.typing as npt
 from penstock.errors import StorageFailed
 from penstock.files import Buffer, File
 from penstock.files.seam import REPAIR_HINT
+from penstock.state.engines.key_kernels import Bytes
 from penstock.state.engines.native import kernels
 from penstock.state.engines.native.format import PAGE_BYTES
 from penstock.state.engines.native.pages import READ_PAGES, PageLayout
-from penstock.state.engines.sorting import Bytes
 
 Checksums = npt.NDArray[np.uint32]
 

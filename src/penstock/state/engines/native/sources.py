@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from penstock.state.engines.key_kernels import Bytes, Ints
 from penstock.state.engines.native import kernels
 from penstock.state.engines.native.format import PAGE_MASK, PAGE_SHIFT, Section
 from penstock.state.engines.native.run import SortedRun
-from penstock.state.engines.sorting import Bytes, Ints
 
 _WINDOW_PAGES = 256
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.files import File, Files
-from penstock.state.engines.key_kernels import sort_keys
+from penstock.state.engines.key_kernels import Bytes, Ints, joined, sort_keys, starts_of
 from penstock.state.engines.native import kernels
 from penstock.state.engines.native.format import (
     ANCHOR_EVERY,
@@ -41,9 +41,7 @@ from penstock.state.engines.native.pages import PageLayout
 from penstock.state.engines.native.parity import compare_end, read_back
 from penstock.state.engines.native.run import RunName, SortedRun
 from penstock.state.engines.native.sources import MergeSources
-from penstock.state.engines.overlay import Layer, Pair
-from penstock.state.engines.portions import KEYS_AT_ONCE, PAUSE_SECONDS
-from penstock.state.engines.sorting import Bytes, Ints, joined, starts_of
+from penstock.state.engines.overlay import KEYS_AT_ONCE, PAUSE_SECONDS, Layer, Pair
 
 _BUFFER_BYTES = 4 << 20
 _SYNC_BYTES = 16 << 20  # synced at least this often: one large sync would hold up the syncs of the log

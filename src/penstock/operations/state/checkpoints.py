@@ -1,4 +1,7 @@
-"""`penstock state verify`: checkpoints are undamaged, and each leads to the same state as the whole log."""
+"""Checkpoints of a state: `penstock state checkpoint` writes one, `penstock state verify` checks all.
+
+Checkpoints are right if they are undamaged and each leads to the same state as the whole log.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,36 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import Corruption
-from penstock.log import Position
+from penstock.errors import Corruption, Unavailable
+from penstock.log import Log, Position
 from penstock.log.ledgers.holds import pins
-from penstock.operations.log.locate import open_reader
-from penstock.operations.state.opening import location_of
+from penstock.operations.log.locate import locate_log, open_reader
+from penstock.operations.state.looking import location_of, settings_for
+from penstock.state import BucketState, CheckpointInfo
 from penstock.state.checkpoints.recovery import START_PIN, ProgressReporter, StateLocation, replay
 from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.opening import open_engine
 from penstock.state.reader import find_checkpoints
+
+
+def checkpoint_state(path: Path, *, compact: bool) -> CheckpointInfo | None:
+    """Becomes the log's owner and writes a checkpoint of its state; None where the log has no state."""
+    directory = locate_log(path)
+    settings = settings_for(directory)
+    try:
+        log = Log.open(directory)
+    except Unavailable as error:
+        raise Unavailable(
+            f"a checkpoint is written by the log's owner, and {error.message}",
+            hint="a running flow writes its own, whenever a ledger is full; stop it to write one by hand",
+        ) from error
+    with log:
+        state = BucketState.open(log, settings)
+        info = state.checkpoint()
+        if info is not None and compact:
+            state.engine.compact()
+            return state.checkpoints()[0]
+        return info
 
 
 @dataclass(frozen=True, slots=True)

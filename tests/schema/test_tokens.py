@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.schema.quoting import quoted_name, quoted_string
-from penstock.schema.tokens import NAME, STRING, SYMBOL, tokens_of
+from penstock.schema.tokens import NAME, STRING, SYMBOL, quoted_name, quoted_string, tokens_of
 
 
 @given(st.text(min_size=1), st.text(min_size=1))

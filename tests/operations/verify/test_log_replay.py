@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.entries.decode import decode_entries
 from penstock.log import Log, LogReader, LogSettings
-from penstock.operations.verify.log_history import read_history
+from penstock.operations.verify.log_replay import read_history
 from penstock.schema.changes import ChangeBatch
 from penstock.state import BucketState, StateSettings
 

@@ -1,4 +1,4 @@
-"""Keys and values of a state, for `penstock state get` and `dump`.
+"""Looks into the state of the log that a command names, read-only: `penstock state ls`, `get` and `dump`.
 
 This program does not have the stores' descriptors. It shows keys and values by the codecs that the registry names, and
 as bytes where it does not know a codec.
@@ -14,14 +14,92 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import BadInput, PenstockError
-from penstock.operations.state.opening import open_state
-from penstock.state import StateReader
+from penstock.log import LogReader, Position
+from penstock.log.ledgers.holds import pins
+from penstock.operations.log.locate import open_reader, parse_position
+from penstock.state import CheckpointInfo, StateReader, StateSettings
+from penstock.state.checkpoints.recovery import DIRECTORY, PIN, START_PIN, StateLocation
+from penstock.state.engines.rocksdb.engine import DIRECTORY as ROCKSDB
+from penstock.state.reader import find_checkpoints
 from penstock.state.types import codecs
 from penstock.state.types.descriptor import KEY_VERSION, split_value
 from penstock.state.types.registry import Registration
 
 _MODEL_CODECS = {"model(json)": codecs.json, "model(msgpack)": codecs.msgpack}
+
+
+def settings_for(directory: Path) -> StateSettings:
+    """Settings that name the engine of the checkpoints in the log's directory."""
+    written = directory / DIRECTORY / ROCKSDB
+    return StateSettings(engine="rocksdb" if written.is_dir() else "native")
+
+
+@contextlib.contextmanager
+def open_state(path: Path, at: str | None = None) -> Iterator[StateReader]:
+    """The state after the entry `at`, or at the durable end; closed at the end of the block."""
+    with open_reader(path) as reader:
+        settings = settings_for(reader.directory)
+        state = StateReader.open(reader, at=parse_position(at) if at else None, settings=settings)
+        try:
+            yield state
+        finally:
+            state.close()
+
+
+def location_of(reader: LogReader) -> StateLocation:
+    """Where the state of the reader's log is, for reading alone."""
+    return StateLocation(reader, reader.files, SYSTEM_CLOCK, settings_for(reader.directory), read_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLine:
+    """A store, with the number of its keys and the bytes of keys and values."""
+
+    registration: Registration
+    keys: int
+    bytes: int
+
+    @property
+    def name(self) -> str:
+        return str(self.registration.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSummary:
+    """A state as `penstock state ls` shows it. `pinned`: entries from there on are kept for its sake; None: no pin
+    yet."""
+
+    directory: Path
+    engine: str
+    position: Position
+    stores: list[StoreLine]
+    checkpoints: list[CheckpointInfo]
+    pinned: Position | None
+
+
+def summarize_state(path: Path) -> StateSummary:
+    """Every store with its size, and the checkpoints; as of the durable end."""
+    with open_state(path) as state, open_reader(path) as reader:
+        stores = []
+        with state.engine.create_snapshot() as snapshot:
+            for registration in state.stores():
+                keys = size = 0
+                for key, value in snapshot.iterate(registration.number):
+                    keys += 1
+                    size += len(key) + len(value)
+                stores.append(StoreLine(registration, keys, size))
+        held = pins(reader.metadata, reader.name)
+        location = location_of(reader)
+        return StateSummary(
+            reader.directory,
+            location.settings.engine,
+            state.position,
+            stores,
+            find_checkpoints(location),
+            min((held[name] for name in (PIN, START_PIN) if name in held), default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True)

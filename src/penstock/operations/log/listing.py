@@ -1,4 +1,4 @@
-"""The durable cursors of a log, for `penstock log cursors`."""
+"""What a log has: its ledgers for `penstock log ls`, its durable cursors for `penstock log cursors`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,47 @@ from pathlib import Path
 from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import Corruption
 from penstock.files import REAL_FILES
-from penstock.log import Cursor, LogReader, Position
+from penstock.log import Cursor, LedgerView, LogReader, Position
 from penstock.log.cursors.acks import Acks
 from penstock.log.cursors.records import replay
 from penstock.log.cursors.registry import Registered, registered
 from penstock.log.records.reading import read_records
-from penstock.operations.log.locate import open_reader
+from penstock.operations.log.locate import cursor_directory, open_reader, read_ledger_list
+
+
+@dataclass(frozen=True, slots=True)
+class LogSummary:
+    """A log as `penstock log ls` shows it."""
+
+    directory: Path
+    uuid: str
+    epoch: int
+    first: Position
+    end: Position
+    entries: int
+    bytes: int
+    terminated: bool
+    properties: dict[str, str]
+    ledgers: list[LedgerView]
+
+
+def summarize_log(path: Path) -> LogSummary:
+    """The log at `path` as of its durable end."""
+    with open_reader(path) as reader:
+        views = reader.ledgers()
+        listed = read_ledger_list(reader.directory)
+        return LogSummary(
+            reader.directory,
+            str(reader.uuid),
+            listed.epoch,
+            reader.first,
+            reader.end(),
+            sum(view.entries for view in views),
+            sum(view.frames_end for view in views),
+            listed.terminated,
+            dict(listed.properties),
+            list(views),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +94,3 @@ def _cursor_line(reader: LogReader, known: Registered) -> CursorLine:
         state.properties,
         damage=known.damage,
     )
-
-
-def cursor_directory(directory: Path, cursor: Registered) -> Path:
-    """Where the cursor's record log is."""
-    return directory / cursor.directory

@@ -1,15 +1,15 @@
-"""`penstock log ls`."""
+"""`penstock log ls` and `cursors`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.markup import escape
 
-from penstock.cli.formatting import human_bytes, human_time, table_of
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import console, end_quietly, print_json
+from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_bytes, human_time, print_json, table_of
 
 if TYPE_CHECKING:
     from penstock.log.ledgers.info import LedgerInfo
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def ls(path: LogPathArgument, json: JsonOption = False) -> None:
     """Show the log and its ledgers: how many entries and bytes, since when, sealed or open."""
-    from penstock.operations.log.ledgers import summarize_log
+    from penstock.operations.log.listing import summarize_log
 
     with end_quietly(as_json=json):
         log = summarize_log(path)
@@ -88,3 +88,47 @@ def _where(info: LedgerInfo) -> str:
     if info.is_offloaded:
         return "both"
     return "local" if info.offload is None else "copying"
+
+
+def cursors(path: LogPathArgument, json: JsonOption = False) -> None:
+    """List the durable cursors: where each stands, what it has still to read, how many holes it keeps."""
+    from penstock.operations.log.listing import list_cursors
+
+    with end_quietly(as_json=json):
+        lines = list_cursors(path)
+    if json:
+        print_json(
+            [
+                {
+                    "name": line.name,
+                    "mark_delete": str(line.mark_delete),
+                    "backlog_entries": line.backlog_entries,
+                    "backlog_bytes": line.backlog_bytes,
+                    "holes": line.holes,
+                    "active_ms": line.active_ms,
+                    "properties": line.properties,
+                    "deleting": line.deleting,
+                    "fault": line.fault or None,
+                    "damage": line.damage or None,
+                }
+                for line in lines
+            ]
+        )
+    else:
+        table = table_of("CURSOR", "MARK-DELETE", "BACKLOG", "BYTES", "HOLES", "LAST ACTIVE", "NOTE")
+        for line in lines:
+            note = "is being deleted" if line.deleting else line.fault
+            if line.damage and not note:
+                note = f"fell back to its registration once: {line.damage}"
+            known = line.backlog_entries is not None
+            table.add_row(
+                escape(line.name),
+                str(line.mark_delete),
+                f"{line.backlog_entries:,}" if known else "?",
+                human_bytes(line.backlog_bytes or 0) if known else "?",
+                f"{line.holes:,}" if known else "?",
+                human_time(line.active_ms),
+                escape(note),
+            )
+        console.print(table)
+    raise typer.Exit(EXIT_DIFFERENT if any(line.fault for line in lines) else 0)

@@ -1,0 +1,152 @@
+"""`penstock log create`, `append`, `trim` and `offload`: the commands that take ownership of the log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from penstock.cli.options import JsonOption, LogPathArgument
+from penstock.cli.output import console, end_quietly, human_bytes, print_json, print_result
+
+if TYPE_CHECKING:
+    from penstock.log import OffloadProgress
+
+
+def create(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A directory that is not there yet, or is empty.")],
+    json: JsonOption = False,
+) -> None:
+    """Make a new, empty log. Its list of ledgers goes into metadata.sqlite beside it."""
+    from penstock.operations.log.changing import create_log
+
+    with end_quietly(as_json=json):
+        uuid = create_log(path)
+        print_result({"created": str(path), "uuid": str(uuid)}, f"✓ {path}: a new, empty log ({uuid})", as_json=json)
+
+
+def append(
+    path: LogPathArgument,
+    entries: Annotated[
+        list[str] | None, typer.Argument(help="Entries. Without any, each line of standard input is one.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="All of standard input is one entry.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Append entries, and print their positions once they are on the disk.
+
+    Takes ownership while it runs, so it is refused (exit code 75) while another process has the log.
+    """
+    from penstock.operations.log.changing import append_entries
+
+    with end_quietly(as_json=json):
+        for first, last in append_entries(path, _given(entries, whole=whole)):
+            print_result(
+                {"first": str(first), "last": str(last)},
+                f"{first}" if first == last else f"{first} … {last}",
+                as_json=json,
+            )
+
+
+def _given(entries: list[str] | None, *, whole: bool) -> Iterator[bytes]:
+    if entries:
+        yield from (entry.encode() for entry in entries)
+    elif whole:
+        yield sys.stdin.buffer.read()
+    else:
+        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+
+
+def trim(
+    path: LogPathArgument,
+    keep_seconds: Annotated[float | None, typer.Option(min=0, help="Keep ledgers that are younger.")] = None,
+    keep_bytes: Annotated[int | None, typer.Option(min=0, help="Keep so many bytes of the newest ledgers.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove whole ledgers that every cursor and pin has passed and that are not to be kept.
+
+    Takes ownership while it runs (not with --dry-run): a running flow trims by itself. The newest ledger always stays.
+    """
+    from penstock.operations.log.changing import trim_log
+
+    with end_quietly(as_json=json):
+        gone = trim_log(path, keep_seconds, keep_bytes, dry_run=dry_run)
+        what = "would go" if dry_run else "removed"
+        text = f"{len(gone)} ledgers {what}{': ' if gone else ''}{', '.join(map(str, gone))}"
+        print_result({"ledgers": gone, "dry_run": dry_run}, text, as_json=json)
+
+
+def offload(
+    path: LogPathArgument,
+    *,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Where: file:///directory, s3://bucket/prefix, gs://… or az://…; credentials "
+            "come from the environment.",
+        ),
+    ],
+    keep_bytes: Annotated[int, typer.Option(min=0, help="Leave so many bytes of the newest sealed ledgers.")] = 0,
+    lag_seconds: Annotated[float, typer.Option(min=0, help="Keep the local file of a copied ledger for so long.")] = 4
+    * 3600.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be copied and what would go.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Copy sealed ledgers to an object store; local files go once the copy is old enough and was read back whole.
+
+    Reads find them in either place. Takes ownership while it runs (not with --dry-run). With --json, a line of progress for each
+    part, then the outcome.
+    """
+    from penstock.operations.log.changing import offload_log
+
+    screen = OffloadScreen(as_json=json)
+    with end_quietly(as_json=json), screen:
+        done = offload_log(
+            path, to, keep_bytes=keep_bytes, lag_seconds=lag_seconds, dry_run=dry_run, progress=screen.update
+        )
+    would = "would be " if dry_run else ""
+    text = (
+        f"{len(done.copied)} ledgers {would}copied to {to}{_numbers(done.copied)}\n"
+        f"{len(done.moved)} local files {'would go' if dry_run else 'removed'}{_numbers(done.moved)}"
+    )
+    print_result({"copied": done.copied, "moved": done.moved, "dry_run": dry_run}, text, as_json=json)
+
+
+def _numbers(ledgers: list[int]) -> str:
+    return f": {', '.join(map(str, ledgers))}" if ledgers else ""
+
+
+class OffloadScreen:
+    """Context manager that displays offload progress."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._json = as_json
+        self._live = Live(console=console, transient=True) if not as_json and console.is_terminal else None
+
+    def __enter__(self) -> OffloadScreen:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, now: OffloadProgress) -> None:
+        if self._json:
+            print_json({"event": "progress", **now._asdict()})
+        elif self._live:
+            size = f"{human_bytes(now.bytes)} of {human_bytes(now.bytes_total)}"
+            self._live.update(Text(f"  ledger {now.ledger_id} ({now.ledger} of {now.ledgers}): {size}"))
