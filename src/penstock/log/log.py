@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import uuid
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from penstock.errors import BadInput, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.checking import checked_append, checked_sequence, checked_size
 from penstock.log.append.request import AppendRequest, Span, Terminated
+from penstock.log.closed import FORK_HINT, ClosedPart, closed_in_children
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start
 from penstock.log.cursors.table import CursorInfo
@@ -46,13 +47,20 @@ _NO_CHANGES: Changes = ()
 class Log:
     """The owner's handle. Thread-safe."""
 
-    def __init__(self, parts: LogParts) -> None:
+    def __init__(self, parts: LogParts, opener: tuple[int, Path] | None = None) -> None:
+        """`opener`: under which key this handle counts as an opener; None where it does not count."""
+        self.directory, self.name = parts.directory, parts.directory.name
+        self.uuid, self.epoch = parts.catalog.list.uuid, parts.catalog.list.epoch
+        self.metadata, self.files, self.clock = parts.metadata, parts.files, parts.clock
         self.attached = parts.attached
+        self._opener = opener
+        self._closed = False
+        self._lock = threading.Lock()  # for `_closed`
         self._parts = parts
         self._appender = parts.appender
         self._retention = parts.retention
-        self._registry_key: tuple[int, Path] | None = None
-        watch_log(self)
+        self._submit = parts.appender.submit  # the queue's own method: no call in between for each append
+        closed_in_children(self)
 
     @classmethod
     def open(
@@ -65,23 +73,26 @@ class Log:
     ) -> Log:
         """Becomes the owner: recovers what the last one left, and starts a ledger of its own.
 
-        Where this process owns the log already, the same object is returned; each opener closes it once. Raises
-        `Unavailable` while another process owns the log, `Corruption` where durable bytes are damaged.
+        Where this process owns the log already, this is one more handle on it; the log is closed with the last of
+        them. Raises `Unavailable` while another process owns the log, `Corruption` where durable bytes are damaged, and
+        `BadInput` where the log is open here with other settings than those given.
         """
+        if not isinstance(directory, str | Path):
+            raise BadInput(f"a log cannot be in a {type(directory).__name__}", hint="a path is needed")
+        if settings is not None and not isinstance(settings, LogSettings):
+            raise BadInput(f"settings cannot be a {type(settings).__name__}", hint="a LogSettings")
         directory = Path(directory)
         key = (id(files), directory.absolute())
 
-        def make() -> Log:
+        def make() -> LogParts:
             return cls._open(directory, settings or LogSettings(), files, clock, metadata)
 
-        log = _OPEN_LOGS.open(key, cls._usable, make)
-        log._registry_key = key
-        return log
+        return cls(_OPEN_LOGS.open(key, _usable, make, lambda parts: _refuse_others(parts, settings)), key)
 
     @classmethod
     def _open(
         cls, directory: Path, settings: LogSettings, files: Files, clock: Clock, metadata: MetadataStore | None
-    ) -> Log:
+    ) -> LogParts:
         with typed_errors(f"log {directory}"), contextlib.ExitStack() as on_error:
             files.make_directory(directory)
             resources = contextlib.ExitStack()
@@ -98,48 +109,22 @@ class Log:
                 directory, settings=settings, files=files, clock=clock, metadata=metadata, resources=resources
             )
             on_error.pop_all()  # from here on close() releases the resources
-            return cls(parts)
+            watch_log(parts)
+            return parts
 
-    def _usable(self) -> bool:
-        return (self._appender.error is None or isinstance(self._appender.error, Terminated)) and (
-            self._parts.catalog.stopped is None
-        )
+    def for_attached(self) -> Log:
+        """A handle for a part that stands on this log: it is no opener, and lives as long as the log does."""
+        self._check_open()
+        return Log(self._parts)
 
     def __enter__(self) -> Log:
+        self._check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def uuid(self) -> uuid.UUID:
-        return self._parts.catalog.list.uuid
-
-    @property
-    def epoch(self) -> int:
-        return self._parts.catalog.list.epoch
-
-    @property
-    def name(self) -> str:
-        return self._parts.directory.name
-
-    @property
-    def directory(self) -> Path:
-        return self._parts.directory
-
-    @property
-    def metadata(self) -> MetadataStore:
-        return self._parts.metadata
-
-    @property
-    def files(self) -> Files:
-        return self._parts.files
-
-    @property
-    def clock(self) -> Clock:
-        return self._parts.clock
 
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none."""
@@ -175,7 +160,7 @@ class Log:
             if not isinstance(after, Pending):
                 raise BadInput(f"an append cannot come after a {type(after).__name__}", hint="the answer of an append")
             item.after = after
-        self._appender.submit(item, wait=wait)
+        self._submit(item, wait=wait)
         return item
 
     def append_many(self, entries: Sequence[Buffer], *, wait: bool = True) -> Pending[Span]:
@@ -190,8 +175,12 @@ class Log:
         if max(map(len, entries)) > BODY_BYTES_MAX:
             raise BadInput("an entry of the batch is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         item = AppendRequest(entries, (), size, len(entries))
-        self._appender.submit(item, wait=wait)
+        self._submit(item, wait=wait)
         return cast("Pending[Span]", item)
+
+    def has_room(self) -> bool:
+        """Whether less than `waiting_bytes_max` waits: an append would not wait now."""
+        return self._appender.waiting_bytes < self._parts.settings.waiting_bytes_max
 
     def wait_for_room(self) -> None:
         """Returns once less than `waiting_bytes_max` waits."""
@@ -334,15 +323,40 @@ class Log:
         return self._parts.catalog.list.terminated
 
     def close(self) -> None:
-        """Finishes what waits, seals the ledger and gives up ownership, once the last opener calls it."""
-        if self._registry_key is not None and not _OPEN_LOGS.leave(self._registry_key, self):
-            return
-        already_failed = self._appender.error
-        forget_log(self)
-        self._parts.close()
-        error = self._appender.error
-        if error is not None and error is not already_failed:
-            raise fresh(error)
+        """Gives up this handle; every later call on it raises `Closed`. Closing it again does nothing.
+
+        The last handle finishes what waits, seals the ledger and gives up ownership; readers, cursors and state of the
+        log are closed with it. Raises what goes wrong meanwhile.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        parts = self._parts
+        try:
+            if self._opener is not None and _OPEN_LOGS.leave(self._opener, parts):
+                forget_log(parts)
+                already_failed = parts.appender.error
+                parts.close()
+                error = parts.appender.error
+                if error is not None and error is not already_failed:
+                    raise fresh(error)
+        finally:
+            self._refuse_all(f"log {self.directory}")
+
+    def forked(self) -> None:
+        """In a forked child, which has neither the writer thread nor the log: nothing is closed, nothing can be done."""
+        self._closed = True
+        self._refuse_all(f"log {self.directory}", FORK_HINT)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self._parts.check_owner()  # what stands in the place of the parts says why
+
+    def _refuse_all(self, what: str, hint: str = "") -> None:
+        closed: Any = ClosedPart(what, hint)
+        self._parts = self._appender = self._retention = self.attached = closed
+        self._submit = closed.refuse
 
     @staticmethod
     def delete(
@@ -352,7 +366,24 @@ class Log:
         delete_log(directory, files, clock, metadata)
 
 
-_OPEN_LOGS: OpenLogs[Log] = OpenLogs()
+def _usable(parts: LogParts) -> bool:
+    failed = parts.appender.error is not None and not isinstance(parts.appender.error, Terminated)
+    return not failed and parts.catalog.stopped is None
+
+
+def _refuse_others(parts: LogParts, settings: LogSettings | None) -> None:
+    """Raises `BadInput` where the log is open with other settings: they would be ignored in silence."""
+    if settings is None or settings == parts.settings:
+        return
+    names = [field.name for field in dataclasses.fields(LogSettings)]
+    other = [name for name in names if getattr(settings, name) != getattr(parts.settings, name)]
+    told = ", ".join(f"{name} is {getattr(parts.settings, name)!r}, not {getattr(settings, name)!r}" for name in other)
+    raise BadInput(
+        f"log {parts.directory} is open in this process with other settings: {told}", hint="give the same ones, or none"
+    )
+
+
+_OPEN_LOGS: OpenLogs[LogParts] = OpenLogs()
 os.register_at_fork(after_in_child=_OPEN_LOGS.forked)
 
 

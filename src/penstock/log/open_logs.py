@@ -1,4 +1,4 @@
-"""The logs that this process owns: opening one again returns the same object, closed when its last opener closes it."""
+"""The logs that this process owns: opening one again shares it; it is closed with its last opener."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ class OpenLogs(Generic[T]):
         self._lock = threading.Lock()
         self._slots = {}
 
-    def open(self, key: tuple[int, Path], usable: Callable[[T], bool], make: Callable[[], T]) -> T:
-        """The value that is open under the key, if it is `usable`; else `make()`. Concurrent openers share it."""
+    def open(
+        self, key: tuple[int, Path], usable: Callable[[T], bool], make: Callable[[], T], check: Callable[[T], None]
+    ) -> T:
+        """The value that is open under the key, if it is `usable`; else `make()`. Concurrent openers share it.
+
+        `check` is called with a value that is shared, and raises where this opener cannot share it.
+        """
         with self._lock:
             slot = self._slots.setdefault(key, _Slot())
         with slot.lock:
@@ -38,6 +43,8 @@ class OpenLogs(Generic[T]):
                 slot.value = None
                 slot.value = make()
                 slot.openers = 0
+            else:
+                check(slot.value)
             slot.openers += 1
             return slot.value
 

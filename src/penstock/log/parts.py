@@ -46,13 +46,14 @@ class LogParts:
         self.clock = clock
         self.metadata = metadata
         self.attached = AttachedParts(name)
-        self._settings = settings
+        self.settings = settings
         self._resources = resources
         self._tail = Tail()
         self._cache = cache_for(files)
         self._reader: LogReader | None = None
         self._cursors: CursorTable | None = None
-        self._lock = threading.Lock()  # for the making of `_reader` and `_cursors`
+        self._lock = threading.Lock()  # for the making of `_reader` and `_cursors`, and for `_closed`
+        self._closed = False
         with contextlib.ExitStack() as on_error:
             owned = take_ownership(
                 directory, settings=settings, files=files, clock=clock, metadata=metadata, resources=on_error
@@ -118,7 +119,7 @@ class LogParts:
                     owns_metadata=False,
                     store=self._store,
                     cache=self._cache,
-                    read_attempts_max=self._settings.read_attempts_max,
+                    read_attempts_max=self.settings.read_attempts_max,
                 )
                 self._resources.callback(self._reader.close)
             return self._reader
@@ -157,7 +158,11 @@ class LogParts:
         )
 
     def close(self) -> None:
-        """What still appends is closed while appends work; the writer thread after it; locks and files last."""
+        """What still appends is closed while appends work; the writer thread after it; locks and files last. Once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
         with contextlib.ExitStack() as rest:
             rest.callback(self._resources.close)
             rest.callback(self.appender.close)

@@ -10,12 +10,15 @@ waits for itself: hand such work to another thread.
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
 
 from penstock.errors import fresh, kept
 
@@ -73,6 +76,38 @@ class Pending(Generic[T]):
                 return
         callback(self)
 
+    def __await__(self) -> Generator[Any, None, T]:
+        """`await log.append(…)`: the result, without holding up the event loop. A cancelled wait takes nothing back."""
+        if not self._done:
+            loop = asyncio.get_running_loop()
+            woken = loop.create_future()
+
+            def wake(_: Pending[T]) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                    loop.call_soon_threadsafe(_set_unless_done, woken)
+
+            self.add_done_callback(wake)
+            yield from woken
+        return self.result()
+
+    def as_future(self) -> concurrent.futures.Future[T]:
+        """The same answer as a `concurrent.futures.Future`, for code that wants one (`asyncio.wrap_future`, `wait`).
+
+        It cannot be cancelled: what was appended cannot be called back.
+        """
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+
+        def copy(done: Pending[T]) -> None:
+            error = done.exception(0)
+            if error is None:
+                future.set_result(done.result(0))
+            else:
+                future.set_exception(error)
+
+        self.add_done_callback(copy)
+        return future
+
     def complete(self, value: T) -> None:
         """For the producer alone."""
         self._value = value
@@ -119,6 +154,11 @@ class Pending(Generic[T]):
                 return False
             self._waiters.remove(waiter)
             return True
+
+
+def _set_unless_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def complete_all(pendings: Sequence[Pending[T]], values: Sequence[T]) -> None:

@@ -47,7 +47,7 @@ class LogState(BucketState, of=Log):
         return cls(log, settings, progress, clock or log.clock)
 
     def __init__(self, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock) -> None:
-        self._log = log
+        log = self._log = log.for_attached()  # lives until the log is closed, whoever of its openers goes first
         self._settings = settings
         self._location = StateLocation(log.reader(), log.files, clock, settings, read_only=False)
         log.attached.add("state", self)
@@ -172,6 +172,8 @@ class LogState(BucketState, of=Log):
 
     def close(self) -> None:
         """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open."""
+        if self._closed:
+            return
         self._log.attached.remove(self)
         self._scrubber.close()
         if not self._checkpointer.close():

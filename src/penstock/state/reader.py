@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from penstock.clock import SYSTEM_CLOCK
-from penstock.errors import Corruption
+from penstock.errors import Closed, Corruption
 from penstock.log import LogReader, Position, StateChange
 from penstock.log.frames.format import decode_changes
 from penstock.log.ledgers.holds import pins
@@ -46,6 +46,7 @@ class StateReader(StateView):
         self._location = location
         self._reader = location.reader
         self._advancing = threading.RLock()
+        self._closed = False
         self.on_frame = on_frame
         self.position = position
 
@@ -76,6 +77,8 @@ class StateReader(StateView):
         Goes back only where the log was truncated.
         """
         with self._advancing:
+            if self._closed:
+                raise Closed("a reader of the state is closed")
             target = self._reader.end() if to is None else to
             if self.position.entry_id >= 0 and not holds_entry(self._reader, self.position):
                 self._rebuild(min(target, self._reader.end()))
@@ -101,8 +104,12 @@ class StateReader(StateView):
                 self._rebuild(self.position, verify=True)
 
     def close(self) -> None:
-        """Releases the checkpoint's files. The log's reader stays open."""
-        self.engine.close()
+        """Releases the checkpoint's files. The log's reader stays open. Every later call raises `Closed`."""
+        with self._advancing:
+            if not self._closed:
+                self._closed = True
+                self.engine.close()
+                self._refuse_all("a reader of the state")
 
     def _check_namespaces(self, changes: tuple[StateChange, ...]) -> None:
         """Enters registrations into the registry. Raises `Corruption` where a change names an unregistered store."""

@@ -94,6 +94,7 @@ class BucketState(StateView):
         self._clock = clock
         self._unlogged: list[StateChange] = []  # registrations that the next frame will carry
         self._broken: PenstockError | None = None
+        self._closed = False
         self._commits = 0
         self.wal_bytes = 0
         self.writes = 0
@@ -177,11 +178,15 @@ class BucketState(StateView):
         return pending
 
     def close(self) -> None:
-        """Refuses commits from here on. The log stays open."""
+        """Every later call on it and its stores raises `Closed`. The log stays open. Closing it again does nothing."""
         with self._lock:
-            self._broken = self._broken or Closed("the state was closed")
+            if self._closed:
+                return
+            self._closed = True
+            self._broken = self._broken or Closed("the state is closed")
         forget_state(self)
         self.engine.close()
+        self._refuse_all("the state")
 
     @property
     def size_bytes(self) -> int:

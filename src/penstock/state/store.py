@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from penstock.errors import BadInput, Corruption, Unavailable
 from penstock.log import Pending
@@ -133,6 +133,10 @@ class RawStore:
         self._get: Callable[[Any, bytes], bytes | None] = (
             self._get_unregistered if number is None else self.holder.engine.get
         )
+
+    def refuse(self, refuse: Callable[[Any, bytes], NoReturn]) -> None:
+        """The state was closed: reads call `refuse`, which raises."""
+        self._get = refuse
 
     def get(self, key: bytes) -> bytes | None:
         self.reads = reads = self.reads + 1

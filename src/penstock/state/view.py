@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.errors import Corruption, NotSupported
 from penstock.log import Pending
+from penstock.log.closed import ClosedPart
 from penstock.state.changes import Change
 from penstock.state.engines.engine import StateEngine, StateSnapshot
 from penstock.state.store import Content, RawStore, TypedStore
@@ -60,6 +62,27 @@ class Stores:
         """Every store that the registry knows, by number."""
         with self._lock:
             return self.registry.registrations()
+
+    def close(self) -> None:
+        """Every later call on the state and its stores raises `Closed`. Closing it again does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self.registry.registrations()  # raises where it is closed
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refuse_all(self, what: str) -> None:
+        """The engine is closed: what stands in its place refuses every call, also through the stores."""
+        closed: Any = ClosedPart(what)
+        with self._lock:
+            self.engine = self.registry = closed
+            for raw in self._raw.values():
+                raw.refuse(closed.refuse)
 
     def heal(self, error: Corruption) -> None:
         raise error

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from penstock.errors import Closed, fresh
 from penstock.log.append.request import AppendRequest, Terminated
+from penstock.log.closed import FORK_HINT, closed_in_children
 from penstock.log.pending import Pending
 from penstock.log.stall import SyncStalled
 
@@ -43,11 +44,10 @@ class AppendQueue:
         self._last_items = 0  # how many the last group had
         self._in_flight: list[AppendRequest] = []
         self._closing = False
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._idle = False  # the writer waits for `_work`
         self._wake_at = 1  # so many queued requests wake an idle writer
-        self._room = threading.Condition(self._lock)
+        self._make_locks()
+        closed_in_children(self)
 
     # -- any thread ----------------------------------------------------------------------------------------------
 
@@ -109,6 +109,19 @@ class AppendQueue:
         for item in in_flight:
             item.fail(error)
         self.stop(error)
+
+    def forked(self) -> None:
+        """In a forked child there is no writer thread, and its locks may be held for ever: all appends fail at once."""
+        self._make_locks()
+        self.error = Closed(f"{self._name} is closed", hint=FORK_HINT)
+        waiting, self._queue, self._in_flight = [*self._in_flight, *self._queue], deque(), []
+        for item in waiting:
+            item.fail(self.error)
+
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
 
     def _put(self, item: AppendRequest) -> None:
         if not self._queue:

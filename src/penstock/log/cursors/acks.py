@@ -20,6 +20,7 @@ from pyroaring import BitMap
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, PenstockError
+from penstock.log.closed import closed_in_children
 from penstock.log.cursors.acked import Acked, Bitmaps, clip, split
 from penstock.log.cursors.pointer import Pointer
 from penstock.log.cursors.records import (
@@ -89,6 +90,7 @@ class Acks:
         self._closed = False
         self._active_written_ms = state.active_ms
         self.groups_persisted = 0
+        closed_in_children(self)
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -234,6 +236,11 @@ class Acks:
             answer = self._append(self._build_details, lambda: self._durable)
             self._state.properties = dict(properties)
             return answer
+
+    def forked(self) -> None:
+        """In a forked child, which does not own the cursor."""
+        self._lock = threading.Lock()
+        self._closed = True
 
     def close(self) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
+from types import TracebackType
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed
@@ -39,6 +40,9 @@ from penstock.log.read.entry_sizes import entry_sizes
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
 from penstock.log.records.record_log import RecordLog
+
+_ITERATED_ENTRIES = 1000  # of a batch that an iteration holds
+_ITERATED_BYTES = 4 << 20
 
 
 class CursorStats:
@@ -148,19 +152,23 @@ class Cursor:
 
     def is_acked(self, position: Position) -> bool:
         """Whether an ack of this entry was taken (it may still be on its way to the disk)."""
+        self._check_open()
         return self._acks.contains(position)
 
     def has_more(self) -> bool:
         """Whether `read` would give something."""
+        self._check_open()
         views = self._reader.ledgers()
         return nth_unacked(self._acks, views, self._read_position, 1) is not None
 
     def backlog(self) -> int:
         """How many durable entries of the log are not acked. Exact."""
+        self._check_open()
         return self._acks.backlog(self._reader.ledgers())
 
     def backlog_bytes(self) -> int:
         """As `backlog`, in bytes of the entries' data. Exact."""
+        self._check_open()
         sizes = entry_sizes(self._reader)
         total = 0
         for view, count in self._acks.counts(self._reader.ledgers()):
@@ -192,6 +200,7 @@ class Cursor:
         return self._acks.holes()
 
     def stats(self) -> CursorStats:
+        self._check_open()
         return CursorStats(self)
 
     # -- acks ----------------------------------------------------------------------------------------------------
@@ -238,6 +247,7 @@ class Cursor:
 
         Also "earliest" and "latest". Where the entry was trimmed, the first entry that is kept takes its place.
         """
+        self._check_open()
         target = self._valid(position)
         before = Position(target.ledger_id, target.entry_id - 1) if target.entry_id > 0 else None
         answer = self._acks.reset(before or previous(Position(target.ledger_id, -1), self._reader.ledgers()))
@@ -246,9 +256,11 @@ class Cursor:
         return answer
 
     def properties(self) -> dict[str, str]:
+        self._check_open()
         return self._acks.properties()[0]
 
     def mark_delete_properties(self) -> dict[str, str]:
+        self._check_open()
         return self._acks.properties()[1]
 
     def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
@@ -326,6 +338,7 @@ class Cursor:
 
     def replay(self, positions: Iterable[Position]) -> list[Entry]:
         """These entries again, in order, without those that are acked. The read position stays."""
+        self._check_open()
         entries: list[Entry] = []
         for position in sorted(set(positions)):
             if not self._acks.contains(position):
@@ -338,18 +351,21 @@ class Cursor:
         return None if position is None else next(self._reader.entries(position, position))
 
     def nth_position(self, number: int) -> Position | None:
+        self._check_open()
         if number < 1:
             raise BadInput(f"there is no entry number {number}", hint="the first one is 1")
         return nth_unacked(self._acks, self._reader.ledgers(), _after(self._acks.mark_delete), number)
 
     def seek(self, position: Position | str) -> None:
         """Reads go on at `position` ("earliest": the first entry of the log; "latest": after the last). Not durable."""
+        self._check_open()
         target = self._valid(position)
         with self._read_lock:
             self._read_position = target
 
     def rewind(self) -> None:
         """Reads begin after the mark-delete again."""
+        self._check_open()
         with self._read_lock:
             self._read_position = _after(self._acks.mark_delete)
 
@@ -358,6 +374,7 @@ class Cursor:
 
         Entries must match up to some point and not after it. None where the first one does not.
         """
+        self._check_open()
         return self._reader.find_newest(matches, None if everywhere else self._acks.mark_delete)
 
     def find_newest_by_time(self, wall_ms: int, *, everywhere: bool = False) -> Position | None:
@@ -366,6 +383,7 @@ class Cursor:
 
         By the ledgers' time index. Of the backlog, or of all of the log.
         """
+        self._check_open()
         found = self._reader.find_by_time(wall_ms)
         return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
 
@@ -380,6 +398,8 @@ class Cursor:
 
     def close(self) -> None:
         """Finishes the acks on their way and gives up ownership. Reads that wait raise `Closed`."""
+        if self._closed:
+            return
         self._closed = True
         forget_cursor(self)
         self._reader.cache.forget(self)
@@ -394,6 +414,31 @@ class Cursor:
     def call_at_close(self, callback: Callable[[], None]) -> None:
         """For a list of open cursors, which must learn of the close."""
         self._on_close = callback
+
+    def __enter__(self) -> Cursor:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries that are not acked, from the read position up to the end of the log as it is by then.
+
+        Read in batches; where the iteration is left early, reads go on at the first entry that it did not give.
+        """
+        while entries := self.read(_ITERATED_ENTRIES, _ITERATED_BYTES):
+            given = 0
+            try:
+                for entry in entries:
+                    given += 1
+                    yield entry
+            finally:
+                if given < len(entries):
+                    with self._read_lock:
+                        self._read_position = min(self._read_position, entries[given].position)
 
     # ------------------------------------------------------------------------------------------------------------
 

@@ -86,6 +86,7 @@ class CursorTable:
 
     def infos(self) -> list[CursorInfo]:
         """Every durable cursor of the log, whoever owns it; by name."""
+        self._check_open()
         with self._lock:
             here = set(self._cursors)
         return [
@@ -96,6 +97,7 @@ class CursorTable:
 
     def opened(self) -> list[Cursor]:
         """The cursors that are open in this process, for statistics."""
+        self._check_open()
         with self._lock:
             waiting = list(self._cursors.values())
             in_memory = list(self._in_memory)
@@ -124,6 +126,7 @@ class CursorTable:
 
         Raises `BadInput` where there is none, `Unavailable` while another process owns it.
         """
+        self._check_open()
         with self._lock:
             opening = self._cursors.get(name)
         if opening is not None:
@@ -139,6 +142,7 @@ class CursorTable:
 
         Time counts as far as a process saw it go by (idle.py): a step of the clock deletes nothing. Activity by reads alone counts once the cursor was closed: only then is it written.
         """
+        self._check_open()
         with self._lock:
             here = set(self._cursors)
         known = {cursor.name: cursor for cursor in registered(self._reader.metadata, self._reader.name)}

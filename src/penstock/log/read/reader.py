@@ -13,10 +13,13 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 from uuid import UUID
 
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import BadInput, Closed, Unavailable
 from penstock.files import REAL_FILES, Files
+from penstock.log.closed import ClosedPart
 from penstock.log.frames.end_file import EndFile, SyncedEnd
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
@@ -74,6 +77,7 @@ class LogReader:
         self._owns_metadata = owns_metadata
         self._read_attempts_max = read_attempts_max
         self._lock = threading.Lock()
+        self._closed = False
         self._slot: SyncedEnd | None = None
         self._raw = b""  # the list as the metadata store has it
         self._list = self._load()
@@ -176,6 +180,7 @@ class LogReader:
         the durable end, `Trimmed` where `start` is not kept any more, `Unavailable` where the disk refuses, and
         `Corruption` where an entry does not match its checksum.
         """
+        self._check_open()
         runs = self.runs(start, end, self)
         entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in runs)
         return entries if max_bytes is None else _up_to(entries, max_bytes)
@@ -287,10 +292,31 @@ class LogReader:
         return min(self._open_times.before(number, wall_ms), view.entries - 1)
 
     def close(self) -> None:
+        """Every later call raises `Closed`. Closing it again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            end_file, metadata = self._end_file, self.metadata
+            closed: Any = ClosedPart(f"a reader of log {self._directory}")
+            self._end_file = self.metadata = closed
         self.cache.forget(self)
-        self._end_file.close()
+        end_file.close()
         if self._owns_metadata:
-            self.metadata.close()
+            metadata.close()
+
+    def __enter__(self) -> LogReader:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"a reader of log {self._directory} is closed")
 
     def _read_slot(self) -> SyncedEnd | None:
         slot = self._end_file.read()

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from penstock.errors import Closed, Fenced, PenstockError, StorageFailed, fresh, kept
 from penstock.files import Buffer
+from penstock.log.closed import FORK_HINT, closed_in_children
 from penstock.log.frames.format import Changes
 from penstock.log.pending import Pending
 from penstock.log.records.workers import CHORES, COMMITS
@@ -63,8 +64,8 @@ class GroupCommit(Generic[R]):
         self._worker: threading.Thread | None = None
         self._in_flight: list[Queued] = []
         self._error: BaseException | None = None
-        self._lock = threading.Lock()
-        self._change = threading.Condition(self._lock)  # there is room in the queue, or nothing is left in it
+        self._make_locks()
+        closed_in_children(self)
         COMMITS.enter()
         CHORES.enter()
 
@@ -97,6 +98,18 @@ class GroupCommit(Generic[R]):
                 self._scheduled = True
                 COMMITS.run(self._run, self._stalled)
         return pending
+
+    def forked(self) -> None:
+        """In a forked child, which has none of the threads: every append fails at once, `close` has nothing to do."""
+        self._make_locks()
+        self._closing = self._closed = True
+        self._scheduled = False
+        batch, self._in_flight = self._in_flight, []
+        self._stop(batch, Closed(f"{self._name} is closed", hint=FORK_HINT))
+
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._change = threading.Condition(self._lock)  # there is room in the queue, or nothing is left in it
 
     def wait_for_room(self) -> None:
         """Returns once fewer than `waiting_bytes_max` wait, or nothing can be appended any more."""

@@ -13,12 +13,14 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, PenstockError, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.checking import checked_append, checked_pair, unwritable
+from penstock.log.closed import closed_in_children
 from penstock.log.frames.file_header import FILE_HEADER_BYTES, RECORD_LOG_MAGIC, corruption, read_file_header
 from penstock.log.frames.format import Changes, FrameInfo, StateChange, decode_changes
 from penstock.log.frames.reader import BadFrameAt, read_frames
@@ -98,6 +100,7 @@ class RecordLog:
         self.uuid, self.epoch = owned.uuid, owned.writer.file_id
         self._compaction: _Compaction | None = None
         self._closed = False
+        closed_in_children(self)
         self._commits: GroupCommit[int] = GroupCommit(
             f"record log {directory / name}", self._commit, _WAITING_BYTES_MAX, self._generations.check
         )
@@ -151,6 +154,10 @@ class RecordLog:
 
     def records(self) -> Iterator[Record]:
         """Every durable record of the generation in force, in order."""
+        self._check_open()
+        return self._records()
+
+    def _records(self) -> Iterator[Record]:
         writer = self._writer
         try:
             file = self._files.open(writer.file.path)
@@ -211,7 +218,7 @@ class RecordLog:
         return compaction.answer
 
     def close(self) -> None:
-        """Finishes what waits and gives up ownership. Raises what goes wrong meanwhile."""
+        """Finishes what waits and gives up ownership. Raises what goes wrong meanwhile. Closing again does nothing."""
         already_failed = self._commits.error
         if not self._closed:
             with contextlib.suppress(PenstockError):  # as a task, because a stall of the disk is noticed there
@@ -227,6 +234,23 @@ class RecordLog:
         error = self._commits.error
         if error is not None and error is not already_failed:
             raise fresh(error)
+
+    def forked(self) -> None:
+        """In a forked child, which does not own it: `close` does nothing."""
+        self._closed = True
+
+    def __enter__(self) -> RecordLog:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"record log {self._directory / self._name} is closed")
 
     # -- on the thread that commits ------------------------------------------------------------------------------
 
