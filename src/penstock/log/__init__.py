@@ -24,7 +24,7 @@ from penstock.log.append.request import Span, Terminated
 from penstock.log.cursors.cursor import Cursor, CursorStats
 from penstock.log.cursors.table import CursorInfo, CursorTable
 from penstock.log.frames.format import Entry, FrameInfo, StateChange
-from penstock.log.log import Log, LogStatistics
+from penstock.log.log import Log, LogState, LogStatistics
 from penstock.log.offload.offloader import OffloadInProgress, OffloadProgress
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
@@ -45,6 +45,7 @@ __all__ = [
     "Log",
     "LogReader",
     "LogSettings",
+    "LogState",
     "LogStatistics",
     "OffloadInProgress",
     "OffloadProgress",

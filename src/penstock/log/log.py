@@ -22,7 +22,7 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.checking import checked_append, checked_sequence, checked_size
-from penstock.log.append.request import AppendRequest, Span, Terminated
+from penstock.log.append.request import AppendRequest, Span
 from penstock.log.closed import FORK_HINT, ClosedPart, closed_in_children
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start
@@ -33,7 +33,7 @@ from penstock.log.ledgers.info import LedgerList
 from penstock.log.metrics import forget_log, watch_log
 from penstock.log.offload.offloader import OffloadProgress
 from penstock.log.open_logs import OpenLogs
-from penstock.log.parts import LogParts
+from penstock.log.parts import LogParts, LogState
 from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.read.reader import LogReader, default_metadata_path, log_key
@@ -55,6 +55,7 @@ class Log:
         self.attached = parts.attached
         self._opener = opener
         self._closed = False
+        self._error_at_close: BaseException | None = None
         self._lock = threading.Lock()  # for `_closed`
         self._parts = parts
         self._appender = parts.appender
@@ -125,6 +126,25 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def state(self) -> LogState:
+        """What may be done with the log now, as far as this handle knows; reads nothing. A closed handle answers too.
+
+        | state | |
+        |---|---|
+        | `OPEN` | appends are taken |
+        | `TERMINATED` | nothing is appended any more, ever; everything else works |
+        | `STOPPED` | the disk or the metadata store failed: nothing is accepted; the next open finds out what is there |
+        | `FENCED` | another process owns the log now |
+        | `CLOSED` | this handle was closed |
+        """
+        return LogState.CLOSED if self._closed else self._parts.state()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the log takes no more appends; None while it does, and once this handle was closed in order."""
+        return self._error_at_close if self._closed else self._parts.error()
 
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none."""
@@ -333,6 +353,7 @@ class Log:
                 return
             self._closed = True
         parts = self._parts
+        self._error_at_close = parts.error()
         try:
             if self._opener is not None and _OPEN_LOGS.leave(self._opener, parts):
                 forget_log(parts)
@@ -340,6 +361,7 @@ class Log:
                 parts.close()
                 error = parts.appender.error
                 if error is not None and error is not already_failed:
+                    self._error_at_close = error
                     raise fresh(error)
         finally:
             self._refuse_all(f"log {self.directory}")
@@ -367,8 +389,7 @@ class Log:
 
 
 def _usable(parts: LogParts) -> bool:
-    failed = parts.appender.error is not None and not isinstance(parts.appender.error, Terminated)
-    return not failed and parts.catalog.stopped is None
+    return parts.state() in {LogState.OPEN, LogState.TERMINATED}
 
 
 def _refuse_others(parts: LogParts, settings: LogSettings | None) -> None:
@@ -387,4 +408,4 @@ _OPEN_LOGS: OpenLogs[LogParts] = OpenLogs()
 os.register_at_fork(after_in_child=_OPEN_LOGS.forked)
 
 
-__all__ = ["Log", "LogSettings", "LogStatistics"]
+__all__ = ["Log", "LogSettings", "LogState", "LogStatistics"]

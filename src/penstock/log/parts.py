@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import threading
 from pathlib import Path
 
 from penstock.clock import Clock
-from penstock.errors import Fenced, fresh
+from penstock.errors import Fenced, OutcomeUnknown, fresh
 from penstock.files import Files
 from penstock.log.append.appender import Appender
+from penstock.log.append.request import Terminated
 from penstock.log.attached import AttachedParts
 from penstock.log.cursors.table import CursorTable
 from penstock.log.offload.offloader import Offloader
@@ -25,6 +27,16 @@ from penstock.log.retention.trim import Trimmer
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics, gather_statistics
 from penstock.metadata import MetadataStore
+
+
+class LogState(enum.StrEnum):
+    """What may be done with a log: `Log.state` explains each."""
+
+    OPEN = "open"
+    TERMINATED = "terminated"
+    STOPPED = "stopped"
+    FENCED = "fenced"
+    CLOSED = "closed"
 
 
 class LogParts:
@@ -147,6 +159,22 @@ class LogParts:
             raise stopped
         self._end_file.check()
 
+    def error(self) -> BaseException | None:
+        """Why nothing is appended any more; None while something can be. A new error for each caller."""
+        stopped = self.catalog.stopped
+        error = self.appender.error
+        if stopped is not None and not isinstance(error, Fenced | OutcomeUnknown):
+            return stopped
+        return None if error is None else fresh(error)
+
+    def state(self) -> LogState:
+        error = self.error()
+        if error is None:
+            return LogState.OPEN
+        if isinstance(error, Terminated):
+            return LogState.TERMINATED
+        return LogState.FENCED if isinstance(error, Fenced) else LogState.STOPPED
+
     def statistics(self) -> LogStatistics:
         return gather_statistics(
             listed=self.catalog.list,
@@ -155,6 +183,10 @@ class LogParts:
             trimmer=self._trimmer,
             offloader=self._offloader,
             cache=self._cache,
+            state=self.state(),
+            error=self.error(),
+            maintenance_error=self.retention.maintenance_error,
+            maintenance_failures=self.retention.maintenance_failures,
         )
 
     def close(self) -> None:

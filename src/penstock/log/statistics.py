@@ -40,6 +40,10 @@ class LogStatistics:
     offload_failures: int = 0  # since the log was opened
     offload_error: str = ""  # of the last round, where it failed
     offloading: OffloadProgress | None = None  # what is being copied now
+    state: str = "open"  # as `Log.state`
+    error: str = ""  # why nothing is appended any more
+    maintenance_failures: int = 0  # since the log was opened
+    maintenance_error: str = ""  # of the last round, where it failed
 
 
 def gather_statistics(
@@ -50,6 +54,10 @@ def gather_statistics(
     trimmer: Trimmer,
     offloader: Offloader,
     cache: ReadCache,
+    state: str,
+    error: BaseException | None,
+    maintenance_error: BaseException | None,
+    maintenance_failures: int,
 ) -> LogStatistics:
     counters = appender.counters
     return LogStatistics(
@@ -76,4 +84,8 @@ def gather_statistics(
         offload_failures=offloader.failures,
         offload_error=str(offloader.last_error or ""),
         offloading=offloader.progress,
+        state=str(state),
+        error=str(error or ""),
+        maintenance_failures=maintenance_failures,
+        maintenance_error=str(maintenance_error or ""),
     )

@@ -137,6 +137,9 @@ class Metrics:
             "log_ledger_switch_duration_seconds", "Time from one ledger to the next, appends waiting", _SECONDS
         )
         self.log_failed_ledgers = self._counter("log_failed_ledgers", "Ledgers given up because a write of them failed")
+        self.log_maintenance_failures = self._counter(
+            "log_maintenance_failures", "Rounds of a log's maintenance that failed and are tried again"
+        )
         self.log_stalls = self._counter("log_stalls", "Writes or syncs that the disk did not answer in time")
         self.log_read_seconds = self._histogram(
             "log_read_duration_seconds", "Time of one read of a ledger, checksums included", _FAST_SECONDS

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from penstock.operations.log.cursors import list_cursors
+from penstock.operations.log.listing import list_cursors
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Corruption, Fenced

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInput, Fenced, StorageFailed, Unavailable
+from penstock.errors import BadInput, Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
 from tests.support.files import UnlockedFiles
@@ -199,3 +199,32 @@ def test_a_missing_file_after_another_owner_came_is_fenced(tmp_path: Path) -> No
     with contextlib.suppress(Fenced):
         old.close()
     deposed[0].close()
+
+
+def test_what_an_error_says_of_its_record() -> None:
+    """`StorageFailed`: it never appears. `OutcomeUnknown`: the next owner may find it, as here: it is in the page cache."""
+    files = MemoryFiles()
+    log = RecordLog.open(Path("/d"), "r", files)
+    log.append(b"first").result()
+    waiting: list[Pending[int]] = []
+
+    def fail(number: int, name: str, path: Path) -> None:
+        if name == "datasync" and path.name.endswith(".rlog"):
+            files.on_operation = None
+            waiting.append(log.append(b"waits", wait=False))
+            files.fail_at(number, DiskFault.EIO)
+
+    files.on_operation = fail
+    in_flight = log.append(b"in flight")
+    with pytest.raises(OutcomeUnknown, match="nobody knows whether the last records are on the disk"):
+        in_flight.result()
+    with pytest.raises(StorageFailed):
+        waiting[0].result()
+    with pytest.raises(StorageFailed):
+        log.append(b"later")
+    killed = files.kill()
+    with contextlib.suppress(PenstockError):
+        log.close()
+    again = RecordLog.open(Path("/d"), "r", killed)
+    assert [record.data for record in again.records()] == [b"first", b"in flight"]
+    again.close()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from penstock.errors import Closed, Fenced, PenstockError, StorageFailed, fresh, kept
+from penstock.errors import Closed, Fenced, OutcomeUnknown, PenstockError, StorageFailed, fresh, kept
 from penstock.files import Buffer
 from penstock.log.closed import FORK_HINT, closed_in_children
 from penstock.log.frames.format import Changes
@@ -41,8 +41,12 @@ class GroupCommit(Generic[R]):
     """Thread-safe. The first error fails what waits and every later append: a sync that is tried again after a failure
     may report success for data that was lost.
 
-    `commit` makes a group durable and returns its answers: for a request of which nothing was written, an error. `check_owner` raises `Fenced` where another owner came. It
-    is asked before a missing file is blamed on the disk, because the next owner removes files.
+    What the error of an append says of its record: `OutcomeUnknown` (its group was being written as the disk failed) and
+    `Fenced`: the next owner may find it, or not; `StorageFailed` (it still waited, or came later): it never appears.
+
+    `commit` makes a group durable and returns its answers: for a request of which nothing was written, an error.
+    `check_owner` raises `Fenced` where another owner came. It is asked before a missing file is blamed on the disk,
+    because the next owner removes files.
     """
 
     def __init__(
@@ -203,15 +207,25 @@ class GroupCommit(Generic[R]):
         return error
 
     def _stop(self, batch: list[Queued], error: BaseException) -> None:
+        """Fails the group that was being written, and with it what waits: of that nothing was written."""
         if not isinstance(error, PenstockError):
             failed = StorageFailed(f"{self._name}: {type(error).__name__}: {error}", hint="start again")
             failed.__cause__ = error
             error = failed
+        in_flight = error
+        if type(error) is StorageFailed:  # a subclass says more than that the disk failed
+            in_flight = OutcomeUnknown(
+                f"{self._name}: nobody knows whether the last records are on the disk: {error.message}",
+                hint="repair the disk, then start again: the next start finds out",
+            )
+            in_flight.__cause__ = error
         with self._lock:
             self._error = kept(error)
-            waiting = [*batch, *self._queue]
+            waiting = list(self._queue)
             self._queue.clear()
             self._waiting_bytes = 0
+        for item in batch:
+            item.pending.fail(in_flight)
         for item in waiting:
             item.pending.fail(error)
 

@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from penstock.errors import Fenced, OutcomeUnknown, PenstockError
+from penstock.errors import Fenced, OutcomeUnknown, PenstockError, kept
 from penstock.log.stall import STALL_SECONDS_MAX
+from penstock.observe.metrics import METRICS
 
 _logger = logging.getLogger(__name__)
 
@@ -15,11 +16,14 @@ _logger = logging.getLogger(__name__)
 class Maintenance:
     """Calls `work` every `interval_seconds`, and soon after `wake`; never where the interval is 0.
 
-    The thread ends for good when `work` raises `Fenced` or `OutcomeUnknown`; after other errors the next round tries again.
+    The thread ends for good when `work` raises `Fenced` or `OutcomeUnknown`: then the log itself has stopped. After any
+    other error the next round tries again, also after one that nobody expected: a log whose ledgers are never trimmed
+    fills the disk. The error is kept in `last_error`, counted, and logged when it is a new one.
     """
 
     def __init__(self, name: str, interval_seconds: float, work: Callable[[], object]) -> None:
-        self.last_error: Exception | None = None
+        self.last_error: Exception | None = None  # of the last round; None where it went well
+        self.failures = 0
         self._interval_seconds = interval_seconds
         self._work = work
         self._closing = False
@@ -52,9 +56,21 @@ class Maintenance:
                 self._work()
                 self.last_error = None
             except (Fenced, OutcomeUnknown) as error:
-                self.last_error = error
+                self._failed(error)
                 return
-            except (PenstockError, OSError) as error:
-                if self.last_error is None:
-                    _logger.warning("maintenance of a log failed and will be tried again: %s", error)
-                self.last_error = error
+            except Exception as error:
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        expected = isinstance(error, PenstockError | OSError)
+        if repr(error) != repr(self.last_error):
+            _logger.log(
+                logging.WARNING if expected else logging.ERROR,
+                "maintenance of a log failed and will be tried again: %s: %s",
+                type(error).__name__,
+                error,
+                exc_info=None if expected else error,
+            )
+        self.last_error = kept(error)
+        self.failures += 1
+        METRICS.log_maintenance_failures.inc()

@@ -62,6 +62,15 @@ class Retention:
         """From here on the maintenance thread calls `maintain`."""
         self._maintenance.start()
 
+    @property
+    def maintenance_error(self) -> Exception | None:
+        """Why the last round of the maintenance failed; None where it went well."""
+        return self._maintenance.last_error
+
+    @property
+    def maintenance_failures(self) -> int:
+        return self._maintenance.failures
+
     def roll(self) -> bool:
         return self._appender.on_writer_thread(self._appender.ledgers.roll).result()
 
