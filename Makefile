@@ -5,6 +5,7 @@ PYTHON ?= python3
 BENCH ?= pipeline
 ROUNDS ?= 5
 STATES ?= 1000000
+MINUTES ?= 30
 PYTEST_ARGS ?=
 # All cores; tests/support/scheduling.py shares the tests out.
 PARALLEL := -n auto
@@ -65,10 +66,11 @@ $(PEERS)/.synced: pyproject.toml uv.lock | $(filter-out uv,$(UV))
 	@touch $@
 
 soak: export PENSTOCK_BUDGET := soak
-soak: $(STAMP) ## A million crash states of the log and of its state, all explorations at their largest, and the kill tests ROUNDS times
+soak: $(STAMP) ## A million crash states of the log and of its state, all explorations at their largest, a flow under load for MINUTES, and the kill tests ROUNDS times
 	$(BIN)/python -m tests.crash log --states $(STATES) --jobs $$(nproc)
 	$(BIN)/python -m tests.crash state --states $(STATES) --jobs $$(nproc)
 	$(BIN)/pytest $(PARALLEL) -o timeout=14400 --ignore=tests/e2e $(PYTEST_ARGS)
+	$(BIN)/python -m tests.e2e.soak --minutes $(MINUTES)
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; $(BIN)/pytest tests/e2e $(PYTEST_ARGS) || exit 1; done
 
 lock: | $(filter-out uv,$(UV)) ## Bring uv.lock up to pyproject.toml

@@ -19,8 +19,10 @@ from tests.support.waiting import LIMIT_SECONDS, wait_until
 PENSTOCK = (sys.executable, "-m", "penstock.cli")
 # Processes that come back soon first: the stream goes on meanwhile.
 VICTIMS = ("worker", "capture", "delivery", "jvm", "driver")
+PARTS = ("run", *VICTIMS)
 # A busy laptop starts a JVM and Spark in minutes.
 _LIMIT_SECONDS = 2 * LIMIT_SECONDS
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -139,6 +141,8 @@ class Flow:
 
     def pid(self, victim: str) -> int | None:
         """The process that plays this part now, or None where it is not up."""
+        if victim == "run":
+            return None if self.process is None else self.process.pid
         if victim in ("capture", "driver", "delivery"):
             try:
                 return int((self.state_dir / "run" / f"{victim}.pid").read_text())
@@ -155,6 +159,12 @@ class Flow:
         daemons = [pid for pid in family if "penstock.spark.daemon" in _arguments(pid)]
         workers = [pid for pid in daemons if _parent(pid) in daemons]
         return workers[0] if workers else None
+
+    def resident_bytes(self, part: str) -> int:
+        """The memory that this process has now; 0 where it is not up."""
+        pid = self.pid(part)
+        fields = [] if pid is None else _read(f"/proc/{pid}/statm").split()
+        return int(fields[1]) * PAGE_BYTES if fields else 0
 
     def kill_victim(self, victim: str) -> None:
         """kill -9, as soon as the process is there."""
@@ -176,30 +186,25 @@ class Flow:
         return done.returncode, json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def _stat(pid: int) -> list[str]:
+def _read(path: str) -> str:
+    """A file of /proc, or nothing where the process is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(path).read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return []
+        return ""
 
 
 def _parent(pid: int) -> int:
-    stat = _stat(pid)
+    stat = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(stat[1]) if stat else 0
 
 
 def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    return _read(f"/proc/{pid}/comm").strip()
 
 
 def _arguments(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    return _read(f"/proc/{pid}/cmdline").replace("\0", " ")
 
 
 def _descendants(root: int) -> list[int]:

@@ -6,14 +6,28 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tools.components.mariadb import MariaDbServer
 
 SEED = 20261116
 
 
+def source_of(server: MariaDbServer, database: str) -> dict[str, Any]:
+    """A flow's settings for the tables of one database."""
+    return {
+        "type": "mariadb",
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "tables": {"include": [f"{database}.*"]},
+    }
+
+
 def create_tables(server: MariaDbServer, database: str, tables: int) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET GLOBAL sql_mode = ''")  # the load writes zero dates
         cursor.execute(f"CREATE database {database}")
         for i in range(tables):
             cursor.execute(

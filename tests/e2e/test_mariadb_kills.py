@@ -9,7 +9,7 @@ import pytest
 
 from penstock.operations.verify.sink_tables import data_directories
 from tests.e2e.flow import Flow
-from tests.e2e.load import SEED, Load, create_tables
+from tests.e2e.load import SEED, Load, create_tables, source_of
 from tests.support.budget import LOAD_PAUSE_MS
 from tools.components.mariadb import MariaDbServer
 
@@ -21,19 +21,10 @@ DATABASE = "kills"
 @pytest.fixture(scope="module")
 def delivered(mariadb_server: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     print(f"seed {SEED}")
-    with mariadb_server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SET GLOBAL sql_mode = ''")
     create_tables(mariadb_server, DATABASE, TABLES)
     flow = Flow(
         tmp_path_factory.mktemp("mariadb-kills"),
-        {
-            "type": "mariadb",
-            "host": mariadb_server.host,
-            "port": mariadb_server.port,
-            "user": mariadb_server.user,
-            "password": mariadb_server.password,
-            "tables": {"include": [f"{DATABASE}.*"]},
-        },
+        source_of(mariadb_server, DATABASE),
         {
             "lake": {"format": "parquet", "flush": {"size": "1MiB", "every": "1s"}},
             "raw": {"format": "canal-json", "flush": {"size": "1MiB", "every": "1s"}},

@@ -11,7 +11,7 @@ import pytest
 from penstock.log import LogReader
 from penstock.log.ledgers.info import LedgerInfo
 from tests.e2e.flow import Flow, penstock
-from tests.e2e.load import Load, create_tables
+from tests.e2e.load import Load, create_tables, source_of
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
@@ -30,19 +30,10 @@ def _ledgers(flow: Flow) -> list[LedgerInfo]:
 def test_a_trimmed_and_offloaded_log_serves_its_flow(
     mariadb_server: MariaDbServer, s3_url: str, tmp_path: Path
 ) -> None:
-    with mariadb_server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SET GLOBAL sql_mode = ''")
     create_tables(mariadb_server, DATABASE, TABLES)
     flow = Flow(
         tmp_path,
-        {
-            "type": "mariadb",
-            "host": mariadb_server.host,
-            "port": mariadb_server.port,
-            "user": mariadb_server.user,
-            "password": mariadb_server.password,
-            "tables": {"include": [f"{DATABASE}.*"]},
-        },
+        source_of(mariadb_server, DATABASE),
         {"lake": {"format": "parquet", "flush": {"size": "1MiB", "every": "500ms"}}},
         {"ledger": "256KiB", "keep": {"size": "1MiB"}, "offload": {"url": s3_url, "keep_local": 0, "lag": 0}},
     )
