@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from penstock.operations.log.listing import list_cursors
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Corruption, Fenced
@@ -19,6 +18,7 @@ from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
 from penstock.metadata import MemoryMetadata
+from penstock.operations.log.listing import list_cursors
 from tests.log.cursors.support import SETTINGS, at, values
 from tests.support.files import UnlockedFiles
 from tests.support.waiting import LIMIT_SECONDS, wait_until

@@ -188,8 +188,8 @@ def test_the_owner_keeps_entries_only_for_those_who_read_on(tmp_path: Path) -> N
     assert sorted(position for _, position in cache._expected.values()) == [positions[5], positions[50]]
     assert cache.wants(key)
     assert cache.shared(key)
-    slow.close()
     assert slow.backlog_bytes() > 0  # a look in passing is no reading on
+    slow.close()
     assert cache.wants(key)
     assert not cache.shared(key)
     fast.close()
