@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput, Closed, Corruption, Fenced
+from penstock.errors import BadInput, Closed, Corruption, Fenced, OutcomeUnknown
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
@@ -213,6 +213,9 @@ def test_acks_go_on_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.Monk
         except (FileNotFoundError, shutil.Error, Corruption):
             return 0  # a copy is not atomic: this one mixes files of two moments
         else:
+            if any(target.glob("*.damaged-*")):
+                again.close()
+                return 0  # for the same reason
             assert all(again.is_acked(position) for position in told)
             again.close()
             return 1
@@ -262,7 +265,7 @@ def power(files: MemoryFiles) -> None:
 def life(files: MemoryFiles, metadata: MemoryMetadata, told: dict[str, set[Position]]) -> None:
     """Makes, acks, resets, compacts and deletes cursors until it ends or the power goes."""
     metadata.before_write = lambda: power(files)
-    with contextlib.suppress(PowerCut), contextlib.ExitStack() as stack:
+    with contextlib.suppress(PowerCut, OutcomeUnknown), contextlib.ExitStack() as stack:
         log = Log.open(Path("/s/log"), SETTINGS, files, ManualClock(), metadata)
 
         def close() -> None:
