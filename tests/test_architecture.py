@@ -91,7 +91,7 @@ def imports_from_below(directory: str, order: dict[str, int]) -> list[str]:
         own = part_of(file, directory)
         for found in imports(file):
             parts = found.module.split(".")
-            if parts[: len(prefix)] != prefix or own == "__init__" or len(parts) == len(prefix):
+            if parts[: len(prefix)] != prefix or own in ("__init__", "__main__") or len(parts) == len(prefix):
                 continue
             other = parts[len(prefix)]
             # The parts of one row stand together and may import each other.

@@ -33,11 +33,27 @@ from penstock.observe.logging import configure
 if TYPE_CHECKING:
     from pydantic import BaseModel  # imported late: Spark's planning and worker processes import this module, too
 
+# Exit codes of every command and of every child; each has one meaning (docs/cli.md).
 EXIT_OK = 0
+EXIT_DIFFERENT = 1  # the command did its work, and the answer is no: not equal, damaged, degraded, not there
 EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_SINK = 4
+EXIT_STOPPED = 5  # `status`: no run owns the state directory
+EXIT_FAILED = 70  # none of the others, and time does not heal it: the disk, another owner, a mistake in Penstock
 EXIT_TRY_AGAIN = 75  # nothing is wrong that time does not heal
+EXIT_INTERRUPTED = 130  # Ctrl-C, where that is not the usual end
+EXIT_CODES = {
+    EXIT_OK: "done; healthy; equal",
+    EXIT_DIFFERENT: "done, and the answer is no: not equal, damaged, degraded, not there",
+    EXIT_CONFIGURATION: "the command line or the configuration is wrong; nothing was changed",
+    EXIT_SOURCE: "the source refuses, or logs what Penstock cannot read",
+    EXIT_SINK: "a sink refuses",
+    EXIT_STOPPED: "status: the flow is stopped",
+    EXIT_FAILED: "failed for another reason, which the message names",
+    EXIT_TRY_AGAIN: "does not answer now, or another process has it: try again later",
+    EXIT_INTERRUPTED: "ended by Ctrl-C",
+}
 _EXIT_PARENT_DIED = 1  # nobody is left to read it
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2

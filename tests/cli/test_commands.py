@@ -83,7 +83,7 @@ def test_status_of_a_stopped_flow(tmp_path: Path) -> None:
     penstock("init", cwd=tmp_path)
     before = time.monotonic()
     done = penstock("status", "--json", cwd=tmp_path)
-    assert done.returncode == 2
+    assert done.returncode == 5
     assert json.loads(done.stdout)["run"] is None
     assert time.monotonic() - before < 60
 

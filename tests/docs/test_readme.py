@@ -25,7 +25,7 @@ _INSTEAD = {
     "penstock log offload penstock-data/log --to s3://b/l": "penstock log offload penstock-data/log --to {copies}",
     "penstock binlog decode mysql-bin.000042": "penstock binlog decode {binlog}",
 }
-_EXIT_CODES = {"penstock status": 2}  # the flow of `run --once` has ended: stopped
+_EXIT_CODES = {"penstock status": 5}  # the flow of `run --once` has ended: stopped
 _ELSEWHERE = {"penstock demo"}  # tests/e2e and `make demo` run it
 
 

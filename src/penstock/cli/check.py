@@ -7,7 +7,8 @@ from dataclasses import asdict
 import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import console, print_json
+from penstock.cli.output import print_json
+from penstock.cli.screen import complain, say
 from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.config.model import describe
 from penstock.process import EXIT_CONFIGURATION
@@ -18,16 +19,16 @@ def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> No
     try:
         findings = describe(load(config))
     except BadConfig as error:
-        if json:
+        if json:  # the answer that was asked for, so on standard output
             print_json({"ok": False, "problems": [asdict(p) for p in error.problems]})
         else:
             for problem in error.problems:
                 where = f"{error.path}:{problem.line}: " if problem.line else f"{error.path}: "
                 key = f"{problem.key}: " if problem.key else ""
-                console.print(f"[red]✗[/] {where}{key}{problem.message}", markup=True, soft_wrap=True)
+                complain(f"{where}{key}{problem.message}")
         raise typer.Exit(EXIT_CONFIGURATION) from None
     if json:
         print_json({"ok": True, "settings": [asdict(f) for f in findings]})
         return
     for finding in findings:
-        console.print(f"[green]✓[/] {finding.key:<28} {finding.value}", soft_wrap=True)
+        say("[green]✓[/] {} {}", f"{finding.key:<28}", finding.value)

@@ -10,12 +10,14 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from penstock import __version__
 from penstock.cli.options import JsonOption
-from penstock.cli.output import complaints, console, human_bytes, human_seconds, print_json, translate_errors
+from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
 from penstock.cli.run import RunScreen
-from penstock.cli.verify import show_report
+from penstock.cli.screen import add_row, complain, say, say_table, shown
+from penstock.cli.verify import exit_code, show_report
 
 
 def demo(
@@ -34,38 +36,35 @@ def demo(
         with RunScreen(as_json=json) as screen:
             demonstration = Demo.prepare(directory, seconds=seconds, rate=rate, say=screen.say)
             screen.say(
-                f"Penstock {__version__} · demo shop → {directory} (parquet) · {seconds} s of changes, Ctrl-C stops early"
+                "Penstock {} · demo shop → {} (parquet) · {} s of changes, Ctrl-C stops early",
+                *(__version__, directory, seconds),
             )
             summary = demonstration.run(screen.update)
         if summary.exit_code:
-            complaints.print(f"[bold red]✗[/] {summary.message}\n  [dim]→ {summary.hint}[/]", soft_wrap=True)
+            complain(summary.message, summary.hint)
             raise typer.Exit(summary.exit_code)
         report = verify_sinks(demonstration.config)
         sample = demonstration.sample()
     if json:
         print_json({"event": "demo", "summary": asdict(summary), "verify": report.to_json()})
-        raise typer.Exit(0 if report.equal else 1)
-    console.print(
-        f"  [green]✓[/] {summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, "
-        f"{human_seconds(summary.seconds)} with Spark's start"
-    )
+        raise typer.Exit(exit_code(report))
+    size, took = human_bytes(summary.bytes), human_seconds(summary.seconds)
+    say("  [green]✓[/] {} rows in {} files, {}, {} with Spark's start", f"{summary.rows:,}", summary.files, size, took)
     show_report(report)
     if sample is not None:
         _show(sample)
-    console.print(f'Next: spark.read.parquet("{directory}/lake/shop/orders").show()', soft_wrap=True)
-    console.print(
-        "      penstock init --source mariadb://user@host    writes penstock.yaml for your own server", soft_wrap=True
-    )
-    raise typer.Exit(0 if report.equal else 1)
+    say('Next: spark.read.parquet("{}/lake/shop/orders").show()', directory)
+    say("      penstock init --source mariadb://user@host    writes penstock.yaml for your own server")
+    raise typer.Exit(exit_code(report))
 
 
 def _show(sample: pa.Table) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
     for name in sample.column_names:
-        table.add_column(name)
+        table.add_column(Text(shown(name)))
     for row in sample.to_pylist():
-        table.add_row(*(_text(value) for value in row.values()))
-    console.print(table)
+        add_row(table, *(_text(value) for value in row.values()))
+    say_table(table)
 
 
 def _text(value: object) -> str:

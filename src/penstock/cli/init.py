@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import console, print_json, translate_errors
+from penstock.cli.output import print_json, translate_errors
+from penstock.cli.screen import say
 from penstock.errors import BadInput
 from penstock.operations.config import template
 
@@ -17,19 +19,26 @@ def init(
     source: Annotated[
         str, typer.Option(help="demo, a directory of binlog files, or mariadb://user@host[:port].")
     ] = "demo",
-    sink: Annotated[str, typer.Option(help="Where the files go.")] = "./lake",
+    sink: Annotated[str | None, typer.Option(help="Where the files go; lake beside the file without it.")] = None,
     config: ConfigOption = DEFAULT_CONFIG,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Write a penstock.yaml to start from."""
+    """Write a penstock.yaml to start from. Relative paths in it are taken from its own directory."""
     with translate_errors(as_json=json):
-        text = template.render(source, sink)
-        if config.exists() and not force:
-            raise BadInput(f"{config} is there already; nothing was changed", hint="use --force to replace it")
-        Path(config).write_text(text, encoding="utf-8")
+        text = template.render(source, sink, config.parent)
+        try:
+            with Path(config).open("w" if force else "x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise BadInput(
+                f"{config} is there already; nothing was changed", hint="use --force to replace it"
+            ) from None
+        except OSError as error:
+            raise BadInput(f"{config} cannot be written: {error.strerror}", hint="make its directory first") from None
     if json:
         print_json({"written": str(config)})
     else:
-        console.print(f"[green]✓[/] wrote {config}")
-        console.print(f"  Next: penstock check -c {config}   then   penstock run -c {config}")
+        name = shlex.quote(str(config))
+        say("[green]✓[/] wrote {}", config)
+        say("  Next: penstock check -c {}   then   penstock run -c {}", name, name)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
+import traceback
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,13 +15,19 @@ from penstock import __version__
 from penstock.cli import binlog, check, demo, init, run, status, verify
 from penstock.cli.log import changing, listing, reading
 from penstock.cli.log import verify as log_verify
+from penstock.cli.screen import complain, say
 from penstock.cli.state import checkpoints, looking
+from penstock.observe.logging import LEVEL_VARIABLE, configure, redact
+from penstock.process import EXIT_CODES, EXIT_FAILED
+
+_EXIT_CODES_HELP = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 
 app = typer.Typer(
     name="penstock",
     help="Copies every change of a MySQL or MariaDB server, in order and without loss, into storage, on Spark.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog=_EXIT_CODES_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -40,8 +51,15 @@ INSIDES = "The insides"
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"penstock {__version__}")
+        say("penstock {}", __version__)
         raise typer.Exit
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 @app.callback()
@@ -49,8 +67,18 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            envvar=LEVEL_VARIABLE,
+            help="How much is logged, as JSON lines: by this process on standard error (warning without this option), by its "
+            "children in STATE_DIR/run/*.log (info without it).",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    configure("penstock", level=logging.getLevelName((log_level or LogLevel.WARNING).upper()))
+    if log_level is not None:
+        os.environ[LEVEL_VARIABLE] = log_level  # the children's too
 
 
 app.command("init")(init.init)
@@ -82,5 +110,18 @@ state_app.command("verify")(checkpoints.verify)
 
 
 def main() -> None:
-    """The entry point of the `penstock` script."""
-    app()
+    """The entry point of the `penstock` script.
+
+    What nobody expected ends with `EXIT_FAILED` and its stack trace: exit code 1, which Python would give, means something
+    else here.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal without ✓ shows \u2713
+    try:
+        app(prog_name="penstock")
+    except Exception as error:
+        sys.stderr.write(redact(traceback.format_exc()))
+        complain(
+            redact(f"unexpected {type(error).__name__}: {error}"), "this is a mistake in Penstock: please report it"
+        )
+        sys.exit(EXIT_FAILED)

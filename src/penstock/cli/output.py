@@ -1,7 +1,8 @@
-"""How commands write their results and errors: as text for people, with figures, times and tables, or as JSON for
-programs; and their exit codes.
+"""How commands write their results and errors: as text for people (`screen.py`), or as JSON for programs; figures and times;
+exit codes (`EXIT_CODES`).
 
-Exit codes: 0 ok, 1 degraded or not equal, 2 configuration or usage, 3 source, 4 sink, 75 try again later.
+A result goes to standard output and an error to standard error, with `--json` too: a program that reads results never
+takes an error for one.
 """
 
 from __future__ import annotations
@@ -11,59 +12,69 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from penstock.errors import BadInput, PenstockError
-from penstock.process import EXIT_CONFIGURATION, EXIT_TRY_AGAIN
-
-EXIT_DIFFERENT = 1
-console = Console(highlight=False)
-complaints = Console(stderr=True, highlight=False)
-_NUMBERS = ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS")
-_NAMES = ("STORE", "CURSOR")
-_NAME_WIDTH_MIN = 23
+from penstock.cli.screen import complain, say
+from penstock.errors import BadInput, Corruption, PenstockError, StorageFailed
+from penstock.process import (
+    EXIT_CONFIGURATION,
+    EXIT_DIFFERENT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_TRY_AGAIN,
+)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
-    sys.stdout.flush()
+    """One JSON document on one line of standard output."""
+    _write_json(value, sys.stdout)
 
 
-def print_result(document: dict[str, Any], text: str, *, as_json: bool) -> None:
-    """The document for programs, or the text for people."""
+def _write_json(value: Any, stream: TextIO) -> None:
+    """Text as it is; in ASCII with escapes where the stream's encoding (or UTF-8: half a surrogate pair) lacks it."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, default=str)
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def print_result(document: dict[str, Any], template: str, *values: object, as_json: bool) -> None:
+    """The document for programs, or the line for people."""
     if as_json:
         print_json(document)
     else:
-        typer.echo(text)
+        say(template, *values)
 
 
 def fail(error: PenstockError, *, as_json: bool, exit_code: int | None = None) -> NoReturn:
-    """Prints the error, never a stack trace, and ends the command with the error's exit code.
-
-    As text it goes to standard error; as JSON to standard output, where a program reads the result.
-    """
+    """Prints the error on standard error, never a stack trace, and ends the command with the error's exit code."""
     code = exit_code if exit_code is not None else _exit_code(error)
     if as_json:
-        print_json({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+        kind = type(error).__name__
+        _write_json({"error": {"kind": kind, "message": error.message, "hint": error.hint}}, sys.stderr)
     else:
-        complaints.print(f"[bold red]✗[/] {_plain(error.message)}", soft_wrap=True)
-        if error.hint:
-            complaints.print(f"  [dim]→ {_plain(error.hint)}[/]", soft_wrap=True)
+        complain(error.message, error.hint)
     raise typer.Exit(code)
 
 
 @contextmanager
 def translate_errors(*, as_json: bool) -> Iterator[None]:
-    """Turns Penstock's own errors inside the block into a message and an exit code."""
+    """Turns Penstock's own errors inside the block into a message and an exit code; Ctrl-C into an exit code."""
     try:
         yield
     except PenstockError as error:
         fail(error, as_json=as_json)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        fail(StorageFailed(str(error), hint="check the path, its permissions and the disk"), as_json=as_json)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager
@@ -81,11 +92,9 @@ def end_quietly(*, as_json: bool) -> Iterator[None]:
 def _exit_code(error: PenstockError) -> int:
     if isinstance(error, BadInput):
         return EXIT_CONFIGURATION
-    return EXIT_TRY_AGAIN if error.transient else EXIT_DIFFERENT
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")
+    if isinstance(error, Corruption):
+        return EXIT_DIFFERENT
+    return EXIT_TRY_AGAIN if error.transient else EXIT_FAILED
 
 
 def human_bytes(size: float) -> str:
@@ -113,17 +122,3 @@ def human_seconds(seconds: float) -> str:
 def human_time(wall_ms: int) -> str:
     """`2026-11-16 08:30:00`, in UTC; `never` for 0."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if wall_ms else "never"
-
-
-def table_of(*headings: str) -> Table:
-    """An empty table. Numbers are aligned to the right; names are never cut short, because other columns give way."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        name = heading in _NAMES
-        table.add_column(
-            heading,
-            justify="right" if heading in _NUMBERS else "left",
-            overflow="fold" if name else "ellipsis",
-            min_width=_NAME_WIDTH_MIN if name else len(heading),
-        )
-    return table

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import complaints, console, human_bytes, human_seconds, print_json, translate_errors
+from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
+from penstock.cli.screen import complain, console, say, shown
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import run_settings
 from penstock.supervisor.status import RunStatus, RunSummary
@@ -37,7 +38,7 @@ def run(
         settings = run_settings(loaded, once=once)
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
-            console.print(f"Penstock {__version__} · {loaded.source.type} → {names} · Ctrl-C drains and stops")
+            say("Penstock {} · {} → {} · Ctrl-C drains and stops", __version__, loaded.source.type, names)
         with RunScreen(as_json=json) as screen:
             summary = run_flow(settings, on_progress=screen.update)
     show_summary(summary, as_json=json)
@@ -50,15 +51,12 @@ def show_summary(summary: RunSummary, *, as_json: bool) -> None:
         print_json({"event": "summary", **asdict(summary)})
         return
     if summary.exit_code:
-        complaints.print(f"[bold red]✗[/] {summary.message}", soft_wrap=True)
-        if summary.hint:
-            complaints.print(f"  [dim]→ {summary.hint}[/]", soft_wrap=True)
+        complain(summary.message, summary.hint)
         return
-    mark = "[green]✓[/]" if summary.drained else "[yellow]![/]"
     rest = "" if summary.drained else " · stopped before everything was flushed; the next run goes on"
-    console.print(
-        f"{mark} {summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, "
-        f"{human_seconds(summary.seconds)}{rest}"
+    say(
+        "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
+        f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}{rest}",
     )
 
 
@@ -86,10 +84,10 @@ class RunScreen:
         if self._live:
             self._live.stop()
 
-    def say(self, text: str) -> None:
+    def say(self, template: str, *values: object) -> None:
         """A line that stays."""
         if not self._json:
-            console.print(text, soft_wrap=True)
+            say(template, *values)
 
     def update(self, status: RunStatus) -> None:
         """Shows the status now, and each restart of a child once."""
@@ -99,20 +97,19 @@ class RunScreen:
         for child in status.children:
             if child.restarts > self._said.get(child.name, 0):
                 self._said[child.name] = child.restarts
-                self.say(
-                    f"  [yellow]![/] {child.name} ended and was started again{': ' + child.note if child.note else ''}"
-                )
+                why = f": {child.note}" if child.note else ""
+                self.say("  [yellow]![/] {} ended and was started again{}", child.name, why)
         if not self._started and status.phase == "running" and all(c.state == "running" for c in status.children):
             self._started = True
-            self.say(f"  [green]✓[/] everything is up after {(status.now_ms - status.started_ms) / 1000:.1f} s")
+            self.say("  [green]✓[/] everything is up after {} s", f"{(status.now_ms - status.started_ms) / 1000:.1f}")
         if self._last is not None and status.now_ms > self._last.now_ms:
             fresh = (status.rows - self._last.rows) * 1000 / (status.now_ms - self._last.now_ms)
             self._rate = max(0.0, 0.5 * self._rate + 0.5 * fresh)
         line = self.line(status)
         if self._live:
-            self._live.update(Text(line))
+            self._live.update(Text(shown(line)))
         elif self._last is None or status.rows != self._last.rows or status.phase != self._last.phase:
-            console.print(line, soft_wrap=True)
+            say("{}", line)
         self._last = status
 
     def line(self, status: RunStatus) -> str:

@@ -6,12 +6,13 @@ import time
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import console, human_bytes, human_seconds, print_json, translate_errors
-from penstock.operations.config.loading import load
+from penstock.cli.output import end_quietly, human_bytes, human_seconds, print_json
+from penstock.cli.screen import add_row, say, say_table, table_of
+from penstock.operations.config.loading import load_places
 from penstock.operations.status import StatusReport, read_status
+from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
 from penstock.supervisor.status import ChangefeedStatus, RunStatus
 
 _POLL_SECONDS = 2.0
@@ -22,9 +23,9 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds until Ctrl-C.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show how the flow is doing. Exit code 0 healthy, 1 degraded, 2 stopped."""
-    with translate_errors(as_json=json):
-        loaded = load(config)
+    """Show how the flow is doing. Exit code 0 healthy, 1 degraded, 5 stopped."""
+    with end_quietly(as_json=json):
+        loaded = load_places(config)
         while True:
             report = read_status(loaded)
             if json:
@@ -39,27 +40,26 @@ def status(
 def _show(report: StatusReport) -> None:
     run = report.run
     if run is None:
-        console.print(f"[bold]STOPPED[/]  {report.note}")
+        say("[bold]STOPPED[/]  {}", report.note)
         for stopped in report.stopped:
-            console.print(f"  {stopped.name}: delivered through {stopped.mark_delete or 'nothing yet'}")
-        console.print("exit 2 (stopped)   penstock run starts it")
+            say("  {}: delivered through {}", stopped.name, stopped.mark_delete or "nothing yet")
+        say("exit {} (stopped)   penstock run starts it", EXIT_STOPPED)
         return
     source = run.source
     place = " ".join(f"{k} {v}" for k, v in (source.position or {}).items() if k in ("file", "pos", "gtid") and v)
     lag = "" if source.lag_seconds is None else f"  lag {human_seconds(source.lag_seconds)}"
-    console.print(f"[bold]SOURCE[/]  {source.type}  {source.state}  {place}{lag}")
-    console.print(f"[bold]LOG[/]     {human_bytes(run.log.bytes)}  end {run.log.end or 'empty'}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE", "NOTE"):
-        table.add_column(name, justify="right" if name in ("ROWS", "FILES", "TABLES") else "left")
+    say("[bold]SOURCE[/]  {}  {}  {}{}", source.type, source.state, place, lag)
+    say("[bold]LOG[/]     {}  end {}", human_bytes(run.log.bytes), run.log.end or "empty")
+    table = table_of("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE", "NOTE")
     for feed in run.changefeeds:
-        table.add_row(*_row(feed, run))
-    console.print(table)
+        add_row(table, *_row(feed, run))
+    say_table(table)
     for child in run.children:
         if child.restarts or child.state == "failed":
-            console.print(f"! {child.name}: {child.state}, started again {child.restarts} times {child.note}")
-    word = {0: "healthy", 1: "degraded", 2: "stopped"}[report.exit_code]
-    console.print(f"exit {report.exit_code} ({word})   0 healthy, 1 degraded, 2 stopped   --json --watch")
+            say("! {}: {}, started again {} times {}", child.name, child.state, child.restarts, child.note)
+    words = {EXIT_OK: "healthy", EXIT_DIFFERENT: "degraded", EXIT_STOPPED: "stopped"}
+    meanings = ", ".join(f"{code} {word}" for code, word in words.items())
+    say("exit {} ({})   {}   --json --watch", report.exit_code, words[report.exit_code], meanings)
 
 
 def _row(feed: ChangefeedStatus, run: RunStatus) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import EXIT_DIFFERENT, console, print_json, translate_errors
+from penstock.cli.output import print_json, translate_errors
+from penstock.cli.screen import say
 from penstock.operations.config.loading import load
+from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_SOURCE
 
 if TYPE_CHECKING:
     from penstock.operations.verify.report import VerifyReport
@@ -22,7 +24,10 @@ def verify(
     ] = True,
     json: JsonOption = False,
 ) -> None:
-    """Compare every row at the sinks with the log, and the final tables with the source. Exit code 1: not equal."""
+    """Compare every row at the sinks with the log, and the final tables with the source.
+
+    Exit code 1: not equal. Exit code 3: equal to the log, and the source could not be asked (--no-source leaves it out).
+    """
     from penstock.operations.verify.verify import verify as verify_sinks
 
     with translate_errors(as_json=json):
@@ -31,25 +36,33 @@ def verify(
         print_json(report.to_json())
     else:
         show_report(report)
-    raise typer.Exit(0 if report.equal else EXIT_DIFFERENT)
+    raise typer.Exit(exit_code(report))
+
+
+def exit_code(report: VerifyReport) -> int:
+    if not report.equal:
+        return EXIT_DIFFERENT
+    return EXIT_SOURCE if report.source_error else EXIT_OK
 
 
 def show_report(report: VerifyReport) -> None:
     """One line a sink, then its notes and what is wrong."""
     for sink in report.sinks:
         found = sink.differences
-        mark = "[green]✓[/]" if sink.equal else "[bold red]✗[/]"
         with_source = (
             f"{sink.source_equal} of {sink.tables_count} tables equal to the source"
             if sink.compared_with_source
             else f"{sink.tables_count} tables, not compared with the source"
         )
-        console.print(
-            f"{mark} {sink.name}: {with_source} · {found.changes:,} changes · {found.lost:,} lost · {found.doubled:,} doubled · "
-            f"{found.wrong:,} wrong" + (f" · {found.pending:,} on their way" if found.pending else ""),
-            soft_wrap=True,
+        text = (
+            f"{sink.name}: {with_source} · {found.changes:,} changes · {found.lost:,} lost · {found.doubled:,} doubled · "
+            f"{found.wrong:,} wrong" + (f" · {found.pending:,} on their way" if found.pending else "")
         )
+        if sink.equal and sink.source_error:
+            say("[yellow]![/] {}", text)
+        else:
+            say("[green]✓[/] {}" if sink.equal else "[bold red]✗[/] {}", text)
         for note in sink.notes:
-            console.print(f"  [dim]{note}[/]", soft_wrap=True)
+            say("  [dim]{}[/]", note)
         for fault in sink.faults:
-            console.print(f"  [red]{fault}[/]", soft_wrap=True)
+            say("  [red]{}[/]", fault)

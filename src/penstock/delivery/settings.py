@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from penstock.errors import BadInput, NotSupported
 from penstock.quantities import Seconds, Size
+from penstock.secret import harmless
 
 
 class FlushSettings(BaseModel):
@@ -69,18 +70,30 @@ class DeliverySettings(BaseModel):
 
 
 def local_directory(url: str) -> Path:
-    """The directory of a `file://` URL (or of a plain path). Other schemes are refused by name."""
-    parts = urlsplit(url)
-    if parts.scheme in ("", "file"):
-        if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
-            raise BadInput(
-                f"{url}: a file URL names no host, but this one names {parts.netloc!r}",
-                hint="write file:///absolute/path, with three slashes",
-            )
-        path = Path(unquote(parts.path) if parts.scheme else url)
-        if not parts.path:
-            raise BadInput(f"{url!r} names no directory", hint="write file:///absolute/path")
-        return path.absolute()
-    raise NotSupported(
-        f"{url}: sinks of the kind {parts.scheme}:// are not supported yet", hint="use file:///absolute/path"
-    )
+    """The directory of a `file://` URL (or of a plain path). Other schemes are refused by name.
+
+    A message never quotes more of a URL than `harmless` leaves: other kinds of sinks have their credentials in it.
+    """
+    if "://" not in url:
+        if not url:
+            raise BadInput("an empty URL names no directory", hint="write file:///absolute/path")
+        return Path(url).absolute()
+    shown = harmless(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadInput(f"{shown} is no URL: {error}", hint="write file:///absolute/path") from None
+    if parts.scheme != "file":
+        raise NotSupported(
+            f"{shown}: sinks of the kind {parts.scheme}:// are not supported yet", hint="use file:///absolute/path"
+        )
+    if parts.netloc not in ("", "localhost"):
+        raise BadInput(
+            f"{shown}: a file URL names no host, but this one does",
+            hint="write file:///absolute/path, with three slashes",
+        )
+    if parts.query or parts.fragment:
+        raise BadInput(f"{shown}: a file URL ends with its path", hint="in a path, write ? as %3F and # as %23")
+    if not parts.path:
+        raise BadInput(f"{shown} names no directory", hint="write file:///absolute/path")
+    return Path(unquote(parts.path)).absolute()

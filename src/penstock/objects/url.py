@@ -11,6 +11,7 @@ from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
 from penstock.objects.directory import DirectoryObjects
 from penstock.objects.store import SCHEMES, ObjectStore
+from penstock.secret import harmless
 
 _HINT = "file:///directory, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
@@ -21,12 +22,15 @@ _remote: dict[str, ObjectStore] = {}  # one client for each URL of a process, be
 def checked_url(url: str) -> str:
     """The URL as metadata keeps it: without a slash at its end. Raises `BadInput`, also for a URL that carries a
     secret."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadInput(f"{harmless(url)!r} is no URL: {error}", hint=_HINT) from None
     if parts.scheme not in SCHEMES:
-        raise BadInput(f"{_harmless(url)!r} is no URL of an object store", hint=_HINT)
+        raise BadInput(f"{harmless(url)!r} is no URL of an object store", hint=_HINT)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise BadInput(
-            f"{_harmless(url)!r} carries more than a place",
+            f"{harmless(url)!r} carries more than a place",
             hint="credentials and options come from the environment; the URL is written into metadata",
         )
     path = parts.path.rstrip("/")
@@ -52,13 +56,6 @@ def open_objects(url: str, files: Files = REAL_FILES) -> ObjectStore:
         if store is None:
             store = _remote[url] = RemoteObjects(url)
         return store
-
-
-def _harmless(url: str) -> str:
-    """The URL without what may be a secret, for an error message."""
-    parts = urlsplit(url)
-    start = f"{parts.scheme}://" if parts.scheme else ""
-    return f"{start}{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _forked() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from urllib.parse import quote, quote_plus
 from penstock.errors import PenstockError
 
 REDACTED = "***"
+LEVEL_VARIABLE = "PENSTOCK_LOG_LEVEL"  # debug, info, warning or error, for this process and its children
 _OWN_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _lock = threading.Lock()
 _hidden: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ class JsonLines(logging.Formatter):
             if isinstance(error, PenstockError):
                 line["error"]["transient"] = error.transient
             line["traceback"] = redact(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line)  # in ASCII: a name never moves the cursor of who reads it, and any encoding has it
 
 
 def _plain(value: object) -> Any:
@@ -79,8 +81,13 @@ def _plain(value: object) -> Any:
     return redact(str(value))
 
 
-def configure(process: str, *, level: int = logging.INFO, stream: IO[str] | None = None) -> None:
-    """Sends every log line of this process to standard error as JSON. Calling it again replaces the earlier call."""
+def configure(process: str, *, level: int | None = None, stream: IO[str] | None = None) -> None:
+    """Sends every log line of this process to standard error as JSON. Calling it again replaces the earlier call.
+
+    Without a `level` it is what the environment says (`LEVEL_VARIABLE`), or info.
+    """
+    if level is None:
+        level = logging.getLevelNamesMapping().get(os.environ.get(LEVEL_VARIABLE, "").upper(), logging.INFO)
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonLines(process))
     root = logging.getLogger()

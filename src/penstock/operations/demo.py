@@ -32,12 +32,12 @@ _KILL_AFTER_SHARE = 0.4  # of the rows: late enough that files exist, early enou
 
 @dataclass(slots=True)
 class Demo:
-    """One run of the demonstration. `say` prints a line that stays on the screen."""
+    """One run of the demonstration. `say` prints a line that stays on the screen: a template and its values."""
 
     directory: Path
     config: Config
     changes: int
-    say: Callable[[str], None]
+    say: Callable[..., None]
     _started: float = field(default_factory=time.monotonic)
     _killed_pid: int | None = None
     _killed_at: float = 0.0
@@ -47,7 +47,7 @@ class Demo:
     _versions: int = 0
 
     @classmethod
-    def prepare(cls, directory: Path, *, seconds: int, rate: int, say: Callable[[str], None]) -> Demo:
+    def prepare(cls, directory: Path, *, seconds: int, rate: int, say: Callable[..., None]) -> Demo:
         """An empty demonstration in `directory`; an earlier one there is removed, anything else is refused."""
         if directory.exists() and any(directory.iterdir()):
             if not (directory / _MARKER).exists():
@@ -103,13 +103,13 @@ class Demo:
         driver = children.get("driver")
         if not self._ready and driver is not None and driver.state == "running":
             self._ready = True
-            self.say(f"  [green]✓[/] Spark ready {elapsed:.1f} s")
+            self.say("  [green]✓[/] Spark ready {} s", f"{elapsed:.1f}")
         if not self._first_file and status.files:
             directories = [d for d in data_directories(self.lake) if d.files]
             if directories:
                 self._first_file = True
                 path = directories[0].files[0].relative_to(self.directory)
-                self.say(f"  [green]✓[/] first file {elapsed:.1f} s  {path}")
+                self.say("  [green]✓[/] first file {} s  {}", f"{elapsed:.1f}", path)
         self._watch_schema()
         delivery = children.get("delivery")
         if delivery is None or delivery.pid is None:
@@ -122,11 +122,13 @@ class Demo:
         came_back = self._killed_pid not in (None, delivery.pid) and delivery.state == "running"
         if came_back and not self._back:
             self._back = True
-            self.say(f"  [green]✓[/] delivery is back after {time.monotonic() - self._killed_at:.1f} s")
+            self.say("  [green]✓[/] delivery is back after {} s", f"{time.monotonic() - self._killed_at:.1f}")
 
     def _watch_schema(self) -> None:
         versions = sorted((self.lake / "shop" / "orders").glob("version=*"))
         if len(versions) > 1 and self._versions <= 1:
-            name = versions[-1].name
-            self.say(f"  [yellow]![/] ALTER TABLE shop.orders ADD note: its rows were flushed first, then {name}")
+            self.say(
+                "  [yellow]![/] ALTER TABLE shop.orders ADD note: its rows were flushed first, then {}",
+                versions[-1].name,
+            )
         self._versions = len(versions)

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from penstock.errors import Unavailable
 from penstock.files import REAL_FILES
 from penstock.log import Cursor, LogReader, Position
-from penstock.operations.config.model import Config
+from penstock.operations.config.model import Places
+from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
 from penstock.supervisor.status import RunStatus
 from penstock.wire import connect, socket_path
 
 _TIMEOUT_SECONDS = 5.0
-_HEALTHY, _DEGRADED, _STOPPED = 0, 1, 2
 
 
 class StoppedFeed(BaseModel):
@@ -35,7 +35,7 @@ class StatusReport(BaseModel):
     note: str = ""
 
 
-def read_status(config: Config) -> StatusReport:
+def read_status(config: Places) -> StatusReport:
     """The status of the flow. Starts nothing and takes ownership of nothing."""
     path = socket_path(config.state_dir / "run", "control")
     try:
@@ -45,14 +45,14 @@ def read_status(config: Config) -> StatusReport:
             run = RunStatus.model_validate(client.call("status"))
     except Unavailable:
         feeds = tuple(StoppedFeed(name=name, mark_delete=_mark_delete(config, name)) for name in config.sinks)
-        return StatusReport(exit_code=_STOPPED, stopped=feeds, note=f"no penstock run owns {config.state_dir}")
+        return StatusReport(exit_code=EXIT_STOPPED, stopped=feeds, note=f"no penstock run owns {config.state_dir}")
     unwell = any(f.state == "recovering" for f in run.changefeeds) or any(
         c.state in ("failed", "waiting") for c in run.children
     )
-    return StatusReport(exit_code=_DEGRADED if unwell else _HEALTHY, run=run)
+    return StatusReport(exit_code=EXIT_DIFFERENT if unwell else EXIT_OK, run=run)
 
 
-def _mark_delete(config: Config, name: str) -> str | None:
+def _mark_delete(config: Places, name: str) -> str | None:
     """None if nothing was captured yet, or a run is just starting."""
     if not (config.state_dir / "log").exists():
         return None

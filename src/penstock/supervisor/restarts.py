@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption, PenstockError, kind_named
-from penstock.process import EXIT_CONFIGURATION, EXIT_SINK, EXIT_SOURCE, Event
+from penstock.process import EXIT_CONFIGURATION, EXIT_DIFFERENT, EXIT_SINK, EXIT_SOURCE, Event
 from penstock.supervisor.child import Child, Report
 from penstock.supervisor.status import ChildState, ChildStatus
 
@@ -153,7 +153,9 @@ class ChildSlot:
         if code not in TERMINAL_EXIT_CODES:
             if not issubclass(kind, (BadInput, Corruption)):
                 return None
-            code = EXIT_CONFIGURATION if issubclass(kind, BadInput) else _EXIT_CODE_OF_CHILD.get(self.name, 1)
+            code = (
+                EXIT_CONFIGURATION if issubclass(kind, BadInput) else _EXIT_CODE_OF_CHILD.get(self.name, EXIT_DIFFERENT)
+            )
         log = self._run_dir / f"{self.name}.log"
         return Failure(
             code,

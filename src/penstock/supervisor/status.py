@@ -77,7 +77,7 @@ class RunStatus(_Model):
 class RunSummary:
     """How a run ended. `rows`, `files` and `bytes` count what this run brought to the sinks."""
 
-    exit_code: int  # 0 ok, 2 configuration, 3 source, 4 sink, 75 try again later, 1 anything else
+    exit_code: int  # of `penstock.process.EXIT_CODES`
     rows: int
     files: int
     bytes: int

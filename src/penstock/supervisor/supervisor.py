@@ -23,7 +23,7 @@ from typing import Any
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import Unavailable
+from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
@@ -61,12 +61,18 @@ def run(
     ends.
     """
     stop = stop_event if stop_event is not None else Stop()
-    files.make_directory(settings.state_dir)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(files.lock(settings.state_dir / "lock"))
+        try:
+            files.make_directory(settings.state_dir)
+            stack.enter_context(files.lock(settings.state_dir / "lock"))
+            (settings.state_dir / "run").mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"the state directory {settings.state_dir} cannot be written: {error.strerror or error}",
+                hint="set state_dir to a directory that this user may make and write",
+            ) from error
         if isinstance(stop, Stop) and stop_event is None:
             stack.enter_context(stop_on_signals(stop))
-        (settings.state_dir / "run").mkdir(mode=0o700, exist_ok=True)
         return _Run(settings, stop, on_progress, files, clock).run()
 
 

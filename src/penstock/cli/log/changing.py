@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import console, end_quietly, human_bytes, print_json, print_result
+from penstock.cli.output import end_quietly, human_bytes, print_json, print_result
+from penstock.cli.screen import console
 
 if TYPE_CHECKING:
     from penstock.log import OffloadProgress
@@ -28,7 +29,8 @@ def create(
 
     with end_quietly(as_json=json):
         uuid = create_log(path)
-        print_result({"created": str(path), "uuid": str(uuid)}, f"✓ {path}: a new, empty log ({uuid})", as_json=json)
+        document = {"created": str(path), "uuid": str(uuid)}
+        print_result(document, "✓ {}: a new, empty log ({})", path, uuid, as_json=json)
 
 
 def append(
@@ -49,6 +51,7 @@ def append(
         for first, last in append_entries(path, _given(entries, whole=whole)):
             print_result(
                 {"first": str(first), "last": str(last)},
+                "{}",
                 f"{first}" if first == last else f"{first} … {last}",
                 as_json=json,
             )
@@ -79,8 +82,8 @@ def trim(
     with end_quietly(as_json=json):
         gone = trim_log(path, keep_seconds, keep_bytes, dry_run=dry_run)
         what = "would go" if dry_run else "removed"
-        text = f"{len(gone)} ledgers {what}{': ' if gone else ''}{', '.join(map(str, gone))}"
-        print_result({"ledgers": gone, "dry_run": dry_run}, text, as_json=json)
+        document = {"ledgers": gone, "dry_run": dry_run}
+        print_result(document, "{} ledgers {}{}", len(gone), what, _numbers(gone), as_json=json)
 
 
 def offload(
@@ -114,12 +117,13 @@ def offload(
         done = offload_log(
             path, to, keep_bytes=keep_bytes, lag_seconds=lag_seconds, dry_run=dry_run, progress=screen.update
         )
-    would = "would be " if dry_run else ""
-    text = (
-        f"{len(done.copied)} ledgers {would}copied to {to}{_numbers(done.copied)}\n"
-        f"{len(done.moved)} local files {'would go' if dry_run else 'removed'}{_numbers(done.moved)}"
+    print_result(
+        {"copied": done.copied, "moved": done.moved, "dry_run": dry_run},
+        "{} ledgers {}copied to {}{}\n{} local files {}{}",
+        *(len(done.copied), "would be " if dry_run else "", to, _numbers(done.copied)),
+        *(len(done.moved), "would go" if dry_run else "removed", _numbers(done.moved)),
+        as_json=json,
     )
-    print_result({"copied": done.copied, "moved": done.moved, "dry_run": dry_run}, text, as_json=json)
 
 
 def _numbers(ledgers: list[int]) -> str:

@@ -6,10 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_bytes, human_time, print_json, table_of
+from penstock.cli.output import end_quietly, human_bytes, human_time, print_json
+from penstock.cli.screen import add_row, say, say_table, table_of
+from penstock.process import EXIT_DIFFERENT
 
 if TYPE_CHECKING:
     from penstock.log.ledgers.info import LedgerInfo
@@ -52,21 +53,18 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
             )
             return
         note = "  terminated" if log.terminated else ""
-        console.print(
-            f"[bold]LOG[/]  {log.directory}  {log.entries:,} entries  {human_bytes(log.bytes)}  "
-            f"{log.first} … {log.end}  owner epoch {log.epoch}{note}",
-            soft_wrap=True,
-        )
+        size = f"{log.entries:,} entries  {human_bytes(log.bytes)}"
+        say("[bold]LOG[/]  {}  {}  {} … {}  owner epoch {}{}", log.directory, size, log.first, log.end, log.epoch, note)
         table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
             times = (human_time(info.first_ms), human_time(info.last_ms)) if info.sealed else ("", "")
             size = human_bytes(view.frames_end)
-            table.add_row(str(info.id), info.state, str(info.epoch), f"{view.entries:,}", size, *times, _where(info))
-        console.print(table)
+            add_row(table, info.id, info.state, info.epoch, f"{view.entries:,}", size, *times, _where(info))
+        say_table(table)
         stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
         for url, count in sorted(stores.items()):
-            console.print(f"[dim]offloaded: {count:,} ledgers at {escape(url)}[/]", soft_wrap=True)
+            say("[dim]offloaded: {} ledgers at {}[/]", f"{count:,}", url)
 
 
 def _offload(info: LedgerInfo) -> dict[str, Any] | None:
@@ -121,14 +119,15 @@ def cursors(path: LogPathArgument, json: JsonOption = False) -> None:
             if line.damage and not note:
                 note = f"fell back to its registration once: {line.damage}"
             known = line.backlog_entries is not None
-            table.add_row(
-                escape(line.name),
-                str(line.mark_delete),
+            add_row(
+                table,
+                line.name,
+                line.mark_delete,
                 f"{line.backlog_entries:,}" if known else "?",
                 human_bytes(line.backlog_bytes or 0) if known else "?",
                 f"{line.holes:,}" if known else "?",
                 human_time(line.active_ms),
-                escape(note),
+                note,
             )
-        console.print(table)
+        say_table(table)
     raise typer.Exit(EXIT_DIFFERENT if any(line.fault for line in lines) else 0)

@@ -6,10 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_time, print_json
+from penstock.cli.output import end_quietly, human_time, print_json
+from penstock.cli.screen import say
+from penstock.process import EXIT_DIFFERENT
 
 if TYPE_CHECKING:
     from penstock.log import Entry
@@ -65,11 +66,9 @@ def _show_entry(entry: Entry, *, as_json: bool, raw: bool) -> None:
         data = bytes(entry.data[:_PREVIEW_BYTES])
         more = "…" if len(entry.data) > _PREVIEW_BYTES else ""
         text = data.decode("utf-8", "backslashreplace")
-        shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
         changes = f" +{len(entry.changes)} changes" if entry.changes else ""
-        typer.echo(
-            f"{entry.position!s:>12}  {human_time(entry.wall_ms)}  {len(entry.data):>8} B{changes}  {shown}{more}"
-        )
+        size = f"{len(entry.data):>8} B{changes}"
+        say("{}  {}  {}  {}{}", f"{entry.position!s:>12}", human_time(entry.wall_ms), size, text, more)
 
 
 def inspect(
@@ -110,13 +109,13 @@ def inspect(
                 continue
             if where != file:
                 file = where
-                console.print(f"[bold]{where}[/]", soft_wrap=True)
-                console.print("      OFFSET      BYTES      ENTRY  EPOCH       DATA  CHANGES  WRITTEN", soft_wrap=True)
+                say("[bold]{}[/]", where)
+                say("      OFFSET      BYTES      ENTRY  EPOCH       DATA  CHANGES  WRITTEN")
             columns = (
                 f"{header.entry_id:>10} {header.epoch:>6} {header.data_len:>10} {header.changes_len:>8}  {human_time(header.wall_ms)}"
                 if header
                 else f"{'':>36}  {'':19}"
             )
-            mark = f"[bold red]✗ {escape(line.fault)}[/]" if line.fault else "[green]✓[/]"
-            console.print(f"{line.offset:>12} {line.bytes:>10} {columns}  {mark}", soft_wrap=True)
+            text = f"{line.offset:>12} {line.bytes:>10} {columns}"
+            say("{}  [bold red]✗ {}[/]" if line.fault else "{}  [green]✓[/]{}", text, line.fault)
     raise typer.Exit(EXIT_DIFFERENT if faults else 0)

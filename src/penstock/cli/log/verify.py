@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import typer
-from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_bytes, print_json
+from penstock.cli.output import end_quietly, human_bytes, print_json
+from penstock.cli.screen import say
+from penstock.process import EXIT_DIFFERENT
 
 
 def verify(path: LogPathArgument, json: JsonOption = False) -> None:
@@ -36,17 +37,14 @@ def verify(path: LogPathArgument, json: JsonOption = False) -> None:
             }
         )
     else:
-        mark = "[green]✓[/]" if check.sound else "[bold red]✗[/]"
         copies = f" · {check.offloaded:,} offloaded copies" if check.offloaded else ""
-        console.print(
-            f"{mark} {check.directory}: {check.ledgers:,} ledgers with {check.entries:,} entries{copies} · {check.record_logs:,} record "
-            f"logs with {check.records:,} records · {human_bytes(check.bytes)} · {len(check.faults):,} faults",
-            soft_wrap=True,
+        text = (
+            f"{check.directory}: {check.ledgers:,} ledgers with {check.entries:,} entries{copies} · {check.record_logs:,} record "
+            f"logs with {check.records:,} records · {human_bytes(check.bytes)} · {len(check.faults):,} faults"
         )
+        say("[green]✓[/] {}" if check.sound else "[bold red]✗[/] {}", text)
         for fault in check.faults:
-            console.print(
-                f"  [red]{escape(str(fault.path))} at byte {fault.offset}: {escape(fault.what)}[/]", soft_wrap=True
-            )
+            say("  [red]{} at byte {}: {}[/]", fault.path, fault.offset, fault.what)
         if check.faults:
-            console.print("  [dim]→ nothing was changed; check the disk and restore these files from a copy[/]")
+            say("  [dim]→ nothing was changed; check the disk and restore these files from a copy[/]")
     raise typer.Exit(0 if check.sound else EXIT_DIFFERENT)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import (
-    EXIT_DIFFERENT,
-    console,
-    end_quietly,
-    human_bytes,
-    human_seconds,
-    print_json,
-    print_result,
-)
+from penstock.cli.output import end_quietly, human_bytes, human_seconds, print_json, print_result
+from penstock.cli.screen import say
+from penstock.process import EXIT_DIFFERENT
 
 
 def checkpoint(
@@ -36,11 +29,13 @@ def checkpoint(
         if info is None:
             print_result({"checkpoint": None}, "this log has no state: nothing was written", as_json=json)
             return
-        text = (
-            f"✓ checkpoint at {info.position}: {human_bytes(info.bytes_written)} written in "
-            f"{human_seconds(info.seconds)}, {info.keys:,} keys in {human_bytes(info.bytes)}"
+        print_result(
+            {"checkpoint": checkpoint_document(info)},
+            "✓ checkpoint at {}: {} written in {}, {} keys in {}",
+            *(info.position, human_bytes(info.bytes_written), human_seconds(info.seconds)),
+            *(f"{info.keys:,}", human_bytes(info.bytes)),
+            as_json=json,
         )
-        print_result({"checkpoint": checkpoint_document(info)}, text, as_json=json)
 
 
 def checkpoint_document(info: Any) -> dict[str, Any]:
@@ -76,14 +71,13 @@ def verify(path: LogPathArgument, json: JsonOption = False) -> None:
             }
         )
     else:
-        mark = "[green]✓[/]" if check.sound else "[bold red]✗[/]"
-        console.print(
-            f"{mark} {check.directory}: {check.checkpoints:,} checkpoints · {check.ways:,} ways to the same state · "
-            f"{check.keys:,} keys · {len(check.faults):,} faults",
-            soft_wrap=True,
+        text = (
+            f"{check.directory}: {check.checkpoints:,} checkpoints · {check.ways:,} ways to the same state · "
+            f"{check.keys:,} keys · {len(check.faults):,} faults"
         )
+        say("[green]✓[/] {}" if check.sound else "[bold red]✗[/] {}", text)
         for fault in check.faults:
-            console.print(f"  [red]{escape(fault)}[/]", soft_wrap=True)
+            say("  [red]{}[/]", fault)
         if check.faults:
-            console.print("  [dim]→ nothing was changed; the next start steps over a damaged checkpoint by itself[/]")
+            say("  [dim]→ nothing was changed; the next start steps over a damaged checkpoint by itself[/]")
     raise typer.Exit(0 if check.sound else EXIT_DIFFERENT)

@@ -6,21 +6,19 @@ import json as _json
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
 from penstock.cli.output import (
-    EXIT_DIFFERENT,
-    console,
     end_quietly,
     human_bytes,
     human_seconds,
     human_time,
     print_json,
     print_result,
-    table_of,
 )
+from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.cli.state.checkpoints import checkpoint_document
+from penstock.process import EXIT_DIFFERENT
 
 AtOption = Annotated[
     str | None,
@@ -61,27 +59,32 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
         )
         return
     pinned = f"  log pinned at {state.pinned}" if state.pinned else ""
-    console.print(
-        f"[bold]STATE[/]  {state.directory}  at {state.position}  engine {state.engine}{pinned}", soft_wrap=True
-    )
+    say("[bold]STATE[/]  {}  at {}  engine {}{}", state.directory, state.position, state.engine, pinned)
     table = table_of("ID", "STORE", "KEYS", "BYTES", "SCHEMAS", "KEY → VALUE")
     for line in state.stores:
         one = line.registration
         schemas = ", ".join(map(str, sorted(one.schemas)))
         size = human_bytes(line.bytes)
-        table.add_row(str(one.number), escape(line.name), f"{line.keys:,}", size, schemas, f"{one.key} → {one.value}")
-    console.print(table if state.stores else "[dim]no stores[/]")
+        add_row(table, one.number, line.name, f"{line.keys:,}", size, schemas, f"{one.key} → {one.value}")
+    if state.stores:
+        say_table(table)
+    else:
+        say("[dim]no stores[/]")
     table = table_of("CHECKPOINT", "WRITTEN", "KEYS", "BYTES", "OF THEM NEW", "TOOK")
     for info in state.checkpoints:
-        table.add_row(
-            str(info.position),
+        add_row(
+            table,
+            info.position,
             human_time(info.wall_ms),
             f"{info.keys:,}",
             human_bytes(info.bytes),
             human_bytes(info.bytes_written),
             human_seconds(info.seconds),
         )
-    console.print(table if state.checkpoints else "[dim]no checkpoint yet: a restart replays the whole log[/]")
+    if state.checkpoints:
+        say_table(table)
+    else:
+        say("[dim]no checkpoint yet: a restart replays the whole log[/]")
 
 
 def get(
@@ -102,14 +105,15 @@ def get(
     with end_quietly(as_json=json):
         pair = get_pair(path, store, key, at)
     if pair is None:
-        print_result({"store": store, "key": key, "found": False}, f"{store} has no key {key}", as_json=json)
+        document = {"store": store, "key": key, "found": False}
+        print_result(document, "{} has no key {}", store, key, as_json=json)
         raise typer.Exit(EXIT_DIFFERENT)
     if raw:
         typer.get_binary_stream("stdout").write(pair.raw_value)
     elif json:
         print_json(_pair_document(pair) | {"found": True})
     else:
-        typer.echo(_text(pair.value))
+        say("{}", _text(pair.value))
 
 
 def dump(
@@ -133,7 +137,7 @@ def dump(
             else:
                 value = _text(pair.value)
                 more = "…" if len(value) > _PREVIEW_CHARS else ""
-                typer.echo(f"{pair.store}  {_text(pair.key)}  {value[:_PREVIEW_CHARS]}{more}")
+                say("{}  {}  {}{}", pair.store, _text(pair.key), value[:_PREVIEW_CHARS], more)
 
 
 def _pair_document(pair: Any) -> dict[str, Any]:

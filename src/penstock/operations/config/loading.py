@@ -17,9 +17,11 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from penstock.errors import BadInput
-from penstock.operations.config.model import Config
+from penstock.operations.config.anchoring import anchored
+from penstock.operations.config.model import Config, Places
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_DEPTH_MAX, _NODES_MAX = 32, 100_000  # of a document: far more than anybody writes
 _NOT_YET = {
     "rules": "row rules (mask, route, transform) are not in this version yet",
     "limits": "limits are not in this version yet",
@@ -50,23 +52,8 @@ class BadConfig(BadInput):
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in the file. A relative state directory is taken from the file's own directory."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BadConfig(path, [Problem("", 0, "there is no such file")]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(path, [Problem("", 0, f"cannot be read: {error}")]) from error
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        what = getattr(error, "problem", None) or str(error)
-        raise BadConfig(path, [Problem("yaml", mark.line + 1 if mark else 0, str(what))]) from error
-    if not isinstance(value, dict):
-        raise BadConfig(path, [Problem("", 1, "the file must hold a mapping that starts with version: 1")])
-    lines = _lines(node)
+    """The configuration in the file. Relative paths are taken from the file's own directory, wherever they stand."""
+    value, lines = _read(path)
     problems: list[Problem] = []
     value = _substitute(value, environment, (), lines, problems)
     for key in [k for k in value if k in _NOT_YET]:
@@ -79,20 +66,63 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
         raise BadConfig(path, sorted(problems, key=lambda p: p.line)) from None
     if problems:
         raise BadConfig(path, problems)
-    return _anchored(config, path.parent.resolve())
+    return anchored(config, path.parent.resolve())
 
 
-def _anchored(config: Config, directory: Path) -> Config:
-    """The same configuration with relative paths taken from the file's own directory."""
+def load_places(path: Path, environment: Mapping[str, str] = os.environ) -> Places:
+    """What a look at the flow from outside needs, and nothing else: it works without the variables of its secrets."""
+    value, lines = _read(path)
+    problems: list[Problem] = []
+    known = {key: value[key] for key in ("state_dir", "sinks") if key in value}
+    if isinstance(known.get("sinks"), dict):
+        known["sinks"] = list(known["sinks"])
+    known = _substitute(known, environment, (), lines, problems)
+    try:
+        places = TypeAdapter(Places).validate_python(known)
+    except ValidationError as error:
+        problems += [_problem(e["loc"], e["msg"], lines) for e in error.errors(include_input=False, include_url=False)]
+    if problems:
+        raise BadConfig(path, problems)
+    return places.model_copy(update={"state_dir": path.parent.resolve() / places.state_dir})
 
-    def url_of(place: str) -> str:
-        return place if "://" in place else (directory / place).resolve().as_uri()
 
-    sinks = {name: sink.model_copy(update={"url": url_of(sink.url)}) for name, sink in config.sinks.items()}
-    log = config.log
-    if log.offload is not None:
-        log = log.model_copy(update={"offload": log.offload.model_copy(update={"url": url_of(log.offload.url)})})
-    return config.model_copy(update={"state_dir": directory / config.state_dir, "sinks": sinks, "log": log})
+def _read(path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]:
+    """The file's mapping, and the line of each of its keys."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadConfig(path, [Problem("", 0, "there is no such file")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(path, [Problem("", 0, f"cannot be read: {error}")]) from error
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if not is_bounded(node):
+            raise BadConfig(path, [Problem("yaml", 0, "it is nested too deeply, or an alias (*name) contains itself")])
+        value = yaml.safe_load(text)
+    except RecursionError:
+        raise BadConfig(path, [Problem("yaml", 0, "it is nested too deeply")]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error)
+        raise BadConfig(path, [Problem("yaml", mark.line + 1 if mark else 0, str(what))]) from error
+    if not isinstance(value, dict):
+        raise BadConfig(path, [Problem("", 1, "the file must hold a mapping that starts with version: 1")])
+    return value, _lines(node)
+
+
+def is_bounded(node: yaml.Node | None) -> bool:
+    """Whether the document is small once its aliases are written out. (An alias may contain itself.)"""
+    count, todo = 0, [(node, 0)]
+    while todo:
+        one, depth = todo.pop()
+        count += 1
+        if depth > _DEPTH_MAX or count > _NODES_MAX:
+            return False
+        if isinstance(one, yaml.MappingNode):
+            todo += [(child, depth + 1) for pair in one.value for child in pair]
+        elif isinstance(one, yaml.SequenceNode):
+            todo += [(child, depth + 1) for child in one.value]
+    return True
 
 
 def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:

@@ -50,6 +50,13 @@ class Config(BaseModel):
         return value
 
 
+class Places(BaseModel):
+    """Where a flow is and what its sinks are called; the rest of the file may be wrong."""
+
+    state_dir: Path = Path("./penstock-data")
+    sinks: tuple[str, ...] = ()
+
+
 def run_settings(config: Config, *, once: bool) -> RunSettings:
     """The settings of `penstock.supervisor.supervisor.run` for this configuration."""
     return RunSettings(

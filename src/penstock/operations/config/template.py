@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import BadInput
+import yaml
+
+from penstock.errors import BadInput, NotSupported
+from penstock.secret import harmless
+
+_HINT = "use demo, a directory, or mariadb://user@host[:port]"
+_PLAIN = re.compile(r"[A-Za-z0-9_./~$][A-Za-z0-9_./~$:{}@%+=,-]*\Z")
 
 _DEMO = """\
   type: demo                          # demo | binlog-files | mariadb
@@ -16,7 +26,7 @@ _FILES = """\
 """
 
 _SERVER = """\
-  type: {kind}
+  type: mariadb
   host: {host}
   port: {port}
   user: {user}
@@ -40,27 +50,54 @@ source:
 """
 
 
-def render(source: str, sink: str) -> str:
-    """The text of a configuration for `demo`, a directory of binlog files, or `mariadb://user@host[:port]`."""
-    return _TEMPLATE.format(source=_source(source), sink=sink)
+def render(source: str, sink: str | None = None, directory: Path = Path()) -> str:
+    """The text of a configuration for `demo`, a directory of binlog files, or `mariadb://user@host[:port]`.
+
+    `directory` is the one that the file will be in: paths are given as seen from here, and written as seen from there.
+    """
+    place = "./lake" if sink is None else _seen_from(directory, sink)
+    return _TEMPLATE.format(source=_source(source, directory), sink=_scalar(place))
 
 
-def _source(source: str) -> str:
+def _source(source: str, directory: Path) -> str:
     if source == "demo":
         return _DEMO
-    parts = urlsplit(source)
-    if parts.scheme in ("", "file"):
-        return _FILES.format(path=parts.path)
-    if parts.scheme in ("mysql", "mariadb"):
-        if not parts.hostname:
-            raise BadInput(f"{source!r} names no host", hint="write mariadb://user@host[:port]")
-        if parts.password is not None:
-            raise BadInput(
-                "a password on the command line would be seen by others",
-                hint="leave it out; the file reads it from the environment variable PENSTOCK_SOURCE_PASSWORD",
-            )
-        user = unquote(parts.username or "penstock")
-        return _SERVER.format(kind=parts.scheme, host=parts.hostname, port=parts.port or 3306, user=user)
-    raise BadInput(
-        f"a source of the kind {parts.scheme!r} is not known", hint="use demo, a directory, or mariadb://user@host"
-    )
+    if "://" not in source:
+        return _FILES.format(path=_scalar(_seen_from(directory, source)))
+    try:
+        parts = urlsplit(source)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadInput(f"{harmless(source)!r} is no URL of a source: {error}", hint=_HINT) from None
+    if parts.scheme == "file":
+        return _FILES.format(path=_scalar(unquote(parts.path)))
+    if parts.scheme == "mysql":
+        raise NotSupported("a source of the kind 'mysql' is not in this version yet", hint=_HINT)
+    if parts.scheme != "mariadb":
+        raise BadInput(f"a source of the kind {parts.scheme!r} is not known", hint=_HINT)
+    if not host:
+        raise BadInput(f"{harmless(source)!r} names no host", hint=_HINT)
+    if parts.password is not None:
+        raise BadInput(
+            "a password on the command line would be seen by others",
+            hint="leave it out; the file reads it from the environment variable PENSTOCK_SOURCE_PASSWORD",
+        )
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise BadInput(f"{harmless(source)!r} says more than a server", hint=_HINT)
+    user = unquote(parts.username or "penstock")
+    return _SERVER.format(host=_scalar(host), port=port or 3306, user=_scalar(user))
+
+
+def _seen_from(directory: Path, place: str) -> str:
+    """A relative path as the file must name it; a URL or an absolute path as it is."""
+    if "://" in place or Path(place).is_absolute() or directory.resolve() == Path.cwd():
+        return place
+    return os.path.relpath(place, directory)
+
+
+def _scalar(text: str) -> str:
+    """The text as a value in YAML: plain where YAML reads the same text back, else in quotes."""
+    if _PLAIN.match(text) and yaml.safe_load(text) == text:
+        return text
+    quoted = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=sys.maxsize)
+    return quoted.removesuffix("\n")

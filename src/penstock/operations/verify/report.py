@@ -41,7 +41,7 @@ class Differences:
 @dataclass(slots=True)
 class SinkReport:
     """One sink against log and source. `differences` counts all its tables; `faults` says what is wrong, at most
-    twenty."""
+    twenty; `source_error` why the source could not be asked."""
 
     name: str
     tables_count: int = 0
@@ -49,6 +49,7 @@ class SinkReport:
     before_log: int = 0
     compared_with_source: int = 0
     source_equal: int = 0
+    source_error: str = ""
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -68,6 +69,7 @@ class SinkReport:
             "before_log": self.before_log,
             "compared_with_source": self.compared_with_source,
             "source_equal": self.source_equal,
+            "source_error": self.source_error or None,
             "faults": self.faults,
             "notes": self.notes,
             "equal": self.equal,
@@ -83,6 +85,11 @@ class VerifyReport:
     @property
     def equal(self) -> bool:
         return all(sink.equal for sink in self.sinks)
+
+    @property
+    def source_error(self) -> str:
+        """Why a comparison with the source that was asked for is missing; empty if none is."""
+        return next((sink.source_error for sink in self.sinks if sink.source_error), "")
 
     def to_json(self) -> dict[str, Any]:
         return {"equal": self.equal, "sinks": [sink.to_json() for sink in self.sinks]}

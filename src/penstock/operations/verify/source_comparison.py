@@ -30,18 +30,18 @@ def compare_with_source(
     if report.differences.pending:
         report.notes.append("not compared with the source: changes are still on their way")
         return
-    try:
-        truth = source_truth(config)
-    except PenstockError as error:
-        report.notes.append(f"not compared with the source: {error}")
-        return
+    truth = source_truth(config)
     if truth is None:
         report.notes.append(f"a source of type {config.source.type} has no tables to compare with")
         return
-    with truth:
-        for key, table in latest.items():
-            if not table.dropped and table.columns and key in tables.comparisons:
-                _compare_table(fmt, tables.comparisons[key].kept, table, truth, report)
+    try:
+        with truth:
+            for key, table in latest.items():
+                if not table.dropped and table.columns and key in tables.comparisons:
+                    _compare_table(fmt, tables.comparisons[key].kept, table, truth, report)
+    except PenstockError as error:
+        report.source_error = str(error)
+        report.notes.append(f"not compared with the source: {error}")
 
 
 def _compare_table(

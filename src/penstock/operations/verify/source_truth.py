@@ -75,20 +75,29 @@ class ServerTruth:
         self._connection: Any = None
 
     def __enter__(self) -> Self:
-        from penstock.sources.mysql.connection import connect
+        from penstock.sources.mysql.connection import connect, rows
 
         self._connection = connect(self._source)
-        with self._connection.cursor() as cursor:
-            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute("SET time_zone = '+00:00'")
-            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        for statement in (
+            "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+            "SET time_zone = '+00:00'",
+            "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+        ):
+            rows(self._connection, statement)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def rows(self, table: TableSchema) -> ChangeBatch:
-        return select_rows(self._connection, table)
+        """Raises `SourceError` where the user may not select from the table."""
+        from penstock.sources.mysql.connection import translate_errors
+
+        grant = f"GRANT SELECT ON {quoted_name(table.schema, table.table)} TO the user {self._source.user}"
+        with translate_errors(
+            f"cannot read {table.name}", denied=f"{grant}, or leave this comparison out (--no-source)"
+        ):
+            return select_rows(self._connection, table)
 
 
 class Connection(Protocol):

@@ -41,7 +41,7 @@ def server_checks(connection: Connection[Any]) -> list[Check]:
     grants = " ".join(str(row[0]).upper() for row in rows(connection, "SHOW GRANTS"))
     quoted = "@".join(f"'{part}'" for part in str(user).rsplit("@", 1))
     return [
-        _variable(variables, "log_bin", "ON", "# in my.cnf, then restart:\n[mysqld]\nlog_bin = mysql-bin"),
+        _variable(variables, "log_bin", "ON", "(set [mysqld] log_bin = mysql-bin in my.cnf, then restart the server)"),
         _variable(variables, "binlog_format", "ROW", "SET GLOBAL binlog_format = 'ROW';"),
         _variable(variables, "binlog_row_image", "FULL", "SET GLOBAL binlog_row_image = 'FULL';"),
         _variable(variables, "binlog_row_metadata", "FULL", "SET GLOBAL binlog_row_metadata = 'FULL';", required=False),

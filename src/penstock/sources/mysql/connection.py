@@ -59,17 +59,18 @@ def unique_server_id(settings: MariadbSettings, state_dir: Path) -> int:
 
 
 @contextlib.contextmanager
-def translate_errors(what: str) -> Iterator[None]:
-    """Inside it, errors of PyMySQL and of the socket become `SourceError` or `Unavailable`: `what: the error`."""
+def translate_errors(
+    what: str, denied: str = "check source.user, source.password and the grants of that user"
+) -> Iterator[None]:
+    """Inside it, errors of PyMySQL and of the socket become `SourceError` or `Unavailable`: `what: the error`. `denied` is
+    the hint where the user may not do it."""
     try:
         yield
     except pymysql.err.MySQLError as error:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         text = str(error.args[1]) if len(error.args) > 1 else str(error)
         if code in _ACCESS_DENIED:
-            raise SourceError(
-                f"{what}: {text}", hint="check source.user, source.password and the grants of that user"
-            ) from error
+            raise SourceError(f"{what}: {text}", hint=denied) from error
         if code in _LOST or code == 0:
             raise Unavailable(f"{what}: {text}") from error
         raise SourceError(f"{what}: {text} (error {code})") from error
