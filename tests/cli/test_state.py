@@ -31,7 +31,7 @@ COUNTS: StateDescriptor[int, Any] = StateDescriptor(
 def penstock(*arguments: object) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["state", *map(str, arguments)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
+    return done.exit_code, done.stdout or done.stderr  # the result, or the error
 
 
 def asked(*arguments: object, code: int = 0) -> list[Any]:
@@ -129,7 +129,7 @@ def test_checkpoint_needs_the_log_and_says_so(owned: Path) -> None:
         check=False,
     )
     assert done.returncode == 75
-    assert "written by the log's owner" in json.loads(done.stdout)["error"]["message"]
+    assert "written by the log's owner" in json.loads(done.stderr)["error"]["message"]
 
 
 def test_checkpoint_is_written_where_nobody_owns_the_log(tmp_path: Path) -> None:
