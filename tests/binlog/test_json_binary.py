@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 
@@ -39,3 +40,45 @@ def test_damage_is_a_value_error() -> None:
     loop = b"\x02\x01\x00\x07\x00\x02\x00\x00"
     with pytest.raises(ValueError, match="JSON"):
         jsonb_to_text(loop)
+
+
+def _array(kind: int, data: bytes, count: int) -> bytes:
+    """A small array of `count` elements of one kind that all point to the same bytes."""
+    head = 4 + 3 * count
+    return struct.pack("<HH", count, head + len(data)) + struct.pack("<BH", kind, head) * count + data
+
+
+@pytest.mark.parametrize("depth", [16, 90])
+def test_elements_that_share_their_bytes_do_not_multiply(depth: int) -> None:
+    data = b"\0\0\4\0"
+    for _ in range(depth):
+        data = _array(2, data, 2)
+    began = time.process_time()
+    with pytest.raises(ValueError, match="share"):
+        jsonb_to_text(b"\2" + data)
+    assert time.process_time() - began < 0.5
+
+
+def test_one_string_for_many_elements_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="share"):
+        jsonb_to_text(b"\2" + _array(12, b"\x80\x20" + b"x" * 4096, 4000))
+
+
+def test_the_largest_texts_that_a_server_stores_are_read() -> None:
+    control = b"\1" * 120
+    assert jsonb_to_text(b"\x0c\x78" + control) == '"' + "\\u0001" * 120 + '"'
+    numbers = struct.pack("<HH", 5000, 4 + 3 * 5000) + struct.pack("<Bh", 5, -32768) * 5000
+    assert jsonb_to_text(b"\2" + numbers) == f"[{', '.join(['-32768'] * 5000)}]"
+
+
+def test_a_large_document_is_read_in_linear_time() -> None:
+    def seconds(count: int) -> float:
+        head = 8 + 5 * count
+        entries = b"".join(struct.pack("<BI", 11, head + 8 * i) for i in range(count))
+        raw = b"\3" + struct.pack("<II", count, head + 8 * count) + entries + struct.pack("<d", 1.5) * count
+        began = time.process_time()
+        assert jsonb_to_text(raw).count("1.5") == count
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(160_000) < 40 * max(0.01, seconds(10_000))  # 16 times as large; it was 256 times as slow

@@ -3,6 +3,10 @@
 A value is a type byte and its payload. An object or array holds a count, its size, and a table with an offset for each
 element; small scalars stand in that table themselves. Offsets count from the start of the object or array. Depth and
 every offset are checked.
+
+Nothing in the format keeps two elements from sharing an offset, and so a few hundred bytes could stand for a text
+without end. A server stores each value once: its text is never longer than `_TEXT_RATIO_MAX` times the bytes. Time and
+memory are linear in the bytes, because work stops where the text would become longer.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import struct
 from penstock.binlog.types import DECIMAL_GROUP_BYTES, ColumnType
 
 _DEPTH_MAX = 100  # the server's own limit
+_TEXT_RATIO_MAX = 8  # characters for a byte; the worst that a server stores is a control character, with six
+_TEXT_MIN = 64  # characters that any value may have
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
 _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(5, 13)
@@ -33,43 +39,59 @@ def jsonb_to_text(raw: bytes) -> str:
     """The text of one binary JSON value. Raises `ValueError` for other bytes. An empty value is JSON null."""
     if not raw:
         return "null"
-    parts: list[str] = []
+    text = _Text(_TEXT_MIN + _TEXT_RATIO_MAX * len(raw))
     try:
-        _value(raw[0], raw[1:], parts, 0)
+        _value(raw[0], memoryview(raw)[1:], text, 0)
     except (IndexError, struct.error, UnicodeDecodeError):
         raise ValueError("bytes that are not binary JSON") from None
-    return "".join(parts)
+    return "".join(text.parts)
 
 
-def _slice(data: bytes, start: int, length: int) -> bytes:
+class _Text:
+    """The text so far, and how many characters more it may have."""
+
+    __slots__ = ("left", "parts")
+
+    def __init__(self, characters_max: int) -> None:
+        self.parts: list[str] = []
+        self.left = characters_max
+
+    def add(self, part: str) -> None:
+        self.left -= len(part)
+        if self.left < 0:
+            raise ValueError("binary JSON whose elements share their bytes: its text has no bound")
+        self.parts.append(part)
+
+
+def _slice(data: memoryview, start: int, length: int) -> memoryview:
     if start < 0 or length < 0 or start + length > len(data):
         raise ValueError("binary JSON that points outside itself")
     return data[start : start + length]
 
 
-def _value(kind: int, data: bytes, parts: list[str], depth: int) -> None:
+def _value(kind: int, data: memoryview, text: _Text, depth: int) -> None:
     if depth > _DEPTH_MAX:
         raise ValueError("binary JSON that is nested too deeply")
     if kind <= _LARGE_ARRAY:
-        _container(kind, data, parts, depth)
+        _container(kind, data, text, depth)
     elif kind == _LITERAL:
-        parts.append(_literal(data[0]))
+        text.add(_literal(data[0]))
     elif kind in _INTEGERS:
         width, signed = _INTEGERS[kind]
-        parts.append(str(int.from_bytes(_slice(data, 0, width), "little", signed=signed)))
+        text.add(str(int.from_bytes(_slice(data, 0, width), "little", signed=signed)))
     elif kind == _DOUBLE:
-        parts.append(_double(struct.unpack("<d", _slice(data, 0, 8))[0]))
+        text.add(_double(struct.unpack("<d", _slice(data, 0, 8))[0]))
     elif kind == _STRING:
         length, at = _length(data, 0)
-        parts.append(json.dumps(_slice(data, at, length).decode("utf-8"), ensure_ascii=False))
+        text.add(_string(_slice(data, at, length)))
     elif kind == _OPAQUE:
         length, at = _length(data, 1)
-        parts.append(_opaque(data[0], _slice(data, at, length)))
+        text.add(_opaque(data[0], _slice(data, at, length)))
     else:
         raise ValueError(f"unknown binary JSON type {kind}")
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
+def _length(data: memoryview, at: int) -> tuple[int, int]:
     """A length, stored with 7 bits in each byte, the lowest first; and the offset after it."""
     value = 0
     for i in range(5):
@@ -78,6 +100,10 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + i + 1
     raise ValueError("binary JSON with an endless length")
+
+
+def _string(raw: memoryview) -> str:
+    return json.dumps(str(raw, "utf-8"), ensure_ascii=False)
 
 
 def _literal(byte: int) -> str:
@@ -92,7 +118,7 @@ def _double(value: float) -> str:
     return repr(value)
 
 
-def _container(kind: int, data: bytes, parts: list[str], depth: int) -> None:
+def _container(kind: int, data: memoryview, text: _Text, depth: int) -> None:
     wide = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
     is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
 
@@ -106,25 +132,25 @@ def _container(kind: int, data: bytes, parts: list[str], depth: int) -> None:
     if value_entries + count * (1 + wide) > size:
         raise ValueError("binary JSON that points outside itself")
     inlined = {_LITERAL, _INT16, _UINT16} | ({_INT32, _UINT32} if wide == 4 else set())
-    parts.append("{" if is_object else "[")
+    text.add("{" if is_object else "[")
     for i in range(count):
         if i:
-            parts.append(", ")
+            text.add(", ")
         if is_object:
             at = key_entries + i * (wide + 2)
             length = int.from_bytes(_slice(data, at + wide, 2), "little")
-            parts.append(json.dumps(_slice(data, number(at), length).decode("utf-8"), ensure_ascii=False))
-            parts.append(": ")
+            text.add(_string(_slice(data, number(at), length)))
+            text.add(": ")
         at = value_entries + i * (1 + wide)
         inner = data[at]
         start = at + 1 if inner in inlined else number(at + 1)
         if start <= 0 or start >= size:
             raise ValueError("binary JSON that points outside itself")
-        _value(inner, data[start:], parts, depth + 1)
-    parts.append("}" if is_object else "]")
+        _value(inner, data[start:], text, depth + 1)
+    text.add("}" if is_object else "]")
 
 
-def _opaque(kind: int, raw: bytes) -> str:
+def _opaque(kind: int, raw: memoryview) -> str:
     """A value of an SQL type inside JSON, as the server prints it: a decimal as a number, a temporal value as text,
     others as base64.
     """
@@ -149,7 +175,7 @@ def _temporal(kind: int, packed: int) -> str:
     return f"{day} {whole >> 12 & 31:02}:{minute:02}:{second:02}.{micros:06}"
 
 
-def _decimal(raw: bytes) -> str:
+def _decimal(raw: memoryview) -> str:
     precision, scale = raw[0], raw[1]
     whole = precision - scale
     if whole < 0 or not 1 <= precision <= 65:
