@@ -10,9 +10,8 @@ from decimal import Decimal
 from penstock.binlog.bodies import FormatDescription
 from penstock.binlog.types import Flavour
 
-FDE = FormatDescription(
-    "10.11.6-MariaDB", Flavour.MARIADB, 0, bytes([56, 13, 0, 8, 0, 18, 0, 4, 4, 4, 4, 18, 0, 0, 95, 0, 4, 26, 8])
-)
+POST_HEADER = bytes([56, 13, 0, 8, 0, 18, 0, 4, 4, 4, 4, 18, 0, 0, 95, 0, 4, 26, 8])
+FDE = FormatDescription("10.11.6-MariaDB", Flavour.MARIADB, 0, POST_HEADER)
 GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 

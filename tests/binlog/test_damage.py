@@ -77,10 +77,10 @@ def _decode(buffer: bytes) -> int:
     for layout, chosen in group_rows(buffer, events, FDE).groups():
         start = int(events.offset[layout])
         table = parse_table_map(buffer[start : start + int(events.size[layout])], FDE)
-        decoded = decode_rows(buffer, events, chosen, table, FDE)
-        for array in (*decoded.before, *decoded.after):
-            array.validate(full=True)
-        total += len(decoded)
+        for decoded in decode_rows(buffer, events, chosen, table, FDE):
+            for array in (*decoded.before, *decoded.after):
+                array.validate(full=True)
+            total += len(decoded)
     return total
 
 

@@ -29,7 +29,8 @@ def decode(buffer: bytes) -> DecodedRows:
     ((layout, chosen),) = group_rows(buffer, events, FDE).groups()
     start = int(events.offset[layout])
     table = parse_table_map(buffer[start : start + int(events.size[layout])], FDE)
-    return decode_rows(buffer, events, chosen, table, FDE)
+    (decoded,) = decode_rows(buffer, events, chosen, table, FDE)
+    return decoded
 
 
 def column(kind: int, meta: bytes, values: Sequence[bytes | None], metadata: bytes = b"") -> pa.Array[Any]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from penstock.binlog.errors import BadEvent
 from penstock.binlog.types import ColumnType as C
 from penstock.binlog.types import Flavour
 from penstock.entries import decode as module
@@ -170,3 +171,22 @@ def test_a_new_version_without_a_ddl() -> None:
     )
     assert (old.table.version, old.after[0].to_pylist()) == (1, [7])
     assert (new.table.version, new.after[0].to_pylist()) == (9, [8])
+
+
+def test_bad_rows_name_the_entry_the_file_the_offset_and_the_type() -> None:
+    bad = [table_map(TWO, table="a"), rows(30, 2, [b"\0\1\0"])]
+    first = entry(Position(1, 4), (10, Kind.ROWS, [*insert("a", 1), XID]))
+    second = entry(Position(1, 5), (20, Kind.ROWS, [*insert("a", 2), XID]), (30, Kind.ROWS, [*bad, XID]))
+    with pytest.raises(
+        BadEvent, match=r"log entry 1:5, transaction at f:0: binlog event at offset \d+ \(WRITE_ROWS_V2\): s.a"
+    ) as told:
+        list(decode_entries([first, second], view(table("a"))))
+    assert told.value.offset == len(bad[0])  # after the start of its transaction, which is at offset 0 of this source
+
+
+def test_a_group_gives_small_batches_of_one_table_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_BYTES_MAX", 1)
+    one = entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 1, 2), *insert("b", 3, table_id=8), *insert("a", 4), XID]))
+    found = batches(one, schemas=view(table("a"), table("b")))
+    assert [batch.table.table for batch in found] == ["a", "a", "a", "b"]
+    assert [batch.after[0].to_pylist() for batch in found] == [[1], [2], [4], [3]]

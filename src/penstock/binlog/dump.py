@@ -1,7 +1,8 @@
 """A binlog file's bytes → one dict per event that JSON can hold, with decoded rows: for people to look at.
 
 Columns without a name in the table map are called `@1`, `@2`, …. Values without a known charset are text where they are
-UTF-8, else hexadecimal. Events are given up to the first one that cannot be read; then its error is raised.
+UTF-8, else hexadecimal. Events are given up to the first one that cannot be read; then its error is raised. Of an event
+with more than `VALUES_MAX` values the first rows are shown, and `rows_left_out` counts the others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from penstock.binlog.table_map import MapColumn, TableMap, parse_table_map
 from penstock.binlog.types import MAGIC, MAGIC_ENCRYPTED, REFUSED_TYPES, ROWS_TYPES, Flavour
 from penstock.binlog.types import ColumnType as C
 from penstock.binlog.types import EventType as E
-from penstock.errors import NotSupported, PenstockError
+from penstock.errors import NotSupported
+
+VALUES_MAX = 1 << 17  # in the rows of one event: as Python objects they take a hundred bytes each
 
 _OPS = {ord("I"): "insert", ord("U"): "update", ord("D"): "delete"}
 
@@ -79,9 +82,7 @@ def _segment(data: bytes, events: Events) -> Iterator[dict[str, Any]]:
         try:
             value |= _body(kind, _event(data, events, i), fde)
         except BadEvent as error:
-            raise type(error)(
-                error.message.partition(": ")[2], offset=int(events.offset[i]), event_type=kind, hint=error.hint
-            ) from None
+            raise error.at(int(events.offset[i]), event_type=kind) from None
         if kind in ROWS_TYPES:
             value |= rows.of(i)
         yield value
@@ -119,35 +120,31 @@ def _body(kind: int, event: bytes, fde: bodies.FormatDescription) -> dict[str, A
 
 
 class _Rows:
-    """The rows of each event. All events of a layout are decoded together, when the first of them is asked for."""
+    """The rows of each event. An event is decoded when it is asked for, so that only one is in memory."""
 
     def __init__(self, data: bytes, events: Events, fde: bodies.FormatDescription) -> None:
         self._data = data
         self._events = events
         self._fde = fde
-        self._groups = {}
         self._layout = np.empty(0, np.int64)
         if np.any(np.isin(events.type, list(ROWS_TYPES))):
-            grouped = group_rows(data, events, fde)
-            self._layout = grouped.layout
-            self._groups = dict(grouped.groups())
-        self._decoded: dict[int, tuple[TableMap, DecodedRows] | PenstockError] = {}
+            self._layout = group_rows(data, events, fde).layout
+        self._table: tuple[int, TableMap] | None = None  # of the last event, with the event of its map
 
     def of(self, i: int) -> dict[str, Any]:
         layout = int(self._layout[i])
-        if layout not in self._decoded:
-            try:
-                table = parse_table_map(_event(self._data, self._events, layout), self._fde)
-                chosen = self._groups[layout]
-                self._decoded[layout] = table, decode_rows(self._data, self._events, chosen, table, self._fde)
-            except PenstockError as error:
-                self._decoded[layout] = error
-        found = self._decoded[layout]
-        if isinstance(found, PenstockError):
-            raise found
-        table, rows = found
-        first, last = np.searchsorted(rows.event, [i, i + 1])
-        return {"schema": table.schema, "table": table.table, "rows": _rows(table, rows, int(first), int(last))}
+        if self._table is None or self._table[0] != layout:
+            self._table = layout, parse_table_map(_event(self._data, self._events, layout), self._fde)
+        table = self._table[1]
+        shown: list[dict[str, Any]] = []
+        rows_max = max(1, VALUES_MAX // max(1, len(table.columns)))
+        left_out = 0
+        for rows in decode_rows(self._data, self._events, np.array([i]), table, self._fde):
+            take = min(len(rows), rows_max - len(shown))
+            shown += _rows(table, rows, 0, take)
+            left_out += len(rows) - take
+        found = {"schema": table.schema, "table": table.table, "rows": shown}
+        return found | {"rows_left_out": left_out} if left_out else found
 
 
 def _rows(table: TableMap, rows: DecodedRows, first: int, last: int) -> list[dict[str, Any]]:

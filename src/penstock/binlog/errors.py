@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from penstock.errors import BadInput, NotSupported
 
 
 class BadEvent(BadInput):
-    """Bytes that are not an event of the type they claim, or end before the event does. Names offset and type."""
+    """Bytes that are not an event of the type they claim, or end before the event does. Names file, offset and
+    type."""
 
-    def __init__(self, message: str, *, offset: int = 0, event_type: int | None = None, hint: str = "") -> None:
-        super().__init__(f"{_where(offset, event_type)}: {message}", hint=hint)
+    def __init__(
+        self, message: str, *, offset: int = 0, event_type: int | None = None, file: str = "", hint: str = ""
+    ) -> None:
+        where = f"{file}: " if file else ""
+        super().__init__(f"{where}{_where(offset, event_type)}: {message}", hint=hint)
+        self.problem = message
         self.offset = offset
         self.event_type = event_type
+        self.file = file
+
+    def at(self, offset: int, *, event_type: int | None = None, file: str = "") -> Self:
+        """The same error at another place: what finds it knows a buffer, and its caller the file."""
+        kind = self.event_type if event_type is None else event_type
+        return type(self)(self.problem, offset=offset, event_type=kind, file=file or self.file, hint=self.hint)
 
 
 class BadChecksum(BadEvent):

@@ -289,8 +289,9 @@ def walk_rows(
     row_number: Any,
     first_image: Any,  # 1 where no event has a before image: nothing is written for it
     last_image: Any,  # 0 where no event has an after image
+    bytes_max: Any,
 ) -> Any:
-    """Rows from `state` on, until the events or the scratch arrays end. Returns (rows, status)."""
+    """Rows from `state` on, until events, scratch arrays or `bytes_max` bytes of rows end. Returns (rows, status)."""
     columns = len(kinds)
     null_bytes = (columns + 7) // 8
     capacity = len(row_op)
@@ -298,16 +299,18 @@ def walk_rows(
     event = state[Walk.EVENT]
     at = state[Walk.AT]
     number = state[Walk.ROW]
+    taken = 0
     while event < len(start):
         if at < 0:
             at = start[event]
             number = 0
         stop = end[event]
         while at < stop:
-            if rows == capacity:
+            if rows == capacity or taken >= bytes_max:
                 state[Walk.EVENT], state[Walk.AT], state[Walk.ROW] = event, at, number
                 return rows, ST_OK
             what = op[event]
+            taken -= at
             for image in range(first_image, last_image + 1):
                 present = (image == 0 and what != OP_INSERT) or (image == 1 and what != OP_DELETE)
                 if not present:
@@ -438,6 +441,7 @@ def walk_rows(
             row_number[rows] = number
             number += 1
             rows += 1
+            taken += at
         event += 1
         at = np.int64(-1)
     state[Walk.EVENT], state[Walk.AT], state[Walk.ROW] = event, at, number
@@ -446,10 +450,8 @@ def walk_rows(
 
 @kernel
 def decimal_text(buf: Any, start: Any, valid: Any, precision: Any, scale: Any, offsets: Any, out: Any) -> Any:
-    """Packed decimals as text with all `scale` digits: for precisions above 38. Returns (bytes, bad row or -1).
-
-    `out` needs at least precision + 3 bytes for each row.
-    """
+    """Packed decimals of above 38 digits as text with all `scale` digits. Returns (bytes, bad row or -1).
+    `out` needs at least precision + 3 bytes for each row."""
     total = np.int64(0)
     digits = np.empty(precision, np.uint8)
     for i in range(len(start)):

@@ -8,6 +8,7 @@ by name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +18,15 @@ import pyarrow as pa
 
 from penstock.binlog import kernels as k
 from penstock.binlog.bodies import FormatDescription, refuse_unsupported
-from penstock.binlog.columns import ColumnPlan, fixed_array, plan_column, sliced_array
+from penstock.binlog.columns import ColumnPlan, plan_column
 from penstock.binlog.errors import BadEvent, not_supported
 from penstock.binlog.events import Buffer, Events, as_array
+from penstock.binlog.scratch import Scratch
 from penstock.binlog.table_map import TableMap
 from penstock.binlog.types import OP_DELETE, OP_INSERT, REFUSED_TYPES, ROWS_TYPES
 from penstock.errors import NotSupported
 
-_SCRATCH_ROWS = 16_384
+BATCH_BYTES_MAX = 64 << 20  # of columns: so many that the cost of a batch is small beside that of its rows
 
 _REFUSED = np.zeros(256, np.bool_)
 _REFUSED[list(REFUSED_TYPES)] = True
@@ -91,6 +93,12 @@ class DecodedRows:
     def __len__(self) -> int:
         return len(self.op)
 
+    def slice(self, start: int, stop: int) -> DecodedRows:
+        """Rows `start` to `stop`, without copying."""
+        which = slice(start, stop)
+        images = [[column.slice(start, stop - start) for column in image] for image in (self.before, self.after)]
+        return DecodedRows(self.op[which], self.event[which], self.row[which], *images)
+
 
 def _plans(table: TableMap) -> list[ColumnPlan]:
     plans = []
@@ -103,11 +111,18 @@ def _plans(table: TableMap) -> list[ColumnPlan]:
     return plans
 
 
-def decode_rows(
-    buffer: Buffer, events: Events, chosen: npt.NDArray[np.int64], table: TableMap, fde: FormatDescription
-) -> DecodedRows:
-    """All rows of the events with the ascending indexes `chosen`, which all have the layout `table`.
+def decode_rows(  # noqa: PLR0917
+    buffer: Buffer,
+    events: Events,
+    chosen: npt.NDArray[np.int64],
+    table: TableMap,
+    fde: FormatDescription,
+    bytes_max: int = BATCH_BYTES_MAX,
+) -> Iterator[DecodedRows]:
+    """All rows of the events with the ascending indexes `chosen`, which all have the layout `table`, in order.
 
+    A row may take hundreds of times as many bytes in columns as in its event (a thousand NULLs are 128 bytes there), so
+    rows are given out whenever their columns take `bytes_max`. Above that is at most what one walk of the scratch adds.
     `table` must be complete: schema/from_table_map.py adds the signedness and charsets that the server left out.
     """
     array = as_array(buffer)
@@ -121,124 +136,94 @@ def decode_rows(
     )
     if status != k.ST_OK:
         raise _error(int(status), events, int(chosen[bad]), table, -1)
-    capacity = int((end - start).sum()) // max(1, (len(plans) + 7) // 8) + 1
-    scratch = _Scratch(plans, min(_SCRATCH_ROWS, capacity))
-    state = np.array([0, -1, 0, -1], np.int64)  # indexed by k.Walk
-    ops, numbers, rows = [], [], []
-    columns: list[list[list[pa.Array[Any]]]] = [[[] for _ in plans] for _ in range(2)]
+    rows_possible = int((end - start).sum()) // max(1, (len(plans) + 7) // 8) + 1
     has_image = (bool(np.any(op != OP_INSERT)), bool(np.any(op != OP_DELETE)))
-    total = 0
-    while True:
-        n, status = scratch.walk(array, start, end, op, state, has_image)
-        if status != k.ST_OK:
-            raise _error(
-                int(status), events, int(chosen[int(state[k.Walk.EVENT])]), table, int(state[k.Walk.FAILED_COLUMN])
-            )
-        if n == 0:
-            break
-        total += n
-        ops.append(scratch.row_op[:n].copy())
-        numbers.append(chosen[scratch.row_event[:n]])
-        rows.append(scratch.row_number[:n].copy())
+    scratch = Scratch(plans, sum(has_image), rows_possible, bytes_max)
+    state = np.array([0, -1, 0, -1], np.int64)  # indexed by k.Walk
+    while state[k.Walk.EVENT] < len(chosen):
+        parts = _Parts(plans, has_image)
+        while state[k.Walk.EVENT] < len(chosen) and parts.bytes < bytes_max:
+            n, status = scratch.walk(array, start, end, op, state, has_image)
+            if status != k.ST_OK:
+                column = int(state[k.Walk.FAILED_COLUMN])
+                raise _error(int(status), events, int(chosen[int(state[k.Walk.EVENT])]), table, column)
+            if n:
+                try:
+                    parts.take(scratch, array, chosen, n)
+                except _BadValue as error:
+                    name = table.columns[error.column].name or f"#{error.column + 1}"
+                    where = int(chosen[scratch.row_event[0]])
+                    raise _bad(f"{table.name}, column {name}: {error}", events, where) from None
+        if parts.rows:
+            yield parts.joined()
+
+
+class _BadValue(ValueError):
+    def __init__(self, message: str, column: int) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+class _Parts:
+    """The rows of several walks, and the bytes that their columns take."""
+
+    def __init__(self, plans: list[ColumnPlan], has_image: tuple[bool, bool]) -> None:
+        self._plans = plans
+        self._has_image = has_image
+        self._ops: list[npt.NDArray[np.uint8]] = []
+        self._events: list[npt.NDArray[np.int64]] = []
+        self._numbers: list[npt.NDArray[np.uint32]] = []
+        self._columns: list[list[list[pa.Array[Any]]]] = [[[] for _ in plans] for _ in range(2)]
+        self.rows = 0
+        self.bytes = 0
+
+    def take(self, scratch: Scratch, array: npt.NDArray[np.uint8], chosen: npt.NDArray[np.int64], n: int) -> None:
+        self.rows += n
+        self._ops.append(scratch.row_op[:n].copy())
+        self._events.append(chosen[scratch.row_event[:n]])
+        self._numbers.append(scratch.row_number[:n].copy())
         for image in range(2):
-            if has_image[image]:
-                for c, plan in enumerate(plans):
-                    try:
-                        columns[image][c].append(scratch.column(array, plan, image, c, n))
-                    except ValueError as error:
-                        name = table.columns[c].name or f"#{c + 1}"
-                        where = int(chosen[scratch.row_event[0]])
-                        raise _bad(f"{table.name}, column {name}: {error}", events, where) from None
-        if state[k.Walk.EVENT] >= len(chosen):
-            break
-    images = [
-        [
-            _joined(parts, plan.arrow) if has_image[image] else _nulls(total, plan.arrow)
-            for parts, plan in zip(columns[image], plans, strict=True)
+            if not self._has_image[image]:
+                continue
+            for c, plan in enumerate(self._plans):
+                try:
+                    column = scratch.column(array, plan, image, c, n)
+                except ValueError as error:
+                    raise _BadValue(str(error), c) from None
+                self._columns[image][c].append(column)
+                self.bytes += column.nbytes
+
+    def joined(self) -> DecodedRows:
+        missing: dict[Any, pa.Array[Any]] = {}  # an image that no row has: one array for all columns of a type
+        images = [
+            [
+                _joined(parts) if self._has_image[image] else _nulls(missing, self.rows, plan.arrow)
+                for parts, plan in zip(self._columns[image], self._plans, strict=True)
+            ]
+            for image in range(2)
         ]
-        for image in range(2)
-    ]
-    return DecodedRows(
-        np.concatenate(ops) if ops else np.empty(0, np.uint8),
-        np.concatenate(numbers) if numbers else np.empty(0, np.int64),
-        np.concatenate(rows) if rows else np.empty(0, np.uint32),
-        images[0],
-        images[1],
-    )
-
-
-def _joined(parts: list[pa.Array[Any]], arrow: Any) -> pa.Array[Any]:
-    if len(parts) == 1:
-        return parts[0]
-    return pa.concat_arrays(parts) if parts else _nulls(0, arrow)
-
-
-def _nulls(rows: int, arrow: Any) -> pa.Array[Any]:
-    nulls: pa.Array[Any] = pa.nulls(rows, arrow)
-    return nulls
-
-
-class _Scratch:
-    """The arrays that `walk_rows` fills, used again for every `_SCRATCH_ROWS` rows."""
-
-    def __init__(self, plans: list[ColumnPlan], rows: int) -> None:
-        self._slots = np.zeros(len(plans), np.int64)
-        words = slices = 0
-        for c, plan in enumerate(plans):
-            self._slots[c] = words if plan.words else slices
-            words += plan.words
-            slices += not plan.words
-        self._kinds = np.array([plan.kind for plan in plans], np.int64)
-        self._widths = np.array([plan.width for plan in plans], np.int64)
-        self._a = np.array([plan.a for plan in plans], np.int64)
-        self._b = np.array([plan.b for plan in plans], np.int64)
-        self._values = np.empty((2, words, rows), np.int64)
-        self._start = np.empty((2, slices, rows), np.int64)
-        self._length = np.empty((2, slices, rows), np.int64)
-        self._valid = np.empty((2, len(plans), rows), np.uint8)
-        self.row_op = np.empty(rows, np.uint8)
-        self.row_event = np.empty(rows, np.int64)
-        self.row_number = np.empty(rows, np.uint32)
-
-    def walk(  # noqa: PLR0917
-        self,
-        array: npt.NDArray[np.uint8],
-        start: npt.NDArray[np.int64],
-        end: npt.NDArray[np.int64],
-        op: npt.NDArray[np.uint8],
-        state: npt.NDArray[np.int64],
-        has_image: tuple[bool, bool],
-    ) -> tuple[int, int]:
-        rows, status = k.walk_rows(
-            array,
-            start,
-            end,
-            op,
-            state,
-            self._kinds,
-            self._widths,
-            self._a,
-            self._b,
-            self._slots,
-            self._values,
-            self._start,
-            self._length,
-            self._valid,
-            self.row_op,
-            self.row_event,
-            self.row_number,
-            0 if has_image[0] else 1,
-            1 if has_image[1] else 0,
+        joined = DecodedRows(
+            _concatenated(self._ops), _concatenated(self._events), _concatenated(self._numbers), *images
         )
-        return int(rows), int(status)
+        self._columns = []
+        return joined
 
-    def column(self, array: npt.NDArray[np.uint8], plan: ColumnPlan, image: int, c: int, n: int) -> pa.Array[Any]:
-        """The first `n` values of a column, copied, because the next walk overwrites the scratch."""
-        slot = int(self._slots[c])
-        valid = self._valid[image, c, :n]
-        if plan.words:
-            return fixed_array(plan, self._values[image, slot : slot + plan.words, :n], valid)
-        return sliced_array(plan, array, self._start[image, slot, :n], self._length[image, slot, :n], valid)
+
+def _concatenated(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _joined(parts: list[pa.Array[Any]]) -> pa.Array[Any]:
+    """The parts as one array. They are let go, so that only one column is twice in memory."""
+    joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    parts.clear()
+    return joined
+
+
+def _nulls(known: dict[Any, pa.Array[Any]], rows: int, arrow: Any) -> pa.Array[Any]:
+    if arrow not in known:
+        known[arrow] = pa.nulls(rows, arrow)
+    return known[arrow]
 
 
 def _bad(message: str, events: Events, i: int) -> BadEvent:

@@ -29,7 +29,7 @@ def warm_kernels() -> int:
     verify_checksums(buffer, events)
     ((map_event, chosen),) = group_rows(buffer, events, _FDE).groups()
     table = parse_table_map(buffer[: int(events.size[map_event])], _FDE)
-    return len(decode_rows(buffer, events, chosen, table, _FDE))
+    return sum(map(len, decode_rows(buffer, events, chosen, table, _FDE)))
 
 
 def _event(kind: int, body: bytes) -> bytes:

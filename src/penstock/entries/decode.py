@@ -1,26 +1,28 @@
 """Log entries → changes of tables, in columns.
 
 Entries are decoded in groups of up to `GROUP_BYTES_MAX`, because small batches cost several times as much per row; a
-group never reaches across a DDL. Rows come by table, each table in seq order. A `SchemaChange` comes after all rows
-that precede it in the log, and before all that follow. No Python runs per event or per row.
+group never reaches across a DDL. Rows come by table, each table in seq order, in batches of about `BATCH_BYTES_MAX`: a
+batch is never larger because its rows took little space in the log. A `SchemaChange` comes after all rows that precede
+it in the log, and before all that follow. No Python runs per event or per row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.binlog.bodies import FormatDescription, parse_format_description
+from penstock.binlog.errors import BadEvent
 from penstock.binlog.events import Events, split_events
-from penstock.binlog.rows import DecodedRows, decode_rows, group_rows
-from penstock.binlog.table_map import parse_table_map
+from penstock.binlog.rows import BATCH_BYTES_MAX, DecodedRows, decode_rows, group_rows
+from penstock.binlog.table_map import TableMap, parse_table_map
 from penstock.binlog.types import EventType
 from penstock.entries.format import EntryHeader, Kind, ParsedEntry, parse_entry
+from penstock.entries.merge import in_log_order
 from penstock.errors import BadInput, NotSupported
 from penstock.log import Entry
 from penstock.log.position import Position, Seq
@@ -32,7 +34,7 @@ from penstock.schema.view import SchemaAt, SchemaView
 
 __all__ = ["GROUP_BYTES_MAX", "SchemaAt", "SchemaView", "decode_entries"]
 
-GROUP_BYTES_MAX = 32 << 20  # of events that are decoded together; in columns they take about five times as much
+GROUP_BYTES_MAX = 32 << 20  # of events that are decoded together
 
 Wanted = Callable[[str, str], bool]
 
@@ -96,6 +98,13 @@ class _Origins:
     commit_ts: npt.NDArray[np.uint64]
 
 
+class _Layout(NamedTuple):
+    """The row events of a group that have the same table map."""
+
+    table_map: TableMap
+    events: npt.NDArray[np.int64]
+
+
 class _EntryGroup:
     """Entries that are decoded together: of one format description, without a schema change between them."""
 
@@ -117,7 +126,7 @@ class _EntryGroup:
         self._bytes += len(parsed.events)
 
     def decode(self) -> Iterator[ChangeBatch]:
-        """A batch for each table version, ordered by its first row."""
+        """Batches of one table version after the other, ordered by their first row; each table's in seq order."""
         if not self._bytes:
             return
         header = self._entries[0][1].header
@@ -129,18 +138,23 @@ class _EntryGroup:
         scope, origins, counts = self._origins(events)
         layout = group_rows(buffer, events, fde, scope)
         layout.layout[~counts] = -1
-        parts: dict[tuple[str, str, int], list[tuple[TableSchema, DecodedRows]]] = {}
+        tables: dict[tuple[str, str, int], tuple[TableSchema, list[_Layout]]] = {}
         for map_event, chosen in layout.groups():
-            decoded = self._decode_layout(buffer, events, fde, map_event, chosen, scope)
-            if decoded is not None and len(decoded[1]):
-                table = decoded[
-                    0
-                ]  # one table may have two versions here: a drifted schema gets a new one without a DDL
-                parts.setdefault((table.schema, table.table, table.version), []).append(decoded)
-        for found in parts.values():
-            yield _batch(found[0][0], _merged([rows for _, rows in found]), origins)
+            found = self._layout(buffer, events, fde, map_event, chosen, scope)
+            if found is not None:
+                table = found[0]  # one table may have two versions here: a drifted schema gets a new one without a DDL
+                key = (table.schema, table.table, table.version)
+                tables.setdefault(key, (table, []))[1].append(found[1])
+        for table, layouts in tables.values():
+            share = BATCH_BYTES_MAX // len(layouts)
+            try:
+                parts = [decode_rows(buffer, events, one.events, one.table_map, fde, share) for one in layouts]
+                for rows in in_log_order(parts):
+                    yield _batch(table, rows, origins)
+            except BadEvent as error:
+                raise self._located(error, events, scope) from None
 
-    def _decode_layout(  # noqa: PLR0917
+    def _layout(  # noqa: PLR0917
         self,
         buffer: npt.NDArray[np.uint8],
         events: Events,
@@ -148,7 +162,7 @@ class _EntryGroup:
         map_event: int,
         chosen: npt.NDArray[np.int64],
         scope: npt.NDArray[np.int64],
-    ) -> tuple[TableSchema, DecodedRows] | None:
+    ) -> tuple[TableSchema, _Layout] | None:
         start = int(events.offset[map_event])
         table_map = parse_table_map(buffer[start : start + int(events.size[map_event])].tobytes(), fde)
         if table_map.schema.lower() in SYSTEM_SCHEMAS:
@@ -157,7 +171,19 @@ class _EntryGroup:
             return None
         position = self._entries[int(scope[chosen[0]])][0]
         table = self._schemas.at(table_map.schema, table_map.table, position)
-        return table, decode_rows(buffer, events, chosen, complete_table_map(table_map, table), fde)
+        return table, _Layout(complete_table_map(table_map, table), chosen)
+
+    def _located(self, error: BadEvent, events: Events, scope: npt.NDArray[np.int64]) -> BadEvent:
+        """The same error, with the place in the source instead of the one in the group's buffer."""
+        event = int(np.searchsorted(events.offset, error.offset, side="right")) - 1
+        position, parsed = self._entries[int(scope[event])]
+        start = int(events.offset[np.searchsorted(scope, scope[event])])
+        transactions = parsed.transactions
+        within = error.offset - start
+        at = transactions[max(0, int(np.searchsorted(transactions["offset"], within, side="right")) - 1)]
+        file = parsed.header.files[int(at["file"])] if parsed.header.files else ""
+        offset = int(at["start_pos"]) + within - int(at["offset"])
+        return error.at(offset, file=f"log entry {position}, transaction at {file}:{int(at['start_pos'])}")
 
     def _origins(self, events: Events) -> tuple[npt.NDArray[np.int64], _Origins, npt.NDArray[np.bool_]]:
         """For each event: the index of its entry, its origin, and whether its rows count."""
@@ -191,27 +217,6 @@ class _EntryGroup:
 
 def _same_format(a: EntryHeader, b: EntryHeader) -> bool:
     return a.fde == b.fde and a.checksum == b.checksum and a.flavour == b.flavour
-
-
-def _merged(parts: list[DecodedRows]) -> DecodedRows:
-    """The rows of one table that were logged with different table maps, back in the order of the log."""
-    if len(parts) == 1:
-        return parts[0]
-    event = np.concatenate([part.event for part in parts])
-    row = np.concatenate([part.row for part in parts])
-    order = np.lexsort((row, event))
-    indexes = pa.array(order)
-
-    def joined(columns: list[list[pa.Array[Any]]]) -> list[pa.Array[Any]]:
-        return [pa.concat_arrays(list(pieces)).take(indexes) for pieces in zip(*columns, strict=True)]
-
-    return DecodedRows(
-        np.concatenate([part.op for part in parts])[order],
-        event[order],
-        row[order],
-        joined([part.before for part in parts]),
-        joined([part.after for part in parts]),
-    )
 
 
 def _batch(table: TableSchema, rows: DecodedRows, origins: _Origins) -> ChangeBatch:
