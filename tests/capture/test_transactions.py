@@ -13,6 +13,7 @@ from penstock.binlog.bodies import parse_format_description
 from penstock.binlog.errors import BadChecksum, BadEvent
 from penstock.binlog.events import split_events
 from penstock.binlog.types import EventType
+from penstock.capture.position import PositionTracker
 from penstock.capture.schemas import SchemaTracker
 from penstock.capture.transactions import FrameContent, TransactionCutter
 from penstock.clock import ManualClock
@@ -186,6 +187,54 @@ def test_an_unknown_table_is_registered_before_its_rows_and_once() -> None:
         (True, []),
     ]
     assert [column.name for column in log.schemas[0].columns] == [name for name, _ in shop.PRODUCTS.columns]
+
+
+def test_the_schema_of_an_unknown_table_is_never_before_what_was_passed() -> None:
+    """Frames' positions never go back: not after a FLUSH or a GRANT, and not after transactions that wait."""
+    stream = Stream()
+    stream.ddl("FLUSH TABLES")
+    stream.begin()
+    stream.commit()
+    stream.transaction([10])
+    cutter = TransactionCutter(START, SchemaTracker(), CommitClock(0, ManualClock()))
+    tracker = PositionTracker(START, ManualClock())
+    frames = []
+    for chunk in StreamSource(stream, events_per_chunk=1).open(START):
+        for frame in cutter.feed(chunk):
+            tracker.appended(frame.position)
+            frames.append(frame)
+        if cutter.between_transactions:
+            tracker.passed(cutter.passed)
+    assert [schema.name for schema in frames[0].schemas] == ["shop.products"]
+    assert (frames[0].position.pos, frames[0].position.gtid) == (stream.starts[-1], "0-7-2")
+
+
+def test_the_schema_of_an_unknown_table_comes_after_older_rows() -> None:
+    stream = Stream()
+    stream.transaction([10])
+    stream.begin()
+    stream.table_map(shop.ORDERS)
+    stream.rows(shop.ORDERS, b"\0" * 10)
+    stream.commit()
+    log = FakeLog()
+    log.run(stream)
+    assert [(bool(frame.data), [s.name for s in frame.schemas]) for frame in log.frames] == [
+        (False, ["shop.products"]),
+        (True, []),
+        (False, ["shop.orders"]),
+        (True, []),
+    ]
+    check(log, stream)
+
+
+def test_a_damaged_event_is_named_with_file_offset_and_type() -> None:
+    for damage, kind in ((0, "MARIADB_GTID"), (1, "TABLE_MAP"), (2, "WRITE_ROWS_V1")):
+        stream = Stream()
+        stream.transaction([10])
+        at = 4 + len(FDE) + sum(map(len, stream.events[:damage]))
+        stream.events[damage] = stream.events[damage][:-1] + b"\xee"
+        with pytest.raises(BadEvent, match=rf"{FILE}: binlog event at offset {at} \({kind}\)"):
+            FakeLog().run(stream)
 
 
 def test_transactions_without_rows_leave_nothing_but_move_the_position() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from pathlib import Path
 
 import pytest
 
+from penstock.binlog.errors import BadEvent
 from penstock.clock import ManualClock
 from penstock.sources.binlog_files import BinlogFilesSource
 from penstock.sources.demo.plan import Plan
@@ -14,6 +17,7 @@ from penstock.sources.position import SourcePosition
 from penstock.sources.settings import BinlogFilesSettings as Settings
 from penstock.sources.source import Chunk, SourceError
 from tests.capture.running import SIZE, capture, expected_events, logged_events
+from tests.support.bounded import bounded
 
 
 def write(directory: Path) -> list[Path]:
@@ -75,3 +79,40 @@ def test_what_is_not_a_binlog_or_is_cut_or_gone_is_refused(tmp_path: Path) -> No
         capture(tmp_path / "log2", source(tmp_path / "bin"))
     with pytest.raises(SourceError, match="no binlog files"):
         source(tmp_path / "nothing").begin(1)
+
+
+def test_sizes_that_no_event_has_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """The size of an event is four bytes that anyone may write: nothing is allocated because of it."""
+    (good, *_) = write(tmp_path / "bin")
+    raw = bytearray(good.read_bytes())
+    format_bytes = int.from_bytes(raw[13:17], "little")
+    second = 4 + format_bytes
+    for at, kind in ((4, "FORMAT_DESCRIPTION"), (second, "")):
+        damaged = bytearray(raw)
+        damaged[at + 9 : at + 13] = (0xFFFFFFF0).to_bytes(4, "little")
+        path = tmp_path / f"{at}" / "bin.000001"
+        path.parent.mkdir()
+        path.write_bytes(damaged + b"\0" * (1 << 20))
+        with (
+            bounded(mib=8, cpu_seconds=5),
+            pytest.raises(BadEvent, match=rf"bin\.000001: .*offset {at} \({kind}") as told,
+        ):
+            list(source(path.parent).open(SourcePosition("bin.000001", 4)))
+        assert told.value.file == str(path)
+
+
+def test_a_large_event_is_read_in_linear_time(tmp_path: Path) -> None:
+    (first, *_) = write(tmp_path / "bin")
+    head = first.read_bytes()
+    head = head[: 4 + int.from_bytes(head[13:17], "little")]
+    seconds = []
+    for mib in (4, 32):
+        size = mib << 20
+        path = tmp_path / f"{mib}" / "bin.000001"
+        path.parent.mkdir()
+        path.write_bytes(head + struct.pack("<IBIIIH", 1, 30, 1, size, 0, 0) + b"\0" * (size - 19))
+        began = time.process_time()
+        chunks = list(source(path.parent).open(SourcePosition("bin.000001", 4)))
+        seconds.append(time.process_time() - began)
+        assert max(len(chunk.data) for chunk in chunks) == size
+    assert seconds[1] < 24 * max(0.02, seconds[0])

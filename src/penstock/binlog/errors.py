@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from penstock.binlog.types import EVENT_BYTES_MAX, EventType
 from penstock.errors import BadInput, NotSupported
 
 
@@ -43,9 +44,19 @@ def _where(offset: int, event_type: int | None) -> str:
 
 def type_name(event_type: int) -> str:
     """`WRITE_ROWS_V2`, or `type 200` for a number that no type has."""
-    from penstock.binlog.types import EventType
-
     try:
         return EventType(event_type).name
     except ValueError:
         return f"type {event_type}"
+
+
+def too_large_event(header: bytes | bytearray | memoryview, file: str, offset: int) -> BadEvent:
+    """The error for an event whose header names more than `EVENT_BYTES_MAX` bytes. Nothing more of it is read."""
+    size = int.from_bytes(header[9:13], "little")
+    return BadEvent(
+        f"{size} bytes are more than an event may have (EVENT_BYTES_MAX, {EVENT_BYTES_MAX})",
+        offset=offset,
+        event_type=header[4],
+        file=file,
+        hint="the binlog is damaged here, or it is not a binlog",
+    )

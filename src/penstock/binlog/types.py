@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 HEADER_BYTES = 19
+EVENT_BYTES_MAX = 1 << 30  # a server sends no larger one to a replica: `slave_max_allowed_packet` ends there
 CHECKSUM_BYTES = 4
 MAGIC = b"\xfebin"
 MAGIC_ENCRYPTED = b"\xfdbin"

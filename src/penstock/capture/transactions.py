@@ -142,7 +142,13 @@ class TransactionCutter:
             self._use_file(chunk.file)
             state[Slot.POS] = chunk.start
         state[Slot.GAPS] = int(chunk.gaps)
-        data = chunk.data.view()
+        base = int(state[Slot.POS])  # of the chunk's first byte; where a source leaves events out, at or after it
+        try:
+            yield from self._feed(chunk.data.view())
+        except BadEvent as error:
+            raise error.at(base + error.offset, file=self._file) from None
+
+    def _feed(self, data: npt.NDArray[np.uint8]) -> Iterator[FrameContent]:
         data.flags.writeable = False
         events = split_events(data)
         boundaries = np.flatnonzero(events.type == EventType.FORMAT_DESCRIPTION).tolist()
@@ -195,7 +201,10 @@ class TransactionCutter:
             i = int(state[Slot.EVENT_AT])
             if stop == Stop.SPECIAL:
                 at, size = int(events.offset[i]), int(events.size[i])
-                yield from self._special(data.data[at : at + size], events, i)
+                try:
+                    yield from self._special(data.data[at : at + size], events, i)
+                except BadEvent as error:
+                    raise error.at(at, event_type=int(events.type[i])) from None
                 trailer = self._fde.trailer_bytes if self._fde else 0
             elif stop == Stop.LARGE_ENOUGH:
                 yield from self.flush()
@@ -479,6 +488,12 @@ class TransactionCutter:
     def _table_map(self, event: memoryview) -> Iterator[FrameContent]:
         made = self._schemas.after_table_map(event, self._need_fde(), self._clock.peek())
         if made:
+            # Older rows go first: their shape is the one before. The frame stands where this transaction starts.
+            yield from self.flush()
+            if self._open is None and not self._unsure:
+                self._emitted = self._emitted.at(
+                    self._file, int(self._state[Slot.TXN_POS]), gtid=self._gtid_text(), commit_ts=self._clock.last
+                )
             version = self._clock.next()
             made = tuple(dataclasses.replace(table, version=version) for table in made)
             self._emitted = self._emitted.at(self._emitted.file, self._emitted.pos, commit_ts=self._clock.last)
@@ -623,7 +638,7 @@ class TransactionCutter:
         if kind in (EventType.BEGIN_LOAD_QUERY, EventType.EXECUTE_LOAD_QUERY, EventType.APPEND_BLOCK):
             raise SourceError(f"{where} holds a statement instead of rows", hint="SET GLOBAL binlog_format = 'ROW'")
         if kind in EventType._value2member_map_:
-            raise BadEvent(f"it cannot stand here ({where})", event_type=kind)
+            raise BadEvent("it cannot stand here", event_type=kind)
         if not flags & _IGNORABLE:
             raise NotSupported(
                 f"{where}: an event of {type_name(kind)} is not known", hint="a newer Penstock may know it"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.binlog.errors import BadEvent, too_large_event
 from penstock.binlog.events import split_events
-from penstock.binlog.types import HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED, EventType
+from penstock.binlog.types import EVENT_BYTES_MAX, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED, EventType
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.sources.position import SourcePosition, file_number
 from penstock.sources.settings import BinlogFilesSettings
@@ -20,6 +21,7 @@ from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
 
 READ_BYTES = 8 << 20
 _TICK_SECONDS = 0.05
+_FORMAT_BYTES_MAX = 64 << 10  # real ones have a few hundred
 
 
 class BinlogFilesSource:
@@ -78,6 +80,13 @@ class BinlogFilesSource:
             if head[8] != EventType.FORMAT_DESCRIPTION:
                 raise SourceError(f"{path} does not start with a format description")
             size = int.from_bytes(head[13:17], "little")
+            if size > _FORMAT_BYTES_MAX:
+                raise BadEvent(
+                    f"{size} bytes are more than a format description has ({_FORMAT_BYTES_MAX})",
+                    offset=4,
+                    event_type=EventType.FORMAT_DESCRIPTION,
+                    file=str(path),
+                )
             file.seek(4)
             yield Chunk(np.frombuffer(file.read(size), np.uint8), path.name, 4)
             at = max(start, 4 + size)
@@ -85,12 +94,17 @@ class BinlogFilesSource:
             while not self._closed:
                 file.seek(at)
                 data = file.read(window)
-                consumed = split_events(data, whole=False).consumed
+                try:
+                    consumed = split_events(data, whole=False).consumed
+                except BadEvent as error:
+                    raise error.at(at + error.offset, file=str(path)) from None
                 if consumed:
                     yield Chunk(np.frombuffer(data, np.uint8)[:consumed], path.name, at)
                     at += consumed
                     window = self._read_bytes
                 elif len(data) == window:
+                    if int.from_bytes(data[9:13], "little") > EVENT_BYTES_MAX:
+                        raise too_large_event(data[:HEADER_BYTES], str(path), at)
                     window *= 2  # the event is larger than the window
                 else:
                     break

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from pymysql.connections import Connection
 
+from penstock.binlog.errors import too_large_event
+from penstock.binlog.types import HEADER_BYTES
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import NotSupported, Unavailable
 from penstock.schema.ddl import SYSTEM_SCHEMAS, apply_ddl
@@ -24,7 +26,7 @@ from penstock.schema.model import TableSchema
 from penstock.schema.tokens import quoted_name
 from penstock.sources.mysql.checks import require, server_checks
 from penstock.sources.mysql.connection import connect, rows, translate_errors, unique_server_id, where
-from penstock.sources.mysql.packets import NOT_AN_EVENT, unpack
+from penstock.sources.mysql.packets import NOT_AN_EVENT, TOO_LARGE, unpack
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import MariadbSettings, StartAt
 from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
@@ -199,10 +201,17 @@ class MariadbSource:
                 yield Chunk(events[:made], file, start, gaps=True)
             if stopped == NOT_AN_EVENT:
                 self._end_of_stream(bytes(packets[consumed:have]), position)
+            if stopped == TOO_LARGE:
+                header = packets[consumed + 5 : consumed + 5 + HEADER_BYTES]
+                claimed_start = int.from_bytes(header[13:17], "little") - int.from_bytes(header[9:13], "little")
+                raise too_large_event(header, where(self._settings), claimed_start & 0xFFFFFFFF)
             rest = have - consumed
-            if not consumed and have == len(packets):  # an event larger than the buffer
+            if not consumed and have == len(packets):  # an event larger than the buffer: both grow with what has come
                 packets = packets + bytearray(len(packets))
                 events = np.empty(len(packets), np.uint8)
+            elif consumed and len(packets) > READ_BYTES and rest <= READ_BYTES // 2:  # the large event is over
+                packets = bytearray(packets[consumed:have]).ljust(READ_BYTES, b"\0")
+                events = np.empty(READ_BYTES, np.uint8)
             elif consumed:
                 packets[:rest] = packets[consumed:have]
             have = rest
