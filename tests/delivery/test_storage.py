@@ -90,6 +90,7 @@ def test_the_store_keeps_inside(tmp_path: Path) -> None:
 
 class BrokenFiles(RealFiles):
     def __init__(self, number: int) -> None:
+        super().__init__()
         self.number = number
 
     def create(self, path: Path) -> File:

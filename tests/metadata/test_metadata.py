@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from penstock.metadata import (
     VersionConflict,
     Versioned,
 )
+from tests.support.second_user import as_second_user, can, needs_second_user
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -205,3 +210,28 @@ def test_damage_is_found_at_the_next_open(tmp_path: Path) -> None:
         damaged.commit()
     with pytest.raises(Corruption, match="missing"):
         SqliteMetadata(path)
+
+
+@needs_second_user
+def test_another_user_can_hold_no_lock_on_any_file_of_the_store() -> None:
+    """Whoever can open `-shm` can lock it, and every change of the metadata would wait for him. So the files have the right
+    mode by themselves, even in a directory that he can look into and with an umask that gives everything away."""
+    umask = os.umask(0)
+    with tempfile.TemporaryDirectory() as name, contextlib.closing(SqliteMetadata(Path(name) / "m.sqlite")) as store:
+        os.umask(umask)
+        directory = Path(name)
+        directory.chmod(0o755)
+        store.create("a", b"1")
+        found = sorted(directory.iterdir())
+        assert [path.name for path in found] == ["m.sqlite", "m.sqlite-shm", "m.sqlite-wal"]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [0o600] * 3
+        assert as_second_user(lambda: [path.name for path in found if can(lambda path=path: _lock(path))]) == []
+        store.put("a", b"2", 1)
+
+
+def _lock(path: Path) -> None:
+    for flags, kind in ((os.O_RDWR, fcntl.LOCK_EX), (os.O_RDONLY, fcntl.LOCK_SH)):
+        with contextlib.suppress(OSError):
+            fcntl.lockf(os.open(path, flags), kind | fcntl.LOCK_NB)
+            return
+    raise PermissionError(path)

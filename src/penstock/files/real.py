@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import StorageFailed
+from penstock.files.private import DIRECTORY_MODE, FILE_MODE
 from penstock.files.seam import REPAIR_HINT, Buffer, File, in_use
 
 _IOV_MAX = 1024  # Linux takes at most this many buffers in one pwritev
+_SHARED_FILE_MODE, _SHARED_DIRECTORY_MODE = 0o640, 0o750
 
 
 # Why space cannot be reserved although a write may still succeed.
@@ -113,10 +115,20 @@ class RealFile:
 
 
 class RealFiles:
-    """The machine's own file system."""
+    """The machine's own file system. What it makes is for this user alone (`penstock.files.private`).
+
+    With `shared_umask` it is for others, too: a file may be read by its group, less what that umask takes away, whatever
+    the umask of this process is. Locks are never shared: whoever can open a lock can hold it.
+    """
+
+    def __init__(self, *, shared_umask: int | None = None) -> None:
+        self._shared_umask = shared_umask
 
     def create(self, path: Path) -> File:
-        return RealFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640), 0)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        if self._shared_umask is not None:
+            os.fchmod(descriptor, _SHARED_FILE_MODE & ~self._shared_umask)
+        return RealFile(path, descriptor, 0)
 
     def open(self, path: Path, *, writable: bool = False) -> File:
         descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
@@ -137,7 +149,10 @@ class RealFiles:
             missing.append(path)
             path = path.parent
         for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # made by another process meanwhile
+                directory.mkdir(DIRECTORY_MODE)
+                if self._shared_umask is not None:
+                    directory.chmod(_SHARED_DIRECTORY_MODE & ~self._shared_umask)
             self.sync_directory(directory.parent)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -155,7 +170,7 @@ class RealFiles:
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

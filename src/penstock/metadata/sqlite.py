@@ -28,6 +28,7 @@ import google_crc32c
 
 from penstock.errors import Closed, Corruption, OutcomeUnknown, StorageFailed, Unavailable, fresh
 from penstock.files import REAL_FILES, write_again
+from penstock.files.private import open_private
 from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict, refusal
 
 _FORMAT = 2
@@ -49,6 +50,7 @@ class SqliteMetadata:
         if must_exist and not path.exists():
             raise Unavailable(f"there is no metadata at {path}", hint="has the capture process started once?")
         self._refuse_others()
+        self._make_private()
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             with self._errors():
@@ -78,6 +80,22 @@ class SqliteMetadata:
             ours = self.path.with_name(self.path.name + "-journal").exists()
         if not ours:
             raise self._foreign()
+
+    def _make_private(self) -> None:
+        """Makes a new store's file, empty and for this user alone. SQLite gives its `-wal` and `-shm` the same mode: whoever
+        can open `-shm` can hold a lock on it, and stall every change.
+
+        It gets its name once it is closed, because closing a file drops every lock that this process has on it, those of
+        another thread's connection too.
+        """
+        if self.path.exists():
+            return
+        empty = self.path.with_name(f".{self.path.name}.empty")
+        empty.unlink(missing_ok=True)  # of a making that a crash interrupted
+        with contextlib.suppress(OSError):  # another process makes it; or SQLite must, on a file system without links
+            open_private(empty, "xb").close()
+            self.path.hardlink_to(empty)
+        empty.unlink(missing_ok=True)
 
     def _foreign(self) -> Corruption:
         return Corruption(
