@@ -11,7 +11,8 @@ capture, delivery and the driver are such children. The protocol between one of 
    the process or a library prints goes to standard error, and so do log lines.
 4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. The process ends after
    it, with one of the exit codes below; only the driver goes on where the error stopped one of several changefeeds.
-5. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
+5. **Rights.** What the child makes is for its user alone, whatever the umask was that it inherited.
+6. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
    every file is safe at every moment, and the next run goes on from the log.
 """
 
@@ -28,6 +29,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import BadInput, PenstockError
+from penstock.files.private import private_umask
 from penstock.observe.logging import configure
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class ChildProcess:
 
     def __init__(self, name: str) -> None:
         _end_with_parent()
+        private_umask()
         configure(name)
         self.stop = threading.Event()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever it inherited: nothing is open yet

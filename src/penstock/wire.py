@@ -3,43 +3,49 @@
 A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A request's header has
 `op` and its arguments; the answer's header is the result, or `error` with kind, message and hint, which the client
 raises again as the same kind of error. One thread serves one connection, so a slow caller never holds up another. The
-socket's directory is private to the user, which is the access control; nothing is ever unpickled.
+socket's directory is private to the user, and both ends ask the kernel who the other one is: a server answers its own
+user and root, a client talks to the owner of the directory alone. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
+import logging
 import os
 import socket
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable, error_from_json
+from penstock.files.private import FILE_MODE
+from penstock.files.socket_address import SocketDirectory
 
+_logger = logging.getLogger(__name__)
 _FRAME = struct.Struct("<IQ")
 _HEADER_BYTES_MAX = 64 << 20
 _BODY_BYTES_MAX = 1 << 30
-_SOCKET_PATH_BYTES_MAX = 100  # sun_path holds 108 bytes with its terminator
+_CREDENTIALS = struct.Struct("3i")  # process, user and group of the peer
 
 Handler = Callable[[dict[str, Any], memoryview], dict[str, Any]]
 Buffer = bytes | bytearray | memoryview
 
 
 def socket_path(directory: Path, name: str) -> Path:
-    """Where the socket `name` of a directory is: in the directory, or under /tmp where that path would be too long."""
-    path = directory / f"{name}.sock"
-    if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
-        return path
-    digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
-    short = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
-    short.mkdir(mode=0o700, exist_ok=True)
-    return short / f"{name}.sock"
+    """Where the socket `name` of a directory is. The path may be of any length: `Server` and `Client` find a short address
+    for it."""
+    return directory / f"{name}.sock"
+
+
+def _peer_user(connection: socket.socket) -> int | None:
+    """The user at the other end, from the kernel; None where it cannot tell, and the directory alone must do."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[1])
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
@@ -80,7 +86,10 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], memoryview] | N
 
 
 class Server:
-    """Serves `handlers` (op → function) on a Unix socket until closed. An older socket file at the path is replaced."""
+    """Serves `handlers` (op → function) on a Unix socket until closed. An older socket file at the path is replaced.
+
+    Raises `BadInput` where the socket's directory is not this user's own.
+    """
 
     def __init__(self, path: Path, handlers: dict[str, Handler]) -> None:
         self._handlers = handlers
@@ -88,11 +97,11 @@ class Server:
         self._closed = False
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(os.fspath(path))
-        path.chmod(0o600)
+        with SocketDirectory(path.parent) as directory:
+            path.unlink(missing_ok=True)
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._listener.bind(directory.address(path.name))
+        path.chmod(FILE_MODE)
         self._listener.listen(128)
         threading.Thread(target=self._accept, name=f"wire-{path.stem}", daemon=True).start()
 
@@ -116,6 +125,10 @@ class Server:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            if _peer_user(connection) not in (None, 0, os.geteuid()):
+                _logger.warning("%s: refused a connection of the user %s", self._path, _peer_user(connection))
+                connection.close()
+                continue
             with self._lock:
                 if self._closed:
                     connection.close()
@@ -185,8 +198,11 @@ class Client:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(self._timeout)
         try:
-            connection.connect(os.fspath(self._path))
-        except OSError:
+            with SocketDirectory(self._path.parent, anybody=True) as directory:
+                connection.connect(directory.address(self._path.name))
+                if _peer_user(connection) not in (None, directory.owner):
+                    raise Unavailable(f"another user listens at {self._path}")
+        except BaseException:
             connection.close()
             raise
         return connection

@@ -17,6 +17,7 @@ from penstock.cli.log import changing, listing, reading
 from penstock.cli.log import verify as log_verify
 from penstock.cli.screen import complain, say
 from penstock.cli.state import checkpoints, looking
+from penstock.files.private import private_umask
 from penstock.observe.logging import LEVEL_VARIABLE, configure, redact
 from penstock.process import EXIT_CODES, EXIT_FAILED
 
@@ -115,6 +116,7 @@ def main() -> None:
     What nobody expected ends with `EXIT_FAILED` and its stack trace: exit code 1, which Python would give, means something
     else here.
     """
+    private_umask()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal without ✓ shows \u2713
     try:

@@ -72,6 +72,7 @@ class RunScreen:
         self._rate = 0.0
         self._said: dict[str, int] = {}
         self._started = False
+        self._note = ""
 
     def __enter__(self) -> RunScreen:
         if self._live:
@@ -94,6 +95,9 @@ class RunScreen:
         if self._json:
             print_json({"event": "progress", **status.model_dump(mode="json")})
             return
+        if status.note and status.note != self._note:
+            self._note = status.note
+            self.say(f"  [yellow]![/] {status.note}")
         for child in status.children:
             if child.restarts > self._said.get(child.name, 0):
                 self._said[child.name] = child.restarts

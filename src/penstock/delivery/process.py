@@ -16,7 +16,8 @@ from penstock.delivery.keeper_client import KeeperClient
 from penstock.delivery.server import DeliveryServer
 from penstock.delivery.settings import DeliverySettings
 from penstock.errors import BadInput, PenstockError
-from penstock.files import Buffer
+from penstock.files import Buffer, RealFiles
+from penstock.files.private import users_umask
 from penstock.log import LogReader
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SINK, ChildProcess, Event, parse_settings
 from penstock.schema.schema_file import schema_file
@@ -59,6 +60,7 @@ def open_server(settings: DeliverySettings) -> DeliveryServer:
         formats={sink.format: LateFormat(sink.format) for sink in settings.changefeeds.values()},
         schema_file=schema_file,
         log_uuid=log_uuid_reader(settings),
+        files=RealFiles(shared_umask=users_umask()),  # a sink is there to be read
     )
 
 

@@ -22,6 +22,7 @@ from penstock.delivery.storage.store import LocalStore
 from penstock.delivery.target import Assembler, SchemaFile, Target
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
+from penstock.files.private import make_private_directory
 from penstock.wire import Server, socket_path
 
 SOCKET_NAME = "delivery"
@@ -53,7 +54,7 @@ class DeliveryServer:
         self._claims: list[Claim] = []
         self._deliveries = {name: self._delivery(name, sink) for name, sink in settings.changefeeds.items()}
         directory = settings.state_dir / "run"
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         self.path: Path = socket_path(directory, SOCKET_NAME)
         self._server = Server(
             self.path,

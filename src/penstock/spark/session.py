@@ -1,4 +1,4 @@
-"""The Spark session: every setting in one place, and why it is there.
+"""The Spark session: every setting in one place, and why it is there; and the place of all its files.
 
 Several settings below are internal to Spark and worth a lot: measured with pyspark 4.3, the fixed cost of a micro-batch
 falls from 200 ms to about 60 ms. `bench/` shows whether they still help. The user's own `spark:` settings win over
@@ -7,20 +7,23 @@ these.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadInput, Unavailable
+from penstock.files.private import clear_private, make_private_directory, write_private
+from penstock.files.socket_address import SocketDirectory
 from penstock.spark.java import find_java_home
-from penstock.wire import socket_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SOCKET_NAME_CHARS = 40  # Spark's names are a dot and a UUID (37 characters), with a little to spare
+_SOCKET_NAME_BYTES = 45  # Spark's names are a dot, a UUID and `.sock` (42 bytes), with a little to spare
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query
 
 _OURS: dict[str, str] = {
@@ -41,6 +44,7 @@ _OURS: dict[str, str] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "100ms",  # idle: 1.4 % of a core; at the default 10 ms: 10 %
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, and does not heed the umask
     # Between the JVM and Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "penstock.spark.daemon",
@@ -74,29 +78,69 @@ appender.file.strategy.max = 2
 
 
 def scratch_directory(state_dir: Path) -> Path:
-    """Where all of Spark's files go; may be deleted while nothing runs."""
+    """The root of a `Scratch`."""
     return state_dir.absolute() / "run" / "spark"
 
 
-def socket_directory(scratch: Path) -> Path:
-    """Where Spark's own Unix sockets go: a path short enough for a socket's address, however long the state directory's
-    is."""
-    return socket_path(scratch / "tmp", "0" * _SOCKET_NAME_CHARS).parent
+class Scratch:
+    """Where all files of Spark, of Java and of their Python processes go, for this user alone: native libraries are
+    unpacked there and loaded, so whoever could write there could run his code as this user.
+
+    Made by one driver process, which first removes what an earlier one left. `penstock run` removes it at its end and at
+    its start. The logs stay.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self.root = scratch_directory(state_dir)
+        self.local = self.root / "local"
+        self.warehouse = self.root / "warehouse"
+        self.temporary = self.root / "tmp"
+        self.log = self.root / "spark.log"
+        make_private_directory(self.root)
+        clear_private(self.root, keep=lambda path: ".log" in path.suffixes)
+        for directory in (self.local, self.warehouse, self.temporary):
+            make_private_directory(directory)
+        self._sockets = SocketDirectory(self.temporary)
+
+    @property
+    def sockets(self) -> Path:
+        """Where Spark's own sockets go: `temporary` by a name that is short enough, as long as this process lives."""
+        return self._sockets.short_path(_SOCKET_NAME_BYTES)
+
+    @contextlib.contextmanager
+    def for_temporary_files(self) -> Iterator[None]:
+        """Within it, this process and those that it starts keep their temporary files in `temporary`."""
+        before, default = os.environ.get("TMPDIR"), tempfile.tempdir
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self.temporary)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = default
+            if before is None:
+                del os.environ["TMPDIR"]
+            else:
+                os.environ["TMPDIR"] = before
 
 
-def session_settings(state_dir: Path, own: Mapping[str, str] | None = None) -> dict[str, str]:
+def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> dict[str, str]:
     """All settings of the session: ours, overridden by the user's (whose keys may leave out the leading `spark.`)."""
-    scratch = scratch_directory(state_dir)
     settings = dict(_OURS)
     settings["spark.master"] = MASTER
     settings["spark.app.name"] = "penstock"
-    settings["spark.local.dir"] = str(scratch / "local")
-    settings["spark.sql.warehouse.dir"] = str(scratch / "warehouse")
-    settings["spark.python.unix.domain.socket.dir"] = str(socket_directory(scratch))
+    settings["spark.local.dir"] = str(scratch.local)
+    settings["spark.sql.warehouse.dir"] = str(scratch.warehouse)
+    settings["spark.python.unix.domain.socket.dir"] = str(scratch.sockets)
     for key, value in (own or {}).items():
         settings[key if key.startswith("spark.") else f"spark.{key}"] = str(value)
-    java = [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / 'log4j2.properties'}"]
-    java.append(f"-Djava.io.tmpdir={socket_directory(scratch)}")
+    if settings["spark.master"].startswith("local"):
+        # Spark's own port on the loopback interface takes orders from nobody else; it makes the secret itself.
+        settings.setdefault("spark.authenticate", "true")
+    java = [
+        *_JAVA_OPTIONS,
+        _quoted(f"-Dlog4j2.configurationFile={(scratch.root / 'log4j2.properties').as_uri()}"),
+        _quoted(f"-Djava.io.tmpdir={scratch.temporary}"),
+        _quoted(f"-XX:ErrorFile={scratch.root}/java-%p.log"),
+    ]
     if users := settings.get("spark.driver.extraJavaOptions"):
         java.append(users)  # the last one wins in the JVM
     settings["spark.driver.extraJavaOptions"] = " ".join(java)
@@ -108,12 +152,12 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
 
     The JVM inherits this process's standard output and error; in the driver process both lead to standard error.
     """
-    scratch = scratch_directory(state_dir)
-    for directory in (scratch / "local", scratch / "warehouse", socket_directory(scratch)):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (scratch / "log4j2.properties").write_text(_LOG4J.format(log=scratch / "spark.log"))
-    settings = session_settings(state_dir, own)
-    os.environ["JAVA_HOME"] = str(find_java_home(scratch))
+    scratch = Scratch(state_dir)
+    write_private(scratch.root / "log4j2.properties", _LOG4J.format(log=scratch.log))
+    settings = session_settings(scratch, own)
+    os.environ["JAVA_HOME"] = str(find_java_home(scratch.root))
+    os.environ.pop("SPARK_LOCAL_DIRS", None)  # where it is set, Spark does not heed `spark.local.dir`
+    os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"  # of the small JVM that finds out how to start the real one
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
@@ -130,11 +174,38 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with scratch.for_temporary_files():
+            session = builder.getOrCreate()
+        _authenticate_callbacks(session)
     except Exception as error:
         raise Unavailable(
             f"Spark did not start: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            hint=f"its log is {scratch}/spark.log",
+            hint=f"its log is {scratch.log}",
         ) from error
     session.dataSource.register(PenstockSource)
     return session
+
+
+def _authenticate_callbacks(session: SparkSession) -> None:
+    """Opens the port of this process through which the JVM calls back into Python, for nobody who does not know the
+    gateway's token. pyspark opens it without one, and every user of the machine could call.
+
+    py4j's own client in the JVM forgets its token when it is told the port, so the token is put back into it.
+    """
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway: Any = session.sparkContext._gateway
+    token = gateway.gateway_parameters.auth_token
+    gateway.callback_server_parameters.auth_token = token
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()
+    field = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient").getDeclaredField("authToken")
+    field.setAccessible(True)
+    field.set(client, token)
+
+
+def _quoted(option: str) -> str:
+    """The option as a word of `spark.driver.extraJavaOptions`, whatever characters a path in it has."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from penstock.files.private import open_private, users_umask, write_private
 from penstock.process import Event
 
 LOG_BYTES_MAX = 8 << 20
@@ -75,9 +76,10 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            umask=users_umask(),  # it sets its own (`ChildProcess`), and must know the user's
         )
         self.pid = self._process.pid
-        self._pid_file.write_text(f"{self.pid}\n")
+        write_private(self._pid_file, f"{self.pid}\n")
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._lines = self._thread(self._read_events, self._process.stdout)
@@ -149,7 +151,7 @@ class _LimitedLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._file: IO[bytes] | None = path.open("ab")
+        self._file: IO[bytes] | None = open_private(path, "ab")
         self._size = path.stat().st_size
 
     def write(self, line: bytes) -> None:
@@ -159,7 +161,7 @@ class _LimitedLog:
             if self._size + len(line) > LOG_BYTES_MAX:
                 self._file.close()
                 self._path.replace(self._path.with_suffix(".log.1"))
-                self._file = self._path.open("ab")
+                self._file = open_private(self._path, "ab")
                 self._size = 0
             self._file.write(line)
             self._file.flush()

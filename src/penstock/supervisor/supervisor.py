@@ -33,6 +33,7 @@ from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
 from penstock.supervisor.reporter import Phase, Reporter, Watched
 from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
+from penstock.supervisor.run_directory import clear_run_directory, prepare_run_directory, secure_state_directory
 from penstock.supervisor.settings import RunSettings
 from penstock.supervisor.status import RunStatus, RunSummary
 from penstock.supervisor.stopping import Stop, stop_on_signals
@@ -57,15 +58,15 @@ def run(
 ) -> RunSummary:
     """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it.
 
-    Raises `Unavailable` if another run owns the state directory. The kernel kills the children when the calling thread
+    Raises `Unavailable` if another run owns the state directory, `BadInput` if it is not this user's own. The kernel kills the children when the calling thread
     ends.
     """
     stop = stop_event if stop_event is not None else Stop()
     with contextlib.ExitStack() as stack:
         try:
-            files.make_directory(settings.state_dir)
+            tightened = secure_state_directory(settings.state_dir)
             stack.enter_context(files.lock(settings.state_dir / "lock"))
-            (settings.state_dir / "run").mkdir(mode=0o700, exist_ok=True)
+            prepare_run_directory(settings.state_dir)
         except OSError as error:
             raise BadInput(
                 f"the state directory {settings.state_dir} cannot be written: {error.strerror or error}",
@@ -73,7 +74,8 @@ def run(
             ) from error
         if isinstance(stop, Stop) and stop_event is None:
             stack.enter_context(stop_on_signals(stop))
-        return _Run(settings, stop, on_progress, files, clock).run()
+        stack.callback(clear_run_directory, settings.state_dir)
+        return _Run(settings, stop, on_progress, files, clock, note=tightened).run()
 
 
 class _Run:
@@ -84,6 +86,8 @@ class _Run:
         on_progress: OnProgress | None,
         files: Files,
         clock: Clock,
+        *,
+        note: str = "",
     ) -> None:
         self._settings = settings
         self._stop = stop
@@ -97,7 +101,7 @@ class _Run:
         self._delivery = DeliveryClient(settings.state_dir)
         self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds)
         self._phase: Phase = "starting"
-        self._note = ""
+        self._note = note
         self._failure: Failure | None = None
         self._log_end: Position | None = None  # with `once`: where capture ended
         self._flush: Flush | None = None
@@ -108,7 +112,7 @@ class _Run:
         self._started = clock.monotonic()
         self._driver_ready_seconds: float | None = None
         self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by driver process and changefeed
-        self._status = self._reporter.status("starting", {})
+        self._status = self._reporter.status("starting", {}, note)
         self._control = ControlServer(control_path(settings.state_dir), self._names, lambda: self._status)
 
     def run(self) -> RunSummary:

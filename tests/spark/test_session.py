@@ -1,0 +1,94 @@
+"""The session's settings and the place of its files, without a JVM. tests/e2e/test_second_user.py has the rest."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import stat
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import BadInput
+from penstock.spark.session import Scratch, scratch_directory, session_settings
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """Its path is too long for a socket, and has characters that a shell would change."""
+    return tmp_path / ("a long name " * 10) / 'with "quotes" and \\'
+
+
+def test_all_files_go_below_the_state_directory_for_this_user_alone(state_dir: Path) -> None:
+    scratch = Scratch(state_dir)
+    settings = session_settings(scratch)
+    root = scratch_directory(state_dir)
+    for key in ("spark.local.dir", "spark.sql.warehouse.dir"):
+        assert Path(settings[key]).is_relative_to(root)
+    options = shlex.split(settings["spark.driver.extraJavaOptions"])
+    assert f"-Djava.io.tmpdir={root}/tmp" in options
+    assert f"-XX:ErrorFile={root}/java-%p.log" in options
+    assert "-XX:-UsePerfData" in options
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (root, *root.rglob("*"))}
+    assert modes == {0o700}
+
+
+def test_sparks_sockets_are_in_it_by_a_short_name_that_its_processes_understand(state_dir: Path) -> None:
+    directory = session_settings(Scratch(state_dir))["spark.python.unix.domain.socket.dir"]
+    name = f"{directory}/.{uuid.uuid4()}.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+        assert [path.name for path in (scratch_directory(state_dir) / "tmp").iterdir()] == [Path(name).name]
+        seen = subprocess.run(["ls", "-A", directory], capture_output=True, text=True, check=True)
+        assert seen.stdout.strip() == Path(name).name
+
+
+def test_what_an_earlier_driver_left_is_removed_and_its_log_stays(state_dir: Path) -> None:
+    old = Scratch(state_dir)
+    for path in (old.log, old.temporary / "libnative.so", old.local / "blockmgr", old.root / "checkpoints"):
+        path.touch()
+    new = Scratch(state_dir)
+    assert [path.relative_to(new.root).as_posix() for path in sorted(new.root.rglob("*")) if path.is_file()] == [
+        "spark.log"
+    ]
+    assert new.temporary.is_dir()
+
+
+def test_temporary_files_of_python_go_there_too_while_spark_starts(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    scratch = Scratch(state_dir)
+    before = tempfile.gettempdir()
+    with scratch.for_temporary_files():
+        assert Path(tempfile.mkdtemp()).parent == scratch.temporary
+        assert os.environ["TMPDIR"] == str(scratch.temporary)
+    assert "TMPDIR" not in os.environ
+    assert tempfile.gettempdir() == before
+
+
+@pytest.mark.parametrize(
+    ("own", "authenticated"),
+    [
+        ({}, "true"),
+        ({"master": "local[2,3]"}, "true"),
+        ({"master": "spark://host:7077"}, None),
+        ({"authenticate": "x"}, "x"),
+    ],
+)
+def test_sparks_port_wants_a_secret_wherever_spark_makes_one(
+    state_dir: Path, own: dict[str, str], authenticated: str | None
+) -> None:
+    assert session_settings(Scratch(state_dir), own).get("spark.authenticate") == authenticated
+
+
+def test_a_scratch_that_others_may_write_to_is_refused(state_dir: Path) -> None:
+    root = scratch_directory(state_dir)
+    root.mkdir(parents=True)
+    root.chmod(0o777)
+    with pytest.raises(BadInput, match="can be written to by other users"):
+        Scratch(state_dir)
