@@ -97,7 +97,7 @@ class RunScreen:
             return
         if status.note and status.note != self._note:
             self._note = status.note
-            self.say(f"  [yellow]![/] {status.note}")
+            self.say("  [yellow]![/] {}", status.note)
         for child in status.children:
             if child.restarts > self._said.get(child.name, 0):
                 self._said[child.name] = child.restarts

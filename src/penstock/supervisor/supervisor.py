@@ -58,8 +58,8 @@ def run(
 ) -> RunSummary:
     """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it.
 
-    Raises `Unavailable` if another run owns the state directory, `BadInput` if it is not this user's own. The kernel kills the children when the calling thread
-    ends.
+    Raises `Unavailable` if another run owns the state directory, `BadInput` if it is not this user's own. The kernel kills
+    the children when the calling thread ends.
     """
     stop = stop_event if stop_event is not None else Stop()
     with contextlib.ExitStack() as stack:
