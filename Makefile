@@ -17,7 +17,7 @@ PEERS := .cache/bench-venv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(UV_HOME)/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench soak lock clean distclean
+.PHONY: help setup demo test lint types format compat bench soak lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ types: $(STAMP) ## mypy --strict
 format: $(STAMP) ## Put the source into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+compat: $(STAMP) | $(filter-out uv,$(UV)) ## The package in empty environments, with the lowest and the newest versions of what it needs; every Python with PYTHONS=1
+	UV=$(UV) $(BIN)/python -m tools.compat $(if $(PYTHONS),pythons,lowest newest)
 
 bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline, BENCH=log or BENCH=state
 	$(BIN)/python -m bench.run $(BENCH)

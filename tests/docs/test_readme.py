@@ -26,7 +26,7 @@ _INSTEAD = {
     "penstock binlog decode mysql-bin.000042": "penstock binlog decode {binlog}",
 }
 _EXIT_CODES = {"penstock status": 5}  # the flow of `run --once` has ended: stopped
-_ELSEWHERE = {"penstock demo"}  # tests/e2e and `make demo` run it
+_ELSEWHERE = {"penstock demo"}  # tests/e2e and `make demo` run it; `make compat` after an install
 
 
 def shell_commands() -> list[str]:

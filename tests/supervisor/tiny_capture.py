@@ -56,7 +56,7 @@ def main() -> None:
     say(event="ready")
     made = state_dir / "made"
     if not made.exists():
-        for pending in [log.append(b"") for _ in range(source.get("entries", 0))]:
+        for pending in [log.append(b"rows") for _ in range(source.get("entries", 0))]:
             pending.result(10)
         made.touch()
     say(event="progress", position={"file": "binlog.000001", "pos": 4}, commit_ts=commit_ts_of(5), lag_ms=1500)

@@ -138,6 +138,10 @@ class Keeper:
     def backlog(self) -> int:
         return self._cursor.backlog()
 
+    def backlog_bytes(self) -> int:
+        """Bytes of data in the log that are not at the sink; frames that carry state alone count as nothing."""
+        return self._cursor.backlog_bytes()
+
     def reached(self, position: Position) -> bool:
         """Whether everything up to `position` is at the sink and acked."""
         return _at_or_after(self.reader, self._cursor.mark_delete_position, position)

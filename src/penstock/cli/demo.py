@@ -15,9 +15,10 @@ from rich.text import Text
 from penstock import __version__
 from penstock.cli.options import JsonOption
 from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
-from penstock.cli.run import RunScreen
+from penstock.cli.run import RunScreen, show_left
 from penstock.cli.screen import add_row, complain, say, say_table, shown
 from penstock.cli.verify import exit_code, show_report
+from penstock.operations.spark_extra import require_spark
 
 
 def demo(
@@ -33,6 +34,7 @@ def demo(
     from penstock.operations.verify.verify import verify as verify_sinks
 
     with translate_errors(as_json=json):
+        require_spark()
         with RunScreen(as_json=json) as screen:
             demonstration = Demo.prepare(directory, seconds=seconds, rate=rate, say=screen.say)
             screen.say(
@@ -49,7 +51,13 @@ def demo(
         print_json({"event": "demo", "summary": asdict(summary), "verify": report.to_json()})
         raise typer.Exit(exit_code(report))
     size, took = human_bytes(summary.bytes), human_seconds(summary.seconds)
-    say("  [green]✓[/] {} rows in {} files, {}, {} with Spark's start", f"{summary.rows:,}", summary.files, size, took)
+    say(
+        "  [green]✓[/] {} rows in {} files, {}, {} with Spark's start"
+        if summary.drained
+        else "  [yellow]![/] {} rows in {} files, {}, {} with Spark's start",
+        *(f"{summary.rows:,}", summary.files, size, took),
+    )
+    show_left(summary)
     show_report(report)
     if sample is not None:
         _show(sample)

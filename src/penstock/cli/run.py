@@ -16,6 +16,7 @@ from penstock.cli.output import human_bytes, human_seconds, print_json, translat
 from penstock.cli.screen import complain, console, say, shown
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import run_settings
+from penstock.operations.spark_extra import require_spark
 from penstock.supervisor.status import RunStatus, RunSummary
 
 
@@ -35,6 +36,7 @@ def run(
 
     with translate_errors(as_json=json):
         loaded = load(config)
+        require_spark()
         settings = run_settings(loaded, once=once)
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
@@ -53,11 +55,20 @@ def show_summary(summary: RunSummary, *, as_json: bool) -> None:
     if summary.exit_code:
         complain(summary.message, summary.hint)
         return
-    rest = "" if summary.drained else " · stopped before everything was flushed; the next run goes on"
     say(
         "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
-        f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}{rest}",
+        f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}",
     )
+    show_left(summary)
+
+
+def show_left(summary: RunSummary) -> None:
+    """What the log holds that is not at its sink: never a green mark over rows that did not arrive."""
+    for name, left in summary.left_bytes.items():
+        if left:
+            say("  {}: {} of the log are not at the sink yet; the next run goes on there", name, human_bytes(left))
+    if not summary.drained and not any(summary.left_bytes.values()):
+        say("  stopped before everything was flushed; the next run goes on there")
 
 
 class RunScreen:

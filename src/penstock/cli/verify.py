@@ -56,9 +56,9 @@ def show_report(report: VerifyReport) -> None:
         )
         text = (
             f"{sink.name}: {with_source} · {found.changes:,} changes · {found.lost:,} lost · {found.doubled:,} doubled · "
-            f"{found.wrong:,} wrong" + (f" · {found.pending:,} on their way" if found.pending else "")
+            f"{found.wrong:,} wrong" + (f" · {found.pending:,} not delivered yet" if found.pending else "")
         )
-        if sink.equal and sink.source_error:
+        if sink.equal and (sink.source_error or found.pending):
             say("[yellow]![/] {}", text)
         else:
             say("[green]✓[/] {}" if sink.equal else "[bold red]✗[/] {}", text)

@@ -82,11 +82,12 @@ class RunSummary:
     files: int
     bytes: int
     seconds: float
-    drained: bool  # everything that was published is at the sinks
+    drained: bool  # everything that is in the log is at the sinks
     message: str = ""
     hint: str = ""
     restarts: dict[str, int] = field(default_factory=dict)
     log_end: str | None = None
     mark_delete: dict[str, str] = field(default_factory=dict)
+    left_bytes: dict[str, int] = field(default_factory=dict)  # of the log, by changefeed: not at its sink yet
     driver_ready_seconds: float | None = None  # from the start of the run to the first driver that could work
     stage_seconds: dict[str, float] = field(default_factory=dict)  # the tasks' time by stage, all changefeeds together

@@ -317,6 +317,8 @@ class _Run:
 
     def _summary(self, drained: bool, seconds: float) -> RunSummary:
         delivered = self._reporter.delivered()
+        left = {name: m.keeper.backlog_bytes() for name, m in self._maintainers.items()}
+        drained = drained and not any(left.values())  # what was captured and never published is left too
         failure = self._failure or Failure(EXIT_OK, "" if drained else self._undrained())
         return RunSummary(
             exit_code=failure.exit_code,
@@ -330,6 +332,7 @@ class _Run:
             restarts={name: slot.restarts for name, slot in self._slots.items()},
             log_end=str(self._log_end) if self._log_end is not None else None,
             mark_delete={name: str(m.keeper.mark_delete) for name, m in self._maintainers.items()},
+            left_bytes=left,
             driver_ready_seconds=self._driver_ready_seconds,
             stage_seconds=self._total_stage_seconds(),
         )

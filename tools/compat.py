@@ -1,0 +1,149 @@
+"""Builds the package, installs it into empty environments and uses it there, from an empty directory.
+
+    python -m tools.compat lowest newest      what CI does, with the Python that runs this (PENSTOCK_COMPAT_PYTHON: another)
+    python -m tools.compat pythons            the newest versions, on every supported Python that this machine has
+
+*lowest* is the lowest version of each dependency that pyproject.toml allows, *newest* the newest that there is: so the
+bounds are what works, not what was written once. Environments live in `.cache/compat/`; uv keeps the downloads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.components import CACHE, REPOSITORY, MissingComponent
+
+COMPAT = CACHE / "compat"
+EXTRAS = "spark,java"
+SUPPORTED = ((3, 11), (3, 12), (3, 13))
+DEMO = ("demo", "--seconds", "3", "--rate", "2000")
+_COMMAND_SECONDS_MAX = 600
+
+
+def find_uv() -> str:
+    """uv on the PATH that answers, or the one that `make` fetched."""
+    for uv in (os.environ.get("UV", ""), "uv", str(CACHE / "uv" / "bin" / "uv")):
+        if (
+            uv
+            and shutil.which(uv)
+            and subprocess.run([uv, "--version"], capture_output=True, check=False).returncode == 0
+        ):
+            return uv
+    raise MissingComponent("uv is not here: `make setup` fetches it into .cache/uv")
+
+
+def build(directory: Path) -> tuple[Path, Path]:
+    """The wheel and the sdist, built anew; the wheel is built from the sdist, as pip would."""
+    shutil.rmtree(directory, ignore_errors=True)
+    _call(find_uv(), "build", "--quiet", "--out-dir", str(directory), str(REPOSITORY))
+    (wheel,) = directory.glob("*.whl")
+    (sdist,) = directory.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def install(
+    package: Path, environment: Path, *, python: str = sys.executable, extras: str = "", lowest: bool = False
+) -> Path:
+    """The package in a new environment that holds nothing else. Returns the environment's Python."""
+    uv = find_uv()
+    shutil.rmtree(environment, ignore_errors=True)
+    _call(uv, "venv", "--quiet", "--python", python, str(environment))
+    inside = environment / "bin" / "python"
+    wanted = f"{package}[{extras}]" if extras else str(package)
+    resolution = "lowest-direct" if lowest else "highest"
+    _call(uv, "pip", "install", "--quiet", "--python", str(inside), "--resolution", resolution, wanted)
+    return inside
+
+
+def call_in(environment: Path, directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command of the environment, in `directory`, without anything of this repository or of its environment."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not re.match(r"PYTHON|VIRTUAL_ENV|PENSTOCK|SPARK|JAVA_HOME", name)
+    }
+    kept["PATH"] = f"{environment.resolve() / 'bin'}:{kept.get('PATH', '')}"
+    program = str(environment.resolve() / "bin" / command[0])
+    return subprocess.run(
+        [program, *command[1:]],
+        cwd=directory,
+        env=kept,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_COMMAND_SECONDS_MAX,
+    )
+
+
+def pythons() -> list[str]:
+    """Every supported Python of this machine, one of each minor version."""
+    found: dict[tuple[int, int], str] = {sys.version_info[:2]: sys.executable}
+    places = [Path(root) / "bin" for root in (Path.home() / ".pyenv" / "versions").glob("3.*")] + [
+        Path("/usr/bin"),
+        Path("/usr/local/bin"),
+    ]
+    for version in SUPPORTED:
+        for place in places:
+            program = place / f"python{version[0]}.{version[1]}"
+            if version not in found and program.exists():
+                found[version] = str(program)
+    return [found[version] for version in SUPPORTED if version in found]
+
+
+def check(name: str, package: Path, python: str, *, lowest: bool = False) -> None:
+    """Import, command line and demo in a new environment. Raises `SystemExit` with what was said where one fails."""
+    began = time.monotonic()
+    environment = COMPAT / name
+    install(package, environment, python=python, extras=EXTRAS, lowest=lowest)
+    installed = time.monotonic()
+    empty = COMPAT / f"{name}-directory"
+    shutil.rmtree(empty, ignore_errors=True)
+    empty.mkdir(parents=True)
+    for command in (
+        ("python", "-c", "import penstock"),
+        ("penstock", "--version"),
+        ("penstock", "--help"),
+        ("penstock", *DEMO),
+    ):
+        done = call_in(environment, empty, *command)
+        if done.returncode:
+            logs = "".join(
+                f"\n-- {log}\n{log.read_text()[-3000:]}" for log in empty.glob("penstock-demo/state/run/*.log")
+            )
+            raise SystemExit(
+                f"✗ {name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}{logs}"
+            )
+    print(
+        f"✓ {name}: {python}, installed in {installed - began:.0f} s, used in {time.monotonic() - installed:.0f} s",
+        flush=True,
+    )
+    shutil.rmtree(empty)
+
+
+def main(wanted: list[str]) -> None:
+    package, _ = build(COMPAT / "dist")
+    python = os.environ.get("PENSTOCK_COMPAT_PYTHON", sys.executable)
+    for name in wanted:
+        if name == "pythons":
+            for one in pythons():
+                check(Path(one).resolve().name, package, one)
+        elif name in ("lowest", "newest"):
+            check(name, package, python, lowest=name == "lowest")
+        else:
+            raise SystemExit(f"{name}: lowest, newest or pythons")
+
+
+def _call(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS_MAX)
+    if done.returncode:
+        raise SystemExit(f"✗ {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["lowest", "newest"])
