@@ -26,6 +26,24 @@ LONG_FILES = {"capture/transactions.py"}
 # store is SQLite, which syncs by itself.
 DURABLE_PACKAGES = ("objects", "log", "state", "delivery")
 
+# Files outside of files/ that make directories, files or sockets.
+MAKERS = {
+    "wire.py",  # sockets, in a directory that files/ has checked
+    "cli/init.py",  # the user's configuration
+    "operations/demo.py",  # the directory that the user names for a demonstration
+    "kernels/places.py",  # caches of compiled kernels, checked in the same way
+}
+_MAKING_METHODS = {
+    "mkdir",
+    "makedirs",
+    "mkdtemp",
+    "mkstemp",
+    "NamedTemporaryFile",
+    "TemporaryDirectory",
+    "TemporaryFile",
+}
+_MAKING_METHODS |= {"write_text", "write_bytes", "touch", "chmod", "fchmod", "umask", "symlink_to", "symlink", "mkfifo"}
+
 # Where an order is written down: the directory, and the heading of its table in ARCHITECTURE.md.
 ORDERS = {"": "## Packages", "log": "### Inside `log/`", "state": "### Inside `state/`"}
 
@@ -172,6 +190,34 @@ def test_durable_packages_write_only_through_the_seam() -> None:
 )
 def test_the_check_of_the_seam_can_fail(code: str) -> None:
     assert list(unseamed_calls(ast.parse(code)))
+
+
+def making_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Calls that make a directory, a file or a Unix socket, or set who may use it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MAKING_METHODS:
+            yield node.lineno, f".{node.func.attr}"
+        elif isinstance(node, ast.Attribute) and node.attr in ("O_CREAT", "AF_UNIX"):
+            yield node.lineno, node.attr
+
+
+def test_one_place_makes_every_directory_file_and_socket() -> None:
+    """What is made elsewhere is a file that the user asked for, or stands in a place of its own with the same rule."""
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}: {call} past files/"
+        for file in python_files()
+        if str(file.relative_to(SOURCE)) not in MAKERS and part_of(file, "") != "files"
+        for line, call in making_calls(ast.parse(file.read_text()))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["path.mkdir()", "tempfile.mkdtemp()", "os.open(x, os.O_CREAT)", "socket.socket(socket.AF_UNIX)", "os.umask(0)"],
+)
+def test_the_check_of_the_one_place_can_fail(code: str) -> None:
+    assert list(making_calls(ast.parse(code)))
 
 
 def test_every_page_that_the_documents_name_exists() -> None:
