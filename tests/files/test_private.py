@@ -23,9 +23,7 @@ from penstock.files.private import (
     tighten,
     write_private,
 )
-
-OTHER = 65_534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+from tests.support.second_user import SECOND_USER, needs_second_user
 
 
 def mode(path: Path) -> int:
@@ -121,12 +119,12 @@ def test_the_group_that_has_only_this_user_counts_as_this_user(home: Path) -> No
             check_private_directory(home / "a")
 
 
-@needs_root
+@needs_second_user
 def test_what_another_user_made_first_is_refused(home: Path) -> None:
     """He who makes the name first must not own what we put there."""
     home.chmod(0o1777)
     (home / "a").mkdir(mode=0o700)
-    os.chown(home / "a", OTHER, OTHER)
+    os.chown(home / "a", SECOND_USER, SECOND_USER)
     for path in (home / "a", home / "a" / "below"):
         with pytest.raises(BadInput, match=r"belongs to the user (nobody|65534)"):
             make_private_directory(path)
@@ -135,15 +133,15 @@ def test_what_another_user_made_first_is_refused(home: Path) -> None:
     assert (home / "a").exists()
 
 
-@needs_root
-@pytest.mark.parametrize("owner", [OTHER, 0])
+@needs_second_user
+@pytest.mark.parametrize("owner", [SECOND_USER, 0])
 def test_a_link_is_followed_only_where_nobody_else_made_it(home: Path, owner: int) -> None:
     make_private_directory(home / "real")
     home.chmod(0o1777)
     (home / "one").symlink_to("two")
     (home / "two").symlink_to(home / "real")
     os.chown(home / "two", owner, owner, follow_symlinks=False)
-    if owner == OTHER:
+    if owner == SECOND_USER:
         with pytest.raises(BadInput, match=r"can be replaced: .*/two belongs to"):
             make_private_directory(home / "one")
     else:
@@ -161,7 +159,7 @@ def test_what_is_no_directory_is_refused(home: Path) -> None:
     assert not (home / "nowhere").exists()
 
 
-@needs_root
+@needs_second_user
 def test_a_file_of_somebody_else_is_not_written_to(home: Path) -> None:
     (home / "target").touch()
     (home / "link").symlink_to(home / "target")
@@ -169,12 +167,12 @@ def test_a_file_of_somebody_else_is_not_written_to(home: Path) -> None:
         open_private(home / "link", "ab")
     with pytest.raises(OSError, match="symbolic links"), REAL_FILES.lock(home / "link"):
         pass
-    os.chown(home / "target", OTHER, OTHER)
+    os.chown(home / "target", SECOND_USER, SECOND_USER)
     with pytest.raises(BadInput, match="belongs to"):
         open_private(home / "target", "ab")
     (home / "state").mkdir()
     shutil.copy(home / "target", home / "state")
-    os.chown(home / "state" / "target", OTHER, OTHER)
+    os.chown(home / "state" / "target", SECOND_USER, SECOND_USER)
     with pytest.raises(BadInput, match="belongs to"):
         tighten(home / "state")
 
