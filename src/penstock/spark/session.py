@@ -100,7 +100,7 @@ class Scratch:
         clear_private(self.root, keep=lambda path: ".log" in path.suffixes)
         for directory in (self.local, self.warehouse, self.temporary):
             make_private_directory(directory)
-        self._sockets = SocketDirectory(self.temporary)
+        self._sockets = SocketDirectory(self.temporary)  # never closed: Spark goes through it until this process ends
 
     @property
     def sockets(self) -> Path:
