@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import Unavailable
 from penstock.observe import logging as observe_logging
-from penstock.observe.metrics import FLUSH_REASONS, Metrics
+from penstock.observe.metrics import FLUSH_REASONS, LogTotals, Metrics, StateTotals
 
 CANARY = 'pa"ss/wörd %40\n7'
 
@@ -89,3 +89,13 @@ def test_metrics_have_only_labels_with_few_values() -> None:
     for name, metric in vars(metrics).items():
         if name != "registry":
             assert set(metric._labelnames) <= allowed, name
+
+
+def test_no_gauge_is_named_like_a_part_of_another_kind() -> None:
+    """`_sum`, `_count`, `_bucket` and `_total` are Prometheus' own endings, of histograms and counters."""
+    metrics = Metrics()
+    metrics.watch_logs(LogTotals)
+    metrics.watch_states(StateTotals)
+    gauges = [family.name for family in metrics.registry.collect() if family.type == "gauge"]
+    assert "penstock_cursor_backlog_bytes" in gauges
+    assert not [name for name in gauges if name.endswith(("_sum", "_count", "_bucket", "_total"))]

@@ -59,9 +59,9 @@ _TOTALS = {
     "offloaded_bytes": ("log_offloaded_bytes", "Bytes of their frames"),
     "discarded_ledgers": ("log_discarded_ledgers", "Copies in object stores that are to be deleted"),
     "cursors": ("cursor_open", "Durable cursors that this process owns"),
-    "backlog_entries": ("cursor_backlog_entries_sum", "Entries that they have not acked, summed"),
+    "backlog_entries": ("cursor_backlog_entries", "Entries that they have not acked, all together"),
     "backlog_entries_max": ("cursor_backlog_entries_max", "Entries that the slowest of them has not acked"),
-    "backlog_bytes": ("cursor_backlog_bytes_sum", "Bytes of frames that they have not acked, summed, about"),
+    "backlog_bytes": ("cursor_backlog_bytes", "Bytes of frames that they have not acked, all together, about"),
     "backlog_bytes_max": (
         "cursor_backlog_bytes_max",
         "Bytes of frames that the one with the most has not acked, about",
