@@ -181,3 +181,14 @@ def test_zero_that_became_minus_zero_has_changed() -> None:
     (line,) = lines_of(CANAL.encode(batch_of(["float", "double"], [change])))
     assert line["old"] == [{"float": "0"}]
     assert line["data"] == [{"float": "-0", "double": "0"}]
+
+
+def test_a_line_of_a_wide_table_is_never_below_its_least() -> None:
+    """Each line repeats all names and types: NULLs in a thousand columns are 128 bytes in a binlog, and far more here."""
+    table = TableSchema("d", "t", 1, tuple(Column(f"c{i}", "bigint") for i in range(1017)))
+    rows = 3
+    nulls = [pa.nulls(rows, pa.int64())] * 1017
+    op, ts = np.full(rows, OP_INSERT, np.uint8), np.full(rows, COMMIT_TS, np.uint64)
+    payload = memoryview(CANAL.encode(ChangeBatch(table, op, np.zeros(rows, SEQ_DTYPE), ts, nulls, nulls)))
+    least = CANAL.row_bytes_min(table)
+    assert 10_000 < least <= payload.nbytes / rows < 2 * least

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.files import Buffer
 from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
+from penstock.schema.model import TableSchema
 
 OPS = frozenset({OP_INSERT, OP_UPDATE, OP_DELETE})
 
@@ -28,6 +29,10 @@ class FileFormat(Protocol):
     @property
     def extension(self) -> str:
         """With its dot: `.json`."""
+        ...
+
+    def row_bytes_min(self, table: TableSchema) -> int:
+        """What a row takes in a payload however short its values are: so no payload grows far over its rows."""
         ...
 
     def encode(self, batch: ChangeBatch) -> Buffer:

@@ -132,7 +132,8 @@ class _Stager:
             self._stage(change, text, kind="ddl", epoch=resume.epoch, seqs=(seq, seq), times=(ts, ts))
             return
         key = (self._job.format, change.table.schema, change.table.table)
-        rows_max = int(PAYLOAD_BYTES / _row_bytes.get(key, _ROW_BYTES_FIRST_GUESS))
+        row_bytes = max(_row_bytes.get(key, _ROW_BYTES_FIRST_GUESS), self._format.row_bytes_min(change.table))
+        rows_max = int(PAYLOAD_BYTES / row_bytes)
         schema = change.table.to_json()
         for piece in split_into_payloads(change, resume, rows_max):
             with self._manifest.timed("encode"):

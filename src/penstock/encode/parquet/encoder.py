@@ -35,6 +35,9 @@ class Parquet:
     name = "parquet"
     extension = ".parquet"
 
+    def row_bytes_min(self, table: TableSchema) -> int:
+        return 1  # a NULL is a bit, and compressed
+
     def encode(self, batch: ChangeBatch) -> Buffer:
         schema = parquet_schema(batch.table)
         columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
