@@ -41,13 +41,10 @@ class StateSession(Session[StateWorld, Opened]):
         self.opened.state.engine.compact()
 
     def decay(self) -> None:
-        """The disk flips a bit of a checkpoint file; a scrub finds and mends it, whatever else goes on."""
+        """The disk flips a bit of a checkpoint file, also of the only one that is left; a scrub finds and mends it, whatever else goes on."""
         directory = DIRECTORY / "state"
         files = self.world.files
         names = [name for name in files.list(directory) if name.startswith(("run-", "checkpoint-"))]
-        manifests = [name for name in names if name.startswith("checkpoint-")]
-        if len(manifests) < 2:  # after a truncation one checkpoint may be left, and a manifest has no parity
-            names = [name for name in names if name not in manifests]
         if not names:
             return
         if list(self.opened.state.engine.verify()):  # one that a failed scrub left: a second damage may be one too many
