@@ -269,3 +269,20 @@ def test_any_order_of_appends_truncations_acks_and_restarts(tmp_path: Path, seed
         assert all(cursor.is_acked(position) == (position in acked) for position, _ in kept)
     outside.close()
     log.close()
+
+
+def test_a_cursor_that_was_moved_by_force_stays_open_only_where_it_was(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    reader = LogReader.open(tmp_path / "log")
+    cursor = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
+    cursor.mark_delete(positions[7]).result(5)
+    cursor.close()
+    here = log.open_cursor("here")
+    here.mark_delete(positions[8]).result(5)
+    log.truncate(positions[4], force=True)
+    cursor = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
+    assert cursor.mark_delete_position == here.mark_delete_position == positions[4]
+    assert not here.failed
+    cursor.close()
+    reader.close()
+    log.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,6 +115,21 @@ class CursorTable:
                 state = self._recorded(known)
                 positions[known.name] = state.acked.mark_delete if state is not None else known.mark_delete
         return positions
+
+    def reset(self, names: Collection[str], position: Position) -> None:
+        """Makes `position` the next entry of each of these cursors, durably. One that nobody has open here is closed again:
+        its own process must be able to open it.
+
+        Raises `Unavailable` while another process owns one of them.
+        """
+        here = {cursor.name for cursor in self.opened()}
+        for name in names:
+            cursor = self.open(name)
+            try:
+                cursor.reset(position).result()
+            finally:
+                if name not in here:
+                    cursor.close()
 
     def follow_truncation(self) -> None:
         """The log was truncated: the cursors that are open here take no more acks of what went."""

@@ -121,9 +121,8 @@ class Retention:
     def truncate(self, position: Position, *, own: Collection[str], force: bool) -> list[int]:
         truncator = self._truncator()
         if force:
-            for hold in truncator.beyond(position, own):
-                if hold.kind == "cursor":
-                    self._cursors().open(hold.name).reset(self._reader().next(position)).result()
+            names = [hold.name for hold in truncator.beyond(position, own) if hold.kind == "cursor"]
+            self._cursors().reset(names, self._reader().next(position))
         gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
         self._on_gone(gone)
         self._cursors().follow_truncation()
