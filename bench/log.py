@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import penstock.log.frames.kernels  # noqa: F401 (imports are not counted)
-from bench import log_processes, raw_writer
+from bench import log_processes, log_sizes, raw_writer
 from bench.pipeline import scratch
 from bench.result import Result
 from penstock.log import Log, LogReader, LogSettings, Pending, Position
@@ -40,6 +40,8 @@ def measure() -> Iterator[Result]:
         yield from log_processes.reopen(directory, int(300_000 * SCALE), ROUNDS)
         yield from log_processes.holes(directory, int(1_000_000 * SCALE))
         yield from log_processes.many_cursors(directory, int(5_000 * SCALE))
+        yield from log_sizes.measure(directory)
+        yield from log_processes.cache_memory(directory)
 
 
 def scaled(amount: int) -> int:

@@ -6,9 +6,9 @@ import dataclasses
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from penstock.errors import NotSupported
@@ -71,6 +71,7 @@ class LedgerInfo:
     last_ms: int = 0
     footer: bool = True
     offload: Offload | None = None
+    _text: str | None = field(default=None, init=False, repr=False, compare=False)  # kept by `text`
 
     @property
     def sealed(self) -> bool:
@@ -98,7 +99,7 @@ class LedgerInfo:
         )
 
     def document(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "_text"}
         if self.footer:
             del fields["footer"]
         if self.offload is None:
@@ -106,6 +107,12 @@ class LedgerInfo:
         else:
             fields["offload"] = dataclasses.asdict(self.offload)
         return fields
+
+    def text(self) -> str:
+        """The document as JSON. Made once: a log of ten thousand ledgers writes all of them again at each roll."""
+        if self._text is None:
+            object.__setattr__(self, "_text", json.dumps(self.document(), separators=(",", ":")))
+        return cast(str, self._text)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> LedgerInfo:
@@ -164,7 +171,6 @@ class LedgerList:
             "epoch": self.epoch,
             "next_ledger": self.next_ledger,
             "trimmed_below": self.trimmed_below,
-            "ledgers": [ledger.document() for ledger in self.ledgers],
         }
         if self.deleting:
             document["deleting"] = list(self.deleting)
@@ -177,7 +183,8 @@ class LedgerList:
         for flag in ("terminated", "deleted"):
             if getattr(self, flag):
                 document[flag] = True
-        return json.dumps(document, separators=(",", ":")).encode()
+        ledgers = ",".join([ledger.text() for ledger in self.ledgers])
+        return f'{json.dumps(document, separators=(",", ":"))[:-1]},"ledgers":[{ledgers}]}}'.encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> LedgerList:
