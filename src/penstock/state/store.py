@@ -18,7 +18,7 @@ from penstock.observe.metrics import METRICS
 from penstock.state.changes import DELETE, Change, Deletion
 from penstock.state.engines.engine import StateSnapshot
 from penstock.state.metrics import ITERATIONS
-from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.descriptor import HEADER_BYTES, KEY_VERSION, Namespace, StateDescriptor
 from penstock.state.types.registry import Registry
 
 K = TypeVar("K")
@@ -26,6 +26,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 _VALUES = frozenset((bytes, Deletion))
+_SIZES_MAX = 1 << 12  # headers are remembered for payloads below this many bytes
 _TIMED_MASK = (1 << 10) - 1  # one read in 1024 is timed; the others pay one addition
 
 
@@ -117,14 +118,18 @@ class StateIterator(Iterator[T], Generic[T]):
 
 
 class RawStore:
-    """Bytes → bytes, sorted by key. A state has one object for each store, so that identity tells stores apart."""
+    """Bytes → bytes, sorted by key. A state has one object for each store, so that identity tells stores apart.
 
-    __slots__ = ("_get", "holder", "namespace", "number", "reads")
+    Once its owner dropped the store, it is empty and takes no changes for ever: a later store of that name is another.
+    """
+
+    __slots__ = ("_get", "dropped", "holder", "namespace", "number", "reads")
 
     def __init__(self, holder: Holder, namespace: Namespace, number: int | None) -> None:
         self.holder = holder
         self.namespace = namespace
         self.reads = 0
+        self.dropped = False
         self.bind(number)
 
     def bind(self, number: int | None) -> None:
@@ -133,6 +138,11 @@ class RawStore:
         self._get: Callable[[Any, bytes], bytes | None] = (
             self._get_unregistered if number is None else self.holder.engine.get
         )
+
+    def drop(self) -> None:
+        """The owner dropped the store."""
+        self.dropped = True
+        self.bind(None)
 
     def refuse(self, refuse: Callable[[Any, bytes], NoReturn]) -> None:
         """The state was closed: reads call `refuse`, which raises."""
@@ -239,7 +249,7 @@ class RawStore:
 
     def find_number(self) -> int | None:
         """The store's number in the registry; None while nobody registered the store."""
-        if self.number is None:
+        if self.number is None and not self.dropped:
             found = self.holder.registry.find(self.namespace)
             if found is not None:
                 self.bind(found.number)
@@ -253,14 +263,33 @@ class TypedStore(Generic[K, V]):
         self.raw = raw
         self.descriptor = descriptor
         self._encode_key = descriptor.encode_key
-        self._encode_value = descriptor.encode_value
-        self._decode_value = descriptor.decode_value
+        # For `put` and `get`, which run a million times: what is the same for all values of one size is made once.
+        self._key_bytes = descriptor.key.encode
+        self._payload = descriptor.value.encode
+        self._value_of = descriptor.value.decode
+        self._headers: dict[int, bytes] = {}  # by the size of the payload
+        self._sizes: dict[bytes, int] = {}  # by the header: the size of the whole value
         self.known_to: Registry | None = None  # a registry that is known to have this schema version
 
     def get(self, key: K) -> V | None:
         """The value. None where there is none; where None is a value that is stored, `contains` tells them apart."""
-        raw = self.raw.get(self._encode_key(key))
+        raw = self.raw.get(KEY_VERSION + self._key_bytes(key))
         return None if raw is None else self._decode_value(raw)
+
+    def _decode_value(self, raw: bytes) -> V:
+        if self._sizes.get(raw[:HEADER_BYTES]) == len(raw):  # of this version and schema, and whole
+            return self._value_of(raw[HEADER_BYTES:])
+        value = self.descriptor.decode_value(raw)
+        self._header(len(raw) - HEADER_BYTES)
+        return value
+
+    def _header(self, size: int) -> bytes:
+        """What stands before a payload of this size, remembered where such a size may come often."""
+        header = self.descriptor.value_header(size)
+        if size < _SIZES_MAX:
+            self._headers[size] = header
+            self._sizes[header] = HEADER_BYTES + size
+        return header
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         """The pairs of those keys that are there, all as of one moment."""
@@ -311,9 +340,19 @@ class TypedStore(Generic[K, V]):
 
     def put(self, change: Change, key: K, value: V) -> None:
         """Adds the pair to the change; it becomes visible, and durable, with the change's commit."""
-        if self.known_to is not self.raw.holder.registry:
+        raw = self.raw
+        if self.known_to is not raw.holder.registry:
             change.typed.add(self)
-        self.raw.put(change, self._encode_key(key), self._encode_value(value))
+        encoded, payload = KEY_VERSION + self._key_bytes(key), self._payload(value)
+        size = len(payload)
+        stored = (self._headers.get(size) or self._header(size)) + payload
+        if change.mark is not None:
+            change.set(raw, encoded, stored)
+            return
+        try:
+            change.edits[raw][encoded] = stored
+        except KeyError:
+            change.edits[raw] = {encoded: stored}
 
     def put_many(self, change: Change, items: Mapping[K, V]) -> None:
         for key, value in items.items():
@@ -339,7 +378,7 @@ class TypedStore(Generic[K, V]):
         return self.raw.holder.commit(change)
 
     def _decode(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
-        decode_key, decode_value = self.descriptor.decode_key, self.descriptor.decode_value
+        decode_key, decode_value = self.descriptor.decode_key, self._decode_value
         for key, value in found:
             yield decode_key(key), decode_value(value)
 

@@ -17,6 +17,7 @@ V = TypeVar("V")
 KEY_VERSION = b"\x01"
 VALUE_VERSION = 1
 VALUE_HEADER = struct.Struct("<BHI")  # version, schema id, payload length
+HEADER_BYTES = VALUE_HEADER.size
 SCHEMA_MAX = (1 << 16) - 1
 BUCKET_MAX = (1 << 32) - 1
 
@@ -94,12 +95,15 @@ class StateDescriptor(Generic[K, V]):
 
     def encode_value(self, value: V) -> bytes:
         payload = self.value.encode(value)
-        if len(payload) > BODY_BYTES_MAX:
+        return self.value_header(len(payload)) + payload
+
+    def value_header(self, size: int) -> bytes:
+        """What stands before a payload of this size."""
+        if size > BODY_BYTES_MAX:
             raise BadInput(
-                f"store {self.name}: a value of {len(payload)} bytes is too large",
-                hint=f"at most {BODY_BYTES_MAX} bytes",
+                f"store {self.name}: a value of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes"
             )
-        return VALUE_HEADER.pack(VALUE_VERSION, self.schema_version, len(payload)) + payload
+        return VALUE_HEADER.pack(VALUE_VERSION, self.schema_version, size)
 
     def decode_value(self, raw: bytes) -> V:
         schema, payload = split_value(self.name, raw)
