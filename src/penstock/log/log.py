@@ -21,7 +21,7 @@ from typing import Any, cast
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
-from penstock.log.append.checking import checked_append, checked_sequence, checked_size
+from penstock.log.append.checking import checked_append, checked_messages, checked_sequence, checked_size
 from penstock.log.append.request import AppendRequest, Span
 from penstock.log.closed import FORK_HINT, ClosedPart, closed_in_children
 from penstock.log.cursors.cursor import Cursor
@@ -160,6 +160,7 @@ class Log:
         wait: bool = True,
         after: Pending[Any] | None = None,
         encoded: bool = False,
+        messages: int = 1,
     ) -> Pending[Position]:
         """Appends one entry; the result is its position, once entry and changes are durable.
 
@@ -167,7 +168,8 @@ class Log:
         `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the
         open ledger fails, the entry goes into a new one. Where the append `after`, on which this one depends, failed,
         this one fails too, even if the log goes on. `encoded` says that the changes are bytes that `encode_changes`
-        made: they are not looked at again. Raises `BadInput` for anything that cannot be appended.
+        made: they are not looked at again. `messages`: how many the entry stands for, for statistics. Raises `BadInput` for
+        anything that cannot be appended.
         """
         if type(data) is bytes and changes is _NO_CHANGES:
             size = len(data)
@@ -175,7 +177,7 @@ class Log:
                 raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         else:
             data, changes, size = checked_append(data, changes, encoded=encoded)
-        item = AppendRequest(data, changes, size, 0)
+        item = AppendRequest(data, changes, size, 0 if messages == 1 else -checked_messages(messages))
         if after is not None:
             if not isinstance(after, Pending):
                 raise BadInput(f"an append cannot come after a {type(after).__name__}", hint="the answer of an append")

@@ -70,7 +70,7 @@ class LogFollower:
             return ()
         last = Position(following.ledger_id, min(view.entries - 1, following.entry_id + FRAMES_MAX - 1))
         frames = []
-        for position, data_bytes, changes, _ in self._reader.scan(following, last):
+        for position, data_bytes, changes, *_ in self._reader.scan(following, last):
             for change in changes:
                 if change.namespace == REGISTRY_NAMESPACE:
                     self._registry.load(change.value)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def ls(path: LogPathArgument, json: JsonOption = False) -> None:
-    """Show the log and its ledgers: how many entries and bytes, since when, sealed or open."""
+    """Show the log and its ledgers: how many entries and bytes, made when, sealed or open.
+
+    BYTES are those of the frames; PAYLOAD is what was appended, data and state changes.
+    """
     from penstock.operations.log.listing import summarize_log
 
     with end_quietly(as_json=json):
@@ -27,8 +30,11 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "id": view.info.id,
                     "epoch": view.info.epoch,
                     "state": view.info.state,
+                    "created_ms": view.info.created_ms,
                     "entries": view.entries,
+                    "messages": view.messages,
                     "bytes": view.frames_end,
+                    "payload_bytes": view.payload_bytes,
                     "first_ms": view.info.first_ms,
                     "last_ms": view.info.last_ms,
                     "local": view.info.is_local,
@@ -44,7 +50,9 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "first": str(log.first),
                     "end": str(log.end),
                     "entries": log.entries,
+                    "messages": log.messages,
                     "bytes": log.bytes,
+                    "payload_bytes": log.payload_bytes,
                     "terminated": log.terminated,
                     "properties": log.properties,
                     "ledgers": ledgers,
@@ -52,17 +60,22 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
             )
             return
         note = "  terminated" if log.terminated else ""
+        messages = "" if log.messages == log.entries else f"  {log.messages:,} messages"
         console.print(
-            f"[bold]LOG[/]  {log.directory}  {log.entries:,} entries  {human_bytes(log.bytes)}  "
+            f"[bold]LOG[/]  {log.directory}  {log.entries:,} entries{messages}  {human_bytes(log.bytes)} "
+            f"({human_bytes(log.payload_bytes)} of payload)  "
             f"{log.first} … {log.end}  owner epoch {log.epoch}{note}",
             soft_wrap=True,
         )
-        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST", "WHERE")
+        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "PAYLOAD", "CREATED", "FIRST", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
             times = (human_time(info.first_ms), human_time(info.last_ms)) if info.sealed else ("", "")
-            size = human_bytes(view.frames_end)
-            table.add_row(str(info.id), info.state, str(info.epoch), f"{view.entries:,}", size, *times, _where(info))
+            created = human_time(info.created_ms)
+            sizes = (human_bytes(view.frames_end), human_bytes(view.payload_bytes))
+            table.add_row(
+                str(info.id), info.state, str(info.epoch), f"{view.entries:,}", *sizes, created, *times, _where(info)
+            )
         console.print(table)
         stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
         for url, count in sorted(stores.items()):

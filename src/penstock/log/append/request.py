@@ -43,7 +43,9 @@ class AppendRequest(Pending[Any]):
         self.data = data
         self.changes = changes
         self.size = size
-        self.count = count  # 0: one entry, answered by its position; else so many entries, answered by their span
+        # 0: one entry, answered by its position; above 0: so many entries, answered by their span; below 0: one entry that
+        # stands for -count messages, answered by its position.
+        self.count = count
 
     def result(self, timeout: float | None = None) -> Any:
         """The answer. A position is made when it is asked for: most are looked at once, if at all."""

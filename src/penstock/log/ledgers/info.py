@@ -64,11 +64,13 @@ class LedgerInfo:
 
     id: int
     epoch: int
+    created_ms: int = 0
     state: str = "open"
     entries: int = 0
     frames_end: int = 0
     first_ms: int = 0
     last_ms: int = 0
+    messages: int = 0  # that its entries stand for
     footer: bool = True
     offload: Offload | None = None
     _text: str | None = field(default=None, init=False, repr=False, compare=False)  # kept by `text`
@@ -95,6 +97,7 @@ class LedgerInfo:
             frames_end=frames_end,
             first_ms=index.first_ms,
             last_ms=index.last_ms,
+            messages=index.messages,
             footer=footer,
         )
 
@@ -102,6 +105,8 @@ class LedgerInfo:
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "_text"}
         if self.footer:
             del fields["footer"]
+        if self.messages == self.entries:
+            del fields["messages"]
         if self.offload is None:
             del fields["offload"]
         else:
@@ -117,7 +122,8 @@ class LedgerInfo:
     @classmethod
     def of(cls, document: dict[str, Any]) -> LedgerInfo:
         offload = document.get("offload")
-        return cls(**{**document, "offload": Offload(**offload)}) if offload else cls(**document)
+        info = cls(**{**document, "offload": Offload(**offload)}) if offload else cls(**document)
+        return info if "messages" in document else dataclasses.replace(info, messages=info.entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,13 +50,18 @@ class LocalLedger:
     def synced_end(self) -> int:
         return self._writer.synced_end
 
+    @property
+    def synced_messages(self) -> int:
+        return self._writer.synced_messages
+
     def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[EncodedFrames]:
+        before = self._writer.messages
         try:
             offsets, kept = self._writer.add_many(entries, wall_ms, keep=keep)
         except BaseException:
             self._writer.take_back(self.synced_entries)
             raise
-        self._index.add_many(offsets, wall_ms)
+        self._index.add_many(offsets, wall_ms, self._writer.messages - before)
         return kept
 
     def sync(self) -> None:
@@ -73,7 +78,7 @@ class LocalLedger:
         self._writer.go_on()
 
     def seal_as_failed(self) -> LedgerInfo:
-        durable = self._index.truncated_to(self.synced_entries)
+        durable = self._index.truncated_to(self.synced_entries, self.synced_messages)
         return self.info.seal(durable, self.synced_end, footer=False)
 
     def close(self) -> None:
@@ -126,7 +131,7 @@ class LocalLedgerStore:
             file = create_frame_file(self._files, path, LEDGER_MAGIC, header, self._preallocate_bytes)
         except OSError as error:
             raise StorageFailed(f"{path}: cannot be made: {error}", hint="free space or repair the disk") from error
-        return LocalLedger(LedgerInfo(ledger_id, epoch), file, self._preallocate_bytes)
+        return LocalLedger(LedgerInfo(ledger_id, epoch, created_ms), file, self._preallocate_bytes)
 
     def recover(self, info: LedgerInfo, synced_end: int, final_end: FinalEnd | None) -> LedgerInfo:
         path = ledger_path(self._directory, info.id)

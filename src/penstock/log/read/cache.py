@@ -135,6 +135,7 @@ class ReadCache:
         self.bytes = 0
         self.hits = 0
         self.misses = 0
+        self.evictions = 0  # of runs, to make room
         self.limiter = ReadLimiter(in_flight_bytes_max)
         self._lock = threading.Lock()
         self._ledgers: dict[_Ledger, _Runs] = {}
@@ -249,6 +250,7 @@ class ReadCache:
                     queue[run] = held
                     continue
             left -= size
+            self.evictions += 1
             if not runs.remove(run):
                 del self._ledgers[runs.ledger]
         self.bytes = left

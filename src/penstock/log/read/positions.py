@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.format import FRAME_BYTES_MIN
 from penstock.log.ledgers.info import LedgerInfo
 from penstock.log.position import Position
 
@@ -21,6 +23,12 @@ class LedgerView(NamedTuple):
     info: LedgerInfo
     entries: int
     frames_end: int
+    messages: int = 0  # that they stand for
+
+    @property
+    def payload_bytes(self) -> int:
+        """What callers appended, data and state changes: `frames_end` without the header and the frames."""
+        return max(self.frames_end - FILE_HEADER_BYTES - self.entries * FRAME_BYTES_MIN, 0)
 
 
 class _Sums:

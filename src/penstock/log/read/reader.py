@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,7 @@ from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.read.time_index import OpenTimeIndex
 from penstock.metadata import MetadataStore, SqliteMetadata
+from penstock.observe.metrics import METRICS
 
 END_NAME = "end"
 
@@ -202,7 +204,13 @@ class LogReader:
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data, for callers that want only state changes or sizes. Far less is read."""
         for position, header, changes in self.scan_encoded(start, end):
-            yield FrameInfo(position, header.data_len, decode_changes(changes, header.wall_ms), header.wall_ms)
+            yield FrameInfo(
+                position,
+                header.data_len,
+                decode_changes(changes, header.wall_ms),
+                header.wall_ms,
+                header.messages,
+            )
 
     def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
         """As `scan`, with the state changes encoded, as they stand in the frame: no object for each change."""
@@ -386,8 +394,11 @@ class LogReader:
         reader = self._run_reader(view)
         try:
             while first <= last:
+                started = time.perf_counter()
                 run = reader.run(first, last)
-                yield run, first, min(last, run.last)
+                stop = min(last, run.last)
+                METRICS.log_read_entry_seconds.observe(time.perf_counter() - started, stop - first + 1)
+                yield run, first, stop
                 first = run.last + 1
                 if consumer is not None:
                     self.cache.expect(consumer, self.cache_key, Position(view.info.id, first))
@@ -418,10 +429,10 @@ class LogReader:
 
 def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
     if info.sealed:
-        return LedgerView(info, info.entries, info.frames_end)
+        return LedgerView(info, info.entries, info.frames_end, info.messages)
     if slot is not None and slot.file_id == info.id:
         entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
-        return LedgerView(info, entries, slot.synced_end)
+        return LedgerView(info, entries, slot.synced_end, slot.messages)
     return LedgerView(info, 0, FILE_HEADER_BYTES)
 
 

@@ -26,7 +26,9 @@ class LogSummary:
     first: Position
     end: Position
     entries: int
+    messages: int
     bytes: int
+    payload_bytes: int
     terminated: bool
     properties: dict[str, str]
     ledgers: list[LedgerView]
@@ -44,7 +46,9 @@ def summarize_log(path: Path) -> LogSummary:
             reader.first,
             reader.end(),
             sum(view.entries for view in views),
+            sum(view.messages for view in views),
             sum(view.frames_end for view in views),
+            sum(view.payload_bytes for view in views),
             listed.terminated,
             dict(listed.properties),
             list(views),
