@@ -20,7 +20,7 @@ from penstock.operations.log.verify import verify_log
 from tests.support.waiting import LIMIT_SECONDS
 
 ENTRIES = 12
-COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload")
+COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload", "skip")
 
 
 def penstock(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
@@ -254,6 +254,42 @@ def test_tail_follows_another_process(tmp_path: Path) -> None:
                     time.sleep(0.01)
             finally:
                 process.kill()
+
+
+def test_skip_names_what_is_lost_and_wants_to_be_sure(log: Path) -> None:
+    flip(log / "ledger-0000000000000002.log", 64 + 66)
+    assert penstock("read", log)[0] == 1
+    before = files_of(log.parent)
+    code, text = penstock("skip", log, 2)
+    assert code == 0
+    assert "would be lost: 1 entries" in text
+    assert "2:0" in text
+    assert "cursor lake had not acked 1 of them" in text
+    assert "nothing was changed" in text
+    assert files_of(log.parent) == before
+    assert penstock("read", log)[0] == 1
+    (lost,) = asked("skip", log, 2, "--yes")
+    assert lost == {
+        "ledger_id": 2,
+        "ranges": [["2:0", "2:0"]],
+        "entries": 1,
+        "bytes": lost["bytes"],
+        "entries_kept": 3,
+        "cursors": {"lake": 1},
+        "skipped": True,
+    }
+    assert len(asked("read", log)) == ENTRIES - 1
+    (listed,) = asked("ls", log)
+    assert [ledger["skipped"] for ledger in listed["ledgers"] if ledger["skipped"]] == [[[0, 0]]]
+    assert "skipped, cannot be read: 2:0" in penstock("ls", log)[1]
+    ((cursor,),) = asked("cursors", log)
+    assert cursor["backlog_entries"] == ENTRIES - 2 - 3 - 1
+    assert penstock("verify", log)[0] == 0
+    code, text = penstock("skip", log, 2, "--yes")
+    assert code == 2
+    assert "there is nothing to skip" in text
+    with Log.open(log):
+        assert penstock("skip", log, 1, "--yes")[0] == 75
 
 
 def test_trim_removes_what_all_cursors_passed(log: Path) -> None:

@@ -31,6 +31,7 @@ from penstock.log.position import Position, Seq
 from penstock.log.read.cache import configure_cache
 from penstock.log.read.reader import LedgerView, LogReader, Trimmed
 from penstock.log.records.record_log import Record, RecordLog
+from penstock.log.retention.skip import Skipping, skip_closed
 from penstock.log.settings import LogSettings
 from penstock.log.stall import SyncStalled
 
@@ -54,11 +55,13 @@ __all__ = [
     "Record",
     "RecordLog",
     "Seq",
+    "Skipping",
     "Span",
     "StateChange",
     "SyncStalled",
     "Terminated",
     "Trimmed",
     "configure_cache",
+    "skip_closed",
     "wait_all",
 ]

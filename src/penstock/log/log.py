@@ -37,6 +37,7 @@ from penstock.log.parts import LogParts, LogState
 from penstock.log.pending import Pending
 from penstock.log.position import Position
 from penstock.log.read.reader import LogReader, default_metadata_path, log_key
+from penstock.log.retention.skip import Skipping
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics
 from penstock.metadata import MetadataStore, SqliteMetadata
@@ -302,7 +303,8 @@ class Log:
         """Removes every entry after `position`, for good; the ledgers that went as a whole.
 
         Raises `BadInput` where a cursor or pin stands beyond it, unless `force` is set: then cursors are moved to the
-        new end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
+        new end first; one that another process has open cannot be moved, and the answer is `Unavailable`: nothing was
+        removed then. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
         self.check_owner()
         if (kind := self.attached.other_than(own)) is not None:
@@ -310,6 +312,17 @@ class Log:
                 f"the {kind} of log {self.name} is open", hint=f"truncate the {kind}: it takes the log with it"
             )
         return self._retention.truncate(position, own=own, force=force)
+
+    def skip(self, ledger_id: int, *, dry_run: bool = False) -> Skipping:
+        """Gives up the entries of the ledger that no copy of it gives back; says what is lost, and which cursors lack it.
+
+        From here on readers and cursors pass over them, and say so (`statistics().skipped_entries`, metrics, the program's
+        log). An entry that can be read is never skipped. State that was made of them cannot be recovered from this log. With
+        `dry_run` nothing is changed. Raises `BadInput` where everything can be read. For a log that cannot be opened:
+        `skip_closed`.
+        """
+        self.check_owner()
+        return self._retention.skip(ledger_id, dry_run=dry_run)
 
     def pin(self, name: str, position: Position) -> None:
         """Keeps entries at and after `position` until `unpin`; durable. Raises `BadInput` where they are gone."""

@@ -34,6 +34,9 @@ class LogFigures(Protocol):
     def payload_bytes(self) -> int: ...
 
     @property
+    def skipped_entries(self) -> int: ...
+
+    @property
     def waiting_bytes(self) -> int: ...
 
     @property
@@ -132,6 +135,7 @@ def log_totals() -> LogTotals:
         messages=sum(one.messages for one in figures),
         stored_bytes=sum(one.bytes for one in figures),
         payload_bytes=sum(one.payload_bytes for one in figures),
+        skipped_entries=sum(one.skipped_entries for one in figures),
         waiting_bytes=sum(one.waiting_bytes for one in figures),
         deleting_ledgers=sum(one.deleting for one in figures),
         cursors=len(cursors),

@@ -106,6 +106,7 @@ class LogParts:
         self.retention = Retention(
             directory.name,
             name,
+            files=files,
             settings=settings,
             metadata=metadata,
             catalog=self.catalog,

@@ -50,3 +50,10 @@ class Seq(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Seq:
         return cls(*(int(part) for part in text.split(":")))
+
+
+class Span(NamedTuple):
+    """Entries from `first` to `last`, both included, all in one ledger."""
+
+    first: Position
+    last: Position

@@ -23,6 +23,7 @@ class LogStatistics:
     bytes: int
     payload_bytes: int
     ledgers: int
+    skipped_entries: int  # that cannot be read and were skipped on demand; `entries` and the others count them too
     first: Position
     last_confirmed: Position
     waiting_bytes: int
@@ -71,6 +72,7 @@ def gather_statistics(
         bytes=sum(view.frames_end for view in views),
         payload_bytes=sum(view.payload_bytes for view in views),
         ledgers=len(views),
+        skipped_entries=sum(last - first + 1 for info in views.skipped for first, last in info.skipped),
         first=views.first,
         last_confirmed=appender.last,
         waiting_bytes=appender.waiting_bytes,

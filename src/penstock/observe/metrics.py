@@ -34,6 +34,7 @@ class LogTotals(NamedTuple):
     messages: int = 0
     stored_bytes: int = 0
     payload_bytes: int = 0
+    skipped_entries: int = 0
     waiting_bytes: int = 0
     deleting_ledgers: int = 0
     cursors: int = 0
@@ -60,6 +61,7 @@ _TOTALS = {
     "messages": ("log_messages", "Messages that these entries stand for"),
     "stored_bytes": ("log_stored_bytes", "Bytes of their frames"),
     "payload_bytes": ("log_payload_bytes", "Bytes of data and state changes in them"),
+    "skipped_entries": ("log_skipped_entries", "Entries that cannot be read and were skipped on demand"),
     "waiting_bytes": ("log_waiting_bytes", "Bytes of appends that wait for the disk"),
     "deleting_ledgers": ("log_deleting_ledgers", "Trimmed ledgers whose files are not removed yet"),
     "offloaded_ledgers": ("log_offloaded_ledgers", "Ledgers with a complete copy in an object store"),
@@ -151,6 +153,10 @@ class Metrics:
         self.log_failed_ledgers = self._counter("log_failed_ledgers", "Ledgers given up because a write of them failed")
         self.log_maintenance_failures = self._counter(
             "log_maintenance_failures", "Rounds of a log's maintenance that failed and are tried again"
+        )
+        self.log_passed_over_entries = self._counter(
+            "log_passed_over_entries",
+            "Entries that readers and cursors passed over, because they were skipped on demand",
         )
         self.log_stalls = self._counter("log_stalls", "Writes or syncs that the disk did not answer in time")
         self.log_read_seconds = self._histogram(

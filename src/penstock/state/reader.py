@@ -23,6 +23,7 @@ from penstock.state.checkpoints.recovery import (
     StateLost,
     holds_entry,
     recover,
+    refuse_skipped,
 )
 from penstock.state.engines.engine import CheckpointInfo
 from penstock.state.settings import StateSettings
@@ -84,6 +85,7 @@ class StateReader(StateView):
                 self._rebuild(min(target, self._reader.end()))
             if target <= self.position:
                 return self.position
+            refuse_skipped(self._reader, self._reader.next(self.position), target)
             for position, header, raw in self._reader.scan_encoded(self._reader.next(self.position), target):
                 changes: tuple[StateChange, ...] = ()
                 if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):

@@ -37,6 +37,7 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "payload_bytes": view.payload_bytes,
                     "first_ms": view.info.first_ms,
                     "last_ms": view.info.last_ms,
+                    "skipped": [list(run) for run in view.info.skipped],
                     "local": view.info.is_local,
                     "offload": _offload(view.info),
                 }
@@ -78,6 +79,9 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
             )
         console.print(table)
         stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
+        for info in (view.info for view in log.ledgers if view.info.skipped):
+            runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
+            console.print(f"[bold red]skipped, cannot be read:[/] {runs}", soft_wrap=True)
         for url, count in sorted(stores.items()):
             console.print(f"[dim]offloaded: {count:,} ledgers at {escape(url)}[/]", soft_wrap=True)
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.errors import Terminal
 from penstock.log.frames.format import Changes
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, Span
 
 
 class Terminated(Terminal):
     """The log was terminated: nothing is appended any more."""
-
-
-class Span(NamedTuple):
-    """Where a batch is: from `first` to `last`, both included, all in one ledger."""
-
-    first: Position
-    last: Position
 
 
 class AppendRequest(Pending[Any]):
@@ -60,3 +53,6 @@ class AppendRequest(Pending[Any]):
         self.task = self.data = self.after = None
         self.changes = ()
         super().fail(error)
+
+
+__all__ = ["AppendRequest", "Span", "Terminated"]

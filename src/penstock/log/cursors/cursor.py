@@ -18,6 +18,8 @@ from pathlib import Path
 from threading import Lock
 from types import TracebackType
 
+from pyroaring import BitMap
+
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed
 from penstock.files import REAL_FILES, Files
@@ -387,9 +389,14 @@ class Cursor:
         found = self._reader.find_by_time(wall_ms)
         return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
 
-    def follow_truncation(self) -> None:
-        """The log was truncated: from here on acks of the entries that went are refused."""
+    def follow_log(self) -> None:
+        """The log was truncated, or entries of it were skipped: from here on acks of entries that went are refused, and
+        those that were skipped count as acked."""
         self._acks.seen(self._reader.ledgers())
+
+    def unacked(self, ledger_id: int, last: int) -> BitMap:
+        """The entries of the ledger up to `last` that are not acked, with the acks that are still on their way."""
+        return self._acks.unacked(ledger_id, 0, last)
 
     @property
     def taken_mark_delete(self) -> Position:

@@ -8,9 +8,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from pyroaring import BitMap
+
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
+from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.idle import IdleTimes
 from penstock.log.cursors.opening import Start, delete_durable
@@ -123,18 +126,46 @@ class CursorTable:
         Raises `Unavailable` while another process owns one of them.
         """
         here = {cursor.name for cursor in self.opened()}
-        for name in names:
-            cursor = self.open(name)
-            try:
+        cursors: list[Cursor] = []
+        try:
+            for name in names:  # all of them, before any is moved
+                cursors.append(self._open_to_move(name))
+            for cursor in cursors:
                 cursor.reset(position).result()
-            finally:
-                if name not in here:
+        finally:
+            for cursor in cursors:
+                if cursor.name not in here:
                     cursor.close()
 
-    def follow_truncation(self) -> None:
-        """The log was truncated: the cursors that are open here take no more acks of what went."""
+    def _open_to_move(self, name: str) -> Cursor:
+        try:
+            return self.open(name)
+        except Unavailable as error:
+            raise Unavailable(
+                f"cursor {name} of log {self._reader.name} cannot be moved: another process has it open",
+                hint="nothing was changed; close it there, or move it back there, then try again",
+            ) from error
+
+    def lacking(self, ledger_id: int, entries: BitMap) -> dict[str, int]:
+        """How many of these entries of a ledger each durable cursor has not acked, whoever owns it; those that lack none
+        are left out. A cursor whose records are damaged counts from its registration."""
+        here = {cursor.name: cursor for cursor in self.opened() if cursor.durable}
+        lacking = {}
+        for known in registered(self._reader.metadata, self._reader.name):
+            if known.name in here:
+                wanted = here[known.name].unacked(ledger_id, entries.max())
+            else:
+                state = self._recorded(known)
+                acked = state.acked if state is not None else Acked(known.mark_delete)
+                wanted = acked.unacked(ledger_id, 0, entries.max())
+            if count := len(wanted & entries):
+                lacking[known.name] = count
+        return lacking
+
+    def follow_log(self) -> None:
+        """The log was truncated, or entries of it were skipped: the cursors that are open here learn of it."""
         for cursor in self.opened():
-            cursor.follow_truncation()
+            cursor.follow_log()
 
     def delete(self, name: str) -> None:
         """Removes the cursor for good; one that is open here is closed. What a crash leaves is finished later.

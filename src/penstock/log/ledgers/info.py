@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
+
+from pyroaring import BitMap
 
 from penstock.errors import NotSupported
 from penstock.log.frames.index import FrameIndex
@@ -73,7 +75,24 @@ class LedgerInfo:
     messages: int = 0  # that its entries stand for
     footer: bool = True
     offload: Offload | None = None
+    skipped: tuple[tuple[int, int], ...] = ()  # runs of entries that cannot be read and were given up: first, last
     _text: str | None = field(default=None, init=False, repr=False, compare=False)  # kept by `text`
+
+    def skipped_entries(self) -> BitMap:
+        bitmap = BitMap()
+        for first, last in self.skipped:
+            bitmap.add_range(first, last + 1)
+        return bitmap
+
+    def kept_parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The entries `first` to `last` without those that were skipped, as (first, last) of each part."""
+        for low, high in self.skipped:
+            if low <= last and high >= first:
+                if first < low:
+                    yield first, low - 1
+                first = high + 1
+        if first <= last:
+            yield first, last
 
     @property
     def sealed(self) -> bool:
@@ -107,6 +126,8 @@ class LedgerInfo:
             del fields["footer"]
         if self.messages == self.entries:
             del fields["messages"]
+        if not self.skipped:
+            del fields["skipped"]
         if self.offload is None:
             del fields["offload"]
         else:
@@ -122,8 +143,15 @@ class LedgerInfo:
     @classmethod
     def of(cls, document: dict[str, Any]) -> LedgerInfo:
         offload = document.get("offload")
-        info = cls(**{**document, "offload": Offload(**offload)}) if offload else cls(**document)
-        return info if "messages" in document else dataclasses.replace(info, messages=info.entries)
+        if offload or "skipped" in document:
+            document = {
+                **document,
+                "offload": Offload(**offload) if offload else None,
+                "skipped": tuple((first, last) for first, last in document.get("skipped", ())),
+            }
+        if "messages" not in document:
+            document = {**document, "messages": document.get("entries", 0)}
+        return cls(**document)
 
 
 @dataclass(frozen=True, slots=True)

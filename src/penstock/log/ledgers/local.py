@@ -20,6 +20,7 @@ from penstock.log.frames.file_header import (
 )
 from penstock.log.frames.index import FrameIndex
 from penstock.log.frames.reader import find_end, holds_frames, rebuild_index
+from penstock.log.frames.walk import walked_index
 from penstock.log.frames.writer import EncodedFrames, FrameWriter, NewEntry
 from penstock.log.ledgers.footer import Footer, encode_footer, read_footer
 from penstock.log.ledgers.info import LedgerInfo, ledger_id_of, ledger_path
@@ -101,6 +102,8 @@ class LocalLedgerFile:
         return self._file.size()
 
     def footer(self, info: LedgerInfo) -> Footer:
+        if info.skipped:
+            return Footer.of(walked_index(self, info.id, info.entries, info.frames_end), info.frames_end)
         if info.footer:
             return read_footer(self, info)
         index = self._recovered

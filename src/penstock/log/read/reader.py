@@ -10,6 +10,7 @@ raises `Corruption` and is never skipped. Reading a trimmed entry raises `Trimme
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-from penstock.errors import BadInput, Closed, Unavailable
+from penstock.errors import BadInput, Closed, Corruption, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
 from penstock.log.frames.end_file import EndFile, SyncedEnd
@@ -28,7 +29,7 @@ from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.store import TieredLedgerStore
-from penstock.log.position import Position
+from penstock.log.position import Position, Span
 from penstock.log.read.cache import ReadCache, cache_for, cache_key
 from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, LedgerViews
@@ -39,6 +40,8 @@ from penstock.metadata import MetadataStore, SqliteMetadata
 from penstock.observe.metrics import METRICS
 
 END_NAME = "end"
+
+_logger = logging.getLogger(__name__)
 
 
 def log_key(directory: Path) -> str:
@@ -89,6 +92,7 @@ class LogReader:
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._open_times = OpenTimeIndex()
+        self._told: set[LedgerInfo] = set()  # ledgers of which it was said that entries are passed over
         self._locator = Locator(self._end_file)
 
     @classmethod
@@ -243,6 +247,12 @@ class LogReader:
         views = self.ledgers()
         return views.up_to(to) - views.up_to(after)
 
+    def skipped(self, start: Position, end: Position) -> list[Span]:
+        """The entries from `start` to `end` that were skipped because they cannot be read (`Log.skip`): readers pass over
+        them."""
+        spans = self.ledgers().skipped_spans()
+        return [Span(max(a, start), min(b, end)) for a, b in spans if a <= end and b >= start]
+
     def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
         """The newest entry for which `matches` holds; it must hold for every entry up to some point and for none after it.
 
@@ -254,10 +264,10 @@ class LogReader:
         found, high = None, views.entries
         while low < high:
             middle = (low + high) // 2
-            position = views.numbered(middle)
-            assert position is not None
-            if matches(next(self.entries(position, position))):
-                found, low = position, middle + 1
+            number = views.not_skipped(middle)
+            position = views.numbered(number) if number < high else None
+            if position is not None and matches(next(self.entries(position, position))):
+                found, low = position, number + 1
             else:
                 high = middle
         return found
@@ -277,7 +287,10 @@ class LogReader:
             if view.info.sealed and view.info.last_ms <= wall_ms:
                 found = Position(view.info.id, view.entries - 1)
                 continue
-            entry = (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
+            if view.info.skipped:  # its footer may be what is damaged
+                entry = 0
+            else:
+                entry = (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
             for info in self.scan(Position(view.info.id, entry), Position(view.info.id, view.entries - 1)):
                 if info.wall_ms > wall_ms:
                     return found
@@ -370,11 +383,27 @@ class LogReader:
             if view.info.id == end.ledger_id:
                 reached = reached or end.entry_id <= last
                 last = min(last, end.entry_id)
-            if first <= last:
-                spans.append((view, first, last))
+            if not view.info.skipped:
+                if first <= last:
+                    spans.append((view, first, last))
+                continue
+            parts = list(view.info.kept_parts(first, last))
+            spans += [(view, *part) for part in parts]
+            self._passed_over(view.info, last - first + 1 - sum(high - low + 1 for low, high in parts))
         if not reached and start <= end:
             raise BadInput(f"entry {end} is beyond the durable end of the log", hint="ask for its end() first")
         return spans
+
+    def _passed_over(self, info: LedgerInfo, entries: int) -> None:
+        """Tells that a read passed over so many entries that were skipped on demand."""
+        if entries <= 0:
+            return
+        METRICS.log_passed_over_entries.inc(entries)
+        if info not in self._told:
+            self._told.add(info)
+            _logger.warning(
+                "readers of log %s pass over skipped entries of ledger %d: %s", self.name, info.id, info.skipped
+            )
 
     def _run_reader(self, view: LedgerView) -> RunReader:
         return RunReader(
@@ -395,7 +424,11 @@ class LogReader:
         try:
             while first <= last:
                 started = time.perf_counter()
-                run = reader.run(first, last)
+                try:
+                    run = reader.run(first, last)
+                except Corruption as error:
+                    yield from self._after_a_skip(view, first, last, consumer, error)
+                    return
                 stop = min(last, run.last)
                 METRICS.log_read_entry_seconds.observe(time.perf_counter() - started, stop - first + 1)
                 yield run, first, stop
@@ -404,6 +437,19 @@ class LogReader:
                     self.cache.expect(consumer, self.cache_key, Position(view.info.id, first))
         finally:
             reader.close()
+
+    def _after_a_skip(
+        self, view: LedgerView, first: int, last: int, consumer: object | None, damage: Corruption
+    ) -> Iterator[tuple[FrameRun, int, int]]:
+        """For a read that met damage: goes on where the damaged entries were skipped since; else raises `damage`."""
+        self.refresh()
+        now = self.ledgers().find(view.info.id)
+        if now is None or now.info.skipped == view.info.skipped:
+            raise damage
+        parts = list(now.info.kept_parts(first, last))
+        self._passed_over(now.info, last - first + 1 - sum(high - low + 1 for low, high in parts))
+        for low, high in parts:
+            yield from self._runs(now, low, high, consumer)
 
     def _reread(self, view: LedgerView) -> LedgerView:
         """For a ledger of which a copy is gone: the ledger as the list has it now. Raises `Trimmed` where it has it no more."""

@@ -145,11 +145,14 @@ class Truncator:
         assert end > FILE_HEADER_BYTES
         # `last_ms` stays: it may be the time of an entry that goes, but is never lower than the times of those that
         # stay.
+        clipped = tuple((first, min(last, entries - 1)) for first, last in info.skipped if first < entries)
         messages = entries
         if info.messages != info.entries:
             stay = self._reader.scan(Position(info.id, 0), Position(info.id, entries - 1))
             messages = sum(frame.messages for frame in stay)
-        return dataclasses.replace(info, entries=entries, frames_end=end, messages=messages, footer=False)
+        return dataclasses.replace(
+            info, entries=entries, frames_end=end, messages=messages, footer=False, skipped=clipped
+        )
 
 
 def _last(listed: LedgerList) -> Position:
