@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Closed, StorageFailed
+from penstock.errors import BadInput, Closed, StorageFailed
 from penstock.log import Log, LogSettings, Pending, Position, Terminated, aio
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
@@ -123,3 +123,79 @@ def test_open_append_read_ack_close(tmp_path: Path) -> None:
         await log.close()
 
     asyncio.run(main())
+
+
+def test_every_call_that_touches_the_disk_has_an_asynchronous_form(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            positions = [await log.append(b"%d" % number, messages=number + 1) for number in range(10)]
+            assert (await log.statistics()).messages == 55
+            assert await log.set_properties({"a": "b", "c": "d"}) == await log.properties() == {"a": "b", "c": "d"}
+            assert await log.find_newest(lambda entry: bytes(entry.data) <= b"4") == positions[4]
+            assert await log.find_by_time(1 << 60) == positions[-1]
+            cursor = await log.open_cursor("one")
+            await log.open_cursor("two")
+            assert [one.name for one in await log.cursors()] == ["one", "two"]
+            await log.delete_cursor("two")
+            assert [one.name for one in await log.cursors()] == ["one"]
+            assert await log.expire_cursors(0.0) == []
+            await cursor.mark_delete(positions[1], {"at": "two"})
+            await cursor.set_properties({"x": "y"})
+            assert await cursor.properties() == {"x": "y"}
+            assert (await cursor.backlog(), await cursor.backlog_bytes(), await cursor.has_more()) == (8, 8, True)
+            await cursor.skip(2)
+            assert cursor.cursor.mark_delete_position == positions[3]
+            nth = await cursor.nth(2)
+            assert nth is not None
+            assert nth.position == positions[5]
+            assert [entry.position for entry in await cursor.replay(positions[3:5])] == [positions[4]]
+            assert await cursor.find_newest(lambda entry: bytes(entry.data) <= b"6") == positions[6]
+            assert await cursor.find_newest_by_time(0) is None
+            await cursor.seek(positions[9])
+            assert [entry.position for entry in await cursor.read()] == [positions[9]]
+            await cursor.reset("earliest")
+            assert await cursor.backlog() == 10
+            await cursor.clear_backlog()
+            assert await cursor.backlog() == 0
+            await log.pin("kept", positions[0])
+            with pytest.raises(BadInput, match="pinned by kept"):
+                await log.clear()
+            await log.unpin("kept")
+            assert await log.roll()
+            with pytest.raises(BadInput, match="nothing to skip"):
+                await log.skip(1)
+            assert await log.offload((tmp_path / "objects").as_uri()) == [1]
+            await log.truncate(positions[5], force=True)
+            assert log.log.end() == positions[5]
+            assert await log.trim() == []
+            await log.clear()
+            assert (await log.statistics()).entries == 0
+            last = await log.append(b"last")
+            assert await log.terminate() == last
+            await cursor.close()
+        await aio.delete(tmp_path / "log")
+        assert not list((tmp_path / "log").glob("ledger-*"))
+
+    asyncio.run(main())
+
+
+def test_no_call_of_a_log_or_cursor_that_waits_for_the_disk_is_left_out() -> None:
+    """A new public method is either here too, or known to answer from memory."""
+    from penstock.log import Cursor
+
+    memory = {  # of a log: answered from memory, or no call for a task
+        "append_many", "attached", "check_owner", "check_truncate", "end", "error", "for_attached", "forked", "has_room",
+        "maintain", "opened_cursors", "pins", "reader", "state", "terminated", "trim_soon", "wait_for_room", "open",
+    }  # fmt: skip
+    of_cursor = {
+        "backlog_about", "call_at_close", "cancel_reads", "durable", "earliest_ms", "epoch", "failed", "follow_log",
+        "hole_count", "holes", "in_memory", "is_acked", "last_active_ms", "mark_delete_position",
+        "mark_delete_properties", "nth_position", "open", "read_position", "record_bytes", "rewind", "stats",
+        "taken_mark_delete", "unacked", "cursor",
+    }  # fmt: skip
+
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(Log) - {"delete"} - public(aio.AsyncLog) <= memory
+    assert public(Cursor) - public(aio.AsyncCursor) <= of_cursor

@@ -1,4 +1,4 @@
-"""The log for asyncio: `open`, append, read, ack and close that never hold up the event loop.
+"""The log for asyncio: every call of a log and a cursor that may touch the disk, without holding up the event loop.
 
     async with await aio.open(directory) as log:
         position = await log.append(b"entry")
@@ -6,30 +6,39 @@
             async for entry in cursor:
                 await cursor.ack(entry.position)
 
+        await log.set_properties({"made by": "me"})
+        newest = await log.find_newest(lambda entry: entry.data[0] < 7)
+
 Appends and acks are awaited as they are (`Pending` is awaitable). What touches the disk on the caller's thread runs on
-the event loop's own pool of threads. Everything else is a call on `log` or `cursor`, the plain handles: what those
-promise holds here too, errors included.
+the event loop's own pool of threads; a predicate is called there too. Everything else is a call on `log` or `cursor`, the
+plain handles: what those promise holds here too, errors included. A task that is cancelled takes nothing back: a call that
+began goes on to its end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.files import REAL_FILES, Buffer, Files
 from penstock.log.append.request import Span
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start
+from penstock.log.cursors.table import CursorInfo
 from penstock.log.frames.format import Changes, Entry
-from penstock.log.log import Log
+from penstock.log.log import Log, LogStatistics
+from penstock.log.pending import Pending
 from penstock.log.position import Position
+from penstock.log.retention.skip import Skipping
 from penstock.log.settings import LogSettings
 from penstock.metadata import MetadataStore
+
+T = TypeVar("T")
 
 _BATCH_ENTRIES = 256  # read at once on a thread of the pool
 
@@ -45,16 +54,28 @@ async def open(
     return AsyncLog(await asyncio.to_thread(Log.open, directory, settings, files, clock, metadata))
 
 
+async def delete(
+    directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
+) -> None:
+    """Removes a log that nobody has open, as `Log.delete`."""
+    await asyncio.to_thread(Log.delete, directory, files, clock, metadata)
+
+
+async def _durable(call: Callable[..., Pending[T]], *arguments: Any, **named: Any) -> T:
+    """The answer to a call that looks at the log before it asks for something durable."""
+    return await (await asyncio.to_thread(call, *arguments, **named))
+
+
 class AsyncLog:
     """A handle on a log for tasks of one event loop. `log` is the plain one."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
 
-    async def append(self, data: Buffer | Sequence[Buffer], changes: Changes = ()) -> Position:
+    async def append(self, data: Buffer | Sequence[Buffer], changes: Changes = (), *, messages: int = 1) -> Position:
         """Where the entry is, once it is durable. A cancelled task does not call the entry back."""
         await self._room()
-        return await self.log.append(data, changes, wait=False)
+        return await self.log.append(data, changes, wait=False, messages=messages)
 
     async def append_many(self, entries: Sequence[Buffer]) -> Span:
         """As `append`, for entries one after the other."""
@@ -71,6 +92,70 @@ class AsyncLog:
     async def open_cursor(self, name: str, start: Start = "earliest", *, durable: bool = True) -> AsyncCursor:
         """As `Log.open_cursor`."""
         return AsyncCursor(await asyncio.to_thread(self.log.open_cursor, name, start, durable=durable))
+
+    async def cursors(self) -> list[CursorInfo]:
+        return await asyncio.to_thread(self.log.cursors)
+
+    async def delete_cursor(self, name: str) -> None:
+        """As `Log.delete_cursor`."""
+        await asyncio.to_thread(self.log.delete_cursor, name)
+
+    async def expire_cursors(self, inactive_seconds: float) -> list[str]:
+        """As `Log.expire_cursors`."""
+        return await asyncio.to_thread(self.log.expire_cursors, inactive_seconds)
+
+    async def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
+        """As `LogReader.find_newest`; `matches` is called on a thread of the pool."""
+        return await asyncio.to_thread(lambda: self.log.reader().find_newest(matches, after))
+
+    async def find_by_time(self, wall_ms: int) -> Position | None:
+        """As `LogReader.find_by_time`."""
+        return await asyncio.to_thread(lambda: self.log.reader().find_by_time(wall_ms))
+
+    async def statistics(self) -> LogStatistics:
+        return await asyncio.to_thread(self.log.statistics)
+
+    async def properties(self) -> dict[str, str]:
+        return self.log.properties()
+
+    async def set_properties(self, properties: Mapping[str, str | None]) -> dict[str, str]:
+        """As `Log.set_properties`: durable when it returns."""
+        return await asyncio.to_thread(self.log.set_properties, properties)
+
+    async def roll(self) -> bool:
+        """As `Log.roll`."""
+        return await asyncio.to_thread(self.log.roll)
+
+    async def trim(self) -> list[int]:
+        """As `Log.trim`."""
+        return await asyncio.to_thread(self.log.trim)
+
+    async def offload(self, url: str | None = None, *, keep_bytes: int = 0) -> list[int]:
+        """As `Log.offload`."""
+        return await asyncio.to_thread(self.log.offload, url, keep_bytes=keep_bytes)
+
+    async def truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> list[int]:
+        """As `Log.truncate`."""
+        return await asyncio.to_thread(self.log.truncate, position, own=own, force=force)
+
+    async def clear(self) -> None:
+        """As `Log.clear`."""
+        await asyncio.to_thread(self.log.clear)
+
+    async def skip(self, ledger_id: int, *, dry_run: bool = False) -> Skipping:
+        """As `Log.skip`."""
+        return await asyncio.to_thread(self.log.skip, ledger_id, dry_run=dry_run)
+
+    async def pin(self, name: str, position: Position) -> None:
+        """As `Log.pin`: durable when it returns."""
+        await asyncio.to_thread(self.log.pin, name, position)
+
+    async def unpin(self, name: str) -> None:
+        await asyncio.to_thread(self.log.unpin, name)
+
+    async def terminate(self) -> Position:
+        """As `Log.terminate`: the last entry."""
+        return await asyncio.to_thread(self.log.terminate)
 
     async def close(self) -> None:
         """Gives up this handle, as `Log.close`."""
@@ -116,8 +201,59 @@ class AsyncCursor:
     async def ack_each(self, positions: Iterable[Position]) -> None:
         await self.cursor.ack_each(positions)
 
-    async def mark_delete(self, position: Position) -> None:
-        await self.cursor.mark_delete(position)
+    async def mark_delete(self, position: Position, properties: Mapping[str, str] | None = None) -> None:
+        """As `Cursor.mark_delete`."""
+        await self.cursor.mark_delete(position, properties)
+
+    async def skip(self, entries: int) -> None:
+        """As `Cursor.skip`."""
+        await _durable(self.cursor.skip, entries)
+
+    async def clear_backlog(self) -> None:
+        """As `Cursor.clear_backlog`."""
+        await _durable(self.cursor.clear_backlog)
+
+    async def reset(self, position: Position | str) -> None:
+        """As `Cursor.reset`."""
+        await _durable(self.cursor.reset, position)
+
+    async def seek(self, position: Position | str) -> None:
+        """As `Cursor.seek`."""
+        await asyncio.to_thread(self.cursor.seek, position)
+
+    async def properties(self) -> dict[str, str]:
+        return self.cursor.properties()
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """As `Cursor.set_properties`: durable when it returns."""
+        await self.cursor.set_properties(properties)
+
+    async def backlog(self) -> int:
+        """As `Cursor.backlog`."""
+        return await asyncio.to_thread(self.cursor.backlog)
+
+    async def backlog_bytes(self) -> int:
+        """As `Cursor.backlog_bytes`."""
+        return await asyncio.to_thread(self.cursor.backlog_bytes)
+
+    async def has_more(self) -> bool:
+        return await asyncio.to_thread(self.cursor.has_more)
+
+    async def nth(self, number: int) -> Entry | None:
+        """As `Cursor.nth`."""
+        return await asyncio.to_thread(self.cursor.nth, number)
+
+    async def replay(self, positions: Iterable[Position]) -> list[Entry]:
+        """As `Cursor.replay`."""
+        return await asyncio.to_thread(self.cursor.replay, positions)
+
+    async def find_newest(self, matches: Callable[[Entry], bool], *, everywhere: bool = False) -> Position | None:
+        """As `Cursor.find_newest`; `matches` is called on a thread of the pool."""
+        return await asyncio.to_thread(self.cursor.find_newest, matches, everywhere=everywhere)
+
+    async def find_newest_by_time(self, wall_ms: int, *, everywhere: bool = False) -> Position | None:
+        """As `Cursor.find_newest_by_time`."""
+        return await asyncio.to_thread(self.cursor.find_newest_by_time, wall_ms, everywhere=everywhere)
 
     async def close(self) -> None:
         """Finishes the acks on their way and gives up the cursor."""

@@ -88,10 +88,10 @@ def test_only_what_cannot_be_read_is_lost(tmp_path: Path, at: int, footer: bool)
         assert [bytes(entry.data) for entry in cursor.read(100)] == kept[4:]
         assert log.open_cursor("done").backlog() == 0
         assert cursor.backlog_bytes() == 5 * (len(kept) - 4)
-        for number, entry in enumerate(kept):
-            found = log.reader().find_newest(lambda one, upto=entry: bytes(one.data) <= upto)  # type: ignore[misc]
+        for wanted in kept:
+            found = log.reader().find_newest(lambda one, upto=wanted: bytes(one.data) <= upto)  # type: ignore[misc]
             assert found is not None
-            assert bytes(next(log.read(found, found)).data) == entry, number
+            assert bytes(next(log.read(found, found)).data) == wanted
         assert log.reader().find_by_time(1 << 60) == log.end()
         cursor.reset("earliest").result()
         assert [bytes(entry.data) for entry in cursor.read(100)] == kept, "a reset does not bring them back"
