@@ -80,7 +80,7 @@ def test_sizes_with_and_without_overhead_and_the_time_of_creation(tmp_path: Path
         log.append(b"12345").result()
         clock.advance(10)
         log.append(b"123", (StateChange(1, b"k", b"v"),)).result()
-        changes = log.statistics().payload_bytes - 8
+        changes = log.statistics().body_bytes - 8
         assert 34 <= changes <= 40, "a state change as it is encoded"
         assert log.statistics().bytes == 64 + 2 * 68 + 8 + changes
         log.roll()
@@ -89,5 +89,5 @@ def test_sizes_with_and_without_overhead_and_the_time_of_creation(tmp_path: Path
         assert made == [5_000, 15_000]
     found = summarize_log(tmp_path / "log")
     assert [view.info.created_ms for view in found.ledgers] == [5_000, 15_000]
-    assert [view.payload_bytes for view in found.ledgers] == [8 + changes, 7]
-    assert (found.payload_bytes, found.messages, found.entries) == (15 + changes, 3, 3)
+    assert [view.body_bytes for view in found.ledgers] == [8 + changes, 7]
+    assert (found.body_bytes, found.messages, found.entries) == (15 + changes, 3, 3)

@@ -27,7 +27,7 @@ def grown(names: tuple[str, ...], work: Callable[[], object]) -> dict[str, float
 
 def test_appends_rolls_and_reads_are_counted(tmp_path: Path) -> None:
     names = (
-        "log_append_entries_total", "log_append_bytes_total", "log_append_payload_bytes_total",
+        "log_append_entries_total", "log_append_bytes_total", "log_append_body_bytes_total",
         "log_group_entries_count", "log_group_entries_sum", "log_append_duration_seconds_sum",
         "log_sync_duration_seconds_count", "log_append_duration_seconds_count",
         "log_ledger_switch_duration_seconds_count",
@@ -41,7 +41,7 @@ def test_appends_rolls_and_reads_are_counted(tmp_path: Path) -> None:
         seen = grown(names, work)
         assert seen["log_append_entries_total"] == seen["log_group_entries_sum"] == 30
         assert seen["log_append_bytes_total"] == 30 * (64 + 100 + 4)
-        assert seen["log_append_payload_bytes_total"] == 30 * 100
+        assert seen["log_append_body_bytes_total"] == 30 * 100
         # Observed once a group; the latency with a weight, so that it is that of each entry.
         assert seen["log_group_entries_count"] == seen["log_sync_duration_seconds_count"] == 3
         assert seen["log_append_duration_seconds_count"] == 30

@@ -31,7 +31,7 @@ class LogFigures(Protocol):
     def bytes(self) -> int: ...
 
     @property
-    def payload_bytes(self) -> int: ...
+    def body_bytes(self) -> int: ...
 
     @property
     def skipped_entries(self) -> int: ...
@@ -134,7 +134,7 @@ def log_totals() -> LogTotals:
         entries=sum(one.entries for one in figures),
         messages=sum(one.messages for one in figures),
         stored_bytes=sum(one.bytes for one in figures),
-        payload_bytes=sum(one.payload_bytes for one in figures),
+        body_bytes=sum(one.body_bytes for one in figures),
         skipped_entries=sum(one.skipped_entries for one in figures),
         waiting_bytes=sum(one.waiting_bytes for one in figures),
         deleting_ledgers=sum(one.deleting for one in figures),

@@ -16,12 +16,12 @@ from penstock.log.retention.trim import Trimmer
 @dataclass(frozen=True, slots=True)
 class LogStatistics:
     """A log as its owner sees it now. `bytes` are those of frames, without the space that is reserved ahead;
-    `payload_bytes` what callers appended, data and state changes."""
+    `body_bytes` what callers appended, data and state changes."""
 
     entries: int
     messages: int  # that the entries stand for
     bytes: int
-    payload_bytes: int
+    body_bytes: int
     ledgers: int
     skipped_entries: int  # that cannot be read and were skipped on demand; `entries` and the others count them too
     first: Position
@@ -70,7 +70,7 @@ def gather_statistics(
         entries=views.entries,
         messages=sum(view.messages for view in views),
         bytes=sum(view.frames_end for view in views),
-        payload_bytes=sum(view.payload_bytes for view in views),
+        body_bytes=sum(view.body_bytes for view in views),
         ledgers=len(views),
         skipped_entries=sum(last - first + 1 for info in views.skipped for first, last in info.skipped),
         first=views.first,

@@ -33,7 +33,7 @@ class LogTotals(NamedTuple):
     entries: int = 0
     messages: int = 0
     stored_bytes: int = 0
-    payload_bytes: int = 0
+    body_bytes: int = 0
     skipped_entries: int = 0
     waiting_bytes: int = 0
     deleting_ledgers: int = 0
@@ -60,7 +60,7 @@ _TOTALS = {
     "entries": ("log_entries", "Entries in them"),
     "messages": ("log_messages", "Messages that these entries stand for"),
     "stored_bytes": ("log_stored_bytes", "Bytes of their frames"),
-    "payload_bytes": ("log_payload_bytes", "Bytes of data and state changes in them"),
+    "body_bytes": ("log_body_bytes", "Bytes of data and state changes in them"),
     "skipped_entries": ("log_skipped_entries", "Entries that cannot be read and were skipped on demand"),
     "waiting_bytes": ("log_waiting_bytes", "Bytes of appends that wait for the disk"),
     "deleting_ledgers": ("log_deleting_ledgers", "Trimmed ledgers whose files are not removed yet"),
@@ -132,9 +132,7 @@ class Metrics:
 
         self.log_append_entries = self._counter("log_append_entries", "Entries appended, durable")
         self.log_append_bytes = self._counter("log_append_bytes", "Bytes of frames appended")
-        self.log_append_payload_bytes = self._counter(
-            "log_append_payload_bytes", "Bytes of data and state changes appended"
-        )
+        self.log_append_body_bytes = self._counter("log_append_body_bytes", "Bytes of data and state changes appended")
         self.log_append_messages = self._counter("log_append_messages", "Messages that the appended entries stand for")
         self.log_append_seconds = self._weighted(
             "log_append_duration_seconds",

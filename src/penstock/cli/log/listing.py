@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def ls(path: LogPathArgument, json: JsonOption = False) -> None:
     """Show the log and its ledgers: how many entries and bytes, made when, sealed or open.
 
-    BYTES are those of the frames; PAYLOAD is what was appended, data and state changes.
+    BYTES are those of the frames; BODIES are what was appended, data and state changes.
     """
     from penstock.operations.log.listing import summarize_log
 
@@ -34,7 +34,7 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "entries": view.entries,
                     "messages": view.messages,
                     "bytes": view.frames_end,
-                    "payload_bytes": view.payload_bytes,
+                    "body_bytes": view.body_bytes,
                     "first_ms": view.info.first_ms,
                     "last_ms": view.info.last_ms,
                     "skipped": [list(run) for run in view.info.skipped],
@@ -53,7 +53,7 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "entries": log.entries,
                     "messages": log.messages,
                     "bytes": log.bytes,
-                    "payload_bytes": log.payload_bytes,
+                    "body_bytes": log.body_bytes,
                     "terminated": log.terminated,
                     "properties": log.properties,
                     "ledgers": ledgers,
@@ -64,16 +64,16 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
         messages = "" if log.messages == log.entries else f"  {log.messages:,} messages"
         console.print(
             f"[bold]LOG[/]  {log.directory}  {log.entries:,} entries{messages}  {human_bytes(log.bytes)} "
-            f"({human_bytes(log.payload_bytes)} of payload)  "
+            f"({human_bytes(log.body_bytes)} of bodies)  "
             f"{log.first} … {log.end}  owner epoch {log.epoch}{note}",
             soft_wrap=True,
         )
-        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "PAYLOAD", "CREATED", "FIRST", "LAST", "WHERE")
+        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "BODIES", "CREATED", "FIRST", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
             times = (human_time(info.first_ms), human_time(info.last_ms)) if info.sealed else ("", "")
             created = human_time(info.created_ms)
-            sizes = (human_bytes(view.frames_end), human_bytes(view.payload_bytes))
+            sizes = (human_bytes(view.frames_end), human_bytes(view.body_bytes))
             table.add_row(
                 str(info.id), info.state, str(info.epoch), f"{view.entries:,}", *sizes, created, *times, _where(info)
             )

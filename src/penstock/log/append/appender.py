@@ -278,7 +278,7 @@ class Appender:
         counters.sync_seconds += self._sync_seconds
         METRICS.log_append_entries.inc(entries)
         METRICS.log_append_bytes.inc(size)
-        METRICS.log_append_payload_bytes.inc(size - entries * FRAME_BYTES_MIN)
+        METRICS.log_append_body_bytes.inc(size - entries * FRAME_BYTES_MIN)
         METRICS.log_append_messages.inc(messages)
         METRICS.log_group_entries.observe(entries)
         METRICS.log_sync_seconds.observe(self._sync_seconds)

@@ -26,7 +26,7 @@ class LedgerView(NamedTuple):
     messages: int = 0  # that they stand for
 
     @property
-    def payload_bytes(self) -> int:
+    def body_bytes(self) -> int:
         """What callers appended, data and state changes: `frames_end` without the header and the frames."""
         return max(self.frames_end - FILE_HEADER_BYTES - self.entries * FRAME_BYTES_MIN, 0)
 

@@ -28,7 +28,7 @@ class LogSummary:
     entries: int
     messages: int
     bytes: int
-    payload_bytes: int
+    body_bytes: int
     terminated: bool
     properties: dict[str, str]
     ledgers: list[LedgerView]
@@ -48,7 +48,7 @@ def summarize_log(path: Path) -> LogSummary:
             sum(view.entries for view in views),
             sum(view.messages for view in views),
             sum(view.frames_end for view in views),
-            sum(view.payload_bytes for view in views),
+            sum(view.body_bytes for view in views),
             listed.terminated,
             dict(listed.properties),
             list(views),
