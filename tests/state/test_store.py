@@ -13,9 +13,11 @@ from penstock.log import Log
 from penstock.state import (
     DELETE,
     BucketState,
+    StateDescriptor,
     StateSettings,
     TypedStore,
 )
+from penstock.state.types import codecs
 from tests.state.stores import KEEPING, ORDERS, content, put
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -202,3 +204,15 @@ def test_a_drop_that_a_truncation_takes_back_did_not_happen(tmp_path: Path, sett
         put(state, 10, 10)
     with Log.open(tmp_path / "log", KEEPING) as log:
         assert content(BucketState.open(log, settings)) == {n: n for n in range(11)}
+
+
+@pytest.mark.parametrize("wrong", [5, "text", None, 1.5, [1]])
+def test_a_store_of_bytes_refuses_what_is_none(tmp_path: Path, settings: StateSettings, wrong: Any) -> None:
+    """`bytes(5)` is five zeros, which nobody meant."""
+    descriptor: StateDescriptor[Any, Any] = StateDescriptor("raw", "test", codecs.raw, codecs.raw)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        store = BucketState.open(log, settings).store(descriptor)
+        for pair in ({b"k": wrong}, {wrong: b"v"}) if wrong != [1] else ({b"k": wrong},):
+            with pytest.raises(BadInput, match="cannot hold"):
+                store.write(pair)
+        assert list(store.items()) == []

@@ -343,7 +343,10 @@ class TypedStore(Generic[K, V]):
         raw = self.raw
         if self.known_to is not raw.holder.registry:
             change.typed.add(self)
-        encoded, payload = KEY_VERSION + self._key_bytes(key), self._payload(value)
+        try:
+            encoded, payload = KEY_VERSION + self._key_bytes(key), self._payload(value)
+        except TypeError as error:
+            raise BadInput(f"store {raw.namespace} cannot hold {key!r}: {error}", hint="see its descriptor") from error
         size = len(payload)
         stored = (self._headers.get(size) or self._header(size)) + payload
         if change.mark is not None:
