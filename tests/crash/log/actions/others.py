@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable
 
-from penstock.errors import PenstockError
+from penstock.errors import BadInput, PenstockError
 from penstock.files.memory import PowerCut
-from penstock.log import Cursor, LogReader, Pending
+from penstock.log import Cursor, LogReader, Pending, Position
 from tests.crash.framework.promises import Violation, must
 from tests.crash.framework.stepping import STEPS
 from tests.crash.log.actions.appends import Appends
@@ -17,6 +18,7 @@ from tests.crash.log.facts import LogFacts
 from tests.crash.log.world import DIRECTORY, NAMES, PASSING, LogWorld, Opened, numbered, read_all
 
 _LOOK_SHARE = 0.08  # of the moments: before each operation that changes something on the disk or in the store
+_LOOK_OFTEN = 0.4  # while a truncation is under way
 _FOLLOW_SHARE = 0.05
 _TAKE_OVER_SHARE = 0.05
 _MAKE_AGAIN_SHARE = 0.5
@@ -30,12 +32,23 @@ class Bystander:
         self._reader = LogReader.open(DIRECTORY, process.files, process.metadata)
         self._cursor = Cursor.in_memory(self._reader, start="earliest")
         self._last = -1
+        self._known: dict[int, Position] = {}  # entries that it was shown
 
     def look(self, facts: LogFacts) -> None:
         """Shown is what is durable, in order and without a hole; whatever is shown stays, unless it is removed."""
+        self._ask_for_removed(facts)
         found = read_all(self._reader)
         facts.check_entries(found)
         facts.seen(found)
+        self._known = {number: position for number, position, _ in found}
+
+    def _ask_for_removed(self, facts: LogFacts) -> None:
+        """An entry that is gone is refused, also where the reader has not looked at the ledger list since."""
+        for number in sorted(self._known.keys() & facts.refused)[-2:]:
+            position = self._known[number]
+            with contextlib.suppress(BadInput):
+                found = list(self._reader.read(position, position))
+                must(not found, f"a reader was given entry {number}, which was removed")
 
     def follow(self, facts: LogFacts) -> None:
         """Every entry comes once, and none is passed over."""
@@ -63,7 +76,7 @@ class Bystander:
 class Others(Appends, Cursors):
     def __init__(self, world: LogWorld, rng: random.Random, opened: Opened) -> None:
         super().__init__(world, rng, opened)
-        self._bystander: Bystander | None = None
+        self._bystander = Bystander(world) if rng.random() < 0.4 else None
         self._rival_comes = rng.random() < 0.2
         self._deposed: list[Opened] = []
         world.beside = self._beside
@@ -85,7 +98,7 @@ class Others(Appends, Cursors):
         elif self._rival_comes and on_main_thread and chance < _TAKE_OVER_SHARE:
             if self._deleting is None and not self._making:  # else nobody could say whether the cursor is there
                 self.take_over()
-        elif self._bystander is not None and chance > 1 - _LOOK_SHARE:
+        elif self._bystander is not None and chance > 1 - (_LOOK_OFTEN if self.facts.truncating else _LOOK_SHARE):
             self._bystander.look(self.facts)
         elif self._bystander is not None and chance > 1 - _LOOK_SHARE - _FOLLOW_SHARE:
             self._bystander.follow(self.facts)
