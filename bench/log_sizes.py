@@ -68,7 +68,10 @@ def log_of(directory: Path, count: int) -> Log:
     """A log whose list names so many ledgers before its own, which nobody reads here: their files are not made."""
     directory.parent.mkdir(parents=True)
     log = Log.open(directory, LogSettings(maintenance_interval_seconds=0))
-    old = tuple(LedgerInfo(number, 1, "sealed", 1, 200, 1, 1) for number in range(-count, 0))
+    old = tuple(
+        LedgerInfo(number, 1, state="sealed", entries=1, frames_end=200, first_ms=1, last_ms=1)
+        for number in range(-count, 0)
+    )
     log._parts.catalog.change(lambda listed: dataclasses.replace(listed, ledgers=(*old, *listed.ledgers)))
     log.reader().refresh()
     return log
