@@ -18,6 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from penstock.arguments import (
+    check_amount,
+    check_callable,
+    check_component,
+    check_count,
+    check_name,
+    check_names,
+    check_texts,
+    check_type,
+    checked_path,
+)
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
@@ -35,8 +46,8 @@ from penstock.log.offload.offloader import OffloadProgress
 from penstock.log.open_logs import OpenLogs
 from penstock.log.parts import LogParts, LogState
 from penstock.log.pending import Pending
-from penstock.log.position import Position
-from penstock.log.read.reader import LogReader, default_metadata_path, log_key
+from penstock.log.position import Position, check_position
+from penstock.log.read.reader import LogReader, check_components, default_metadata_path, log_key
 from penstock.log.retention.skip import Skipping
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics
@@ -79,11 +90,10 @@ class Log:
         them. Raises `Unavailable` while another process owns the log, `Corruption` where durable bytes are damaged, and
         `BadInput` where the log is open here with other settings than those given.
         """
-        if not isinstance(directory, str | Path):
-            raise BadInput(f"a log cannot be in a {type(directory).__name__}", hint="a path is needed")
-        if settings is not None and not isinstance(settings, LogSettings):
-            raise BadInput(f"settings cannot be a {type(settings).__name__}", hint="a LogSettings")
-        directory = Path(directory)
+        directory = checked_path("the directory of a log", directory)
+        check_type("settings", settings, LogSettings, optional=True)
+        check_components(files, metadata)
+        check_component("clock", clock, "wall_ms")
         key = (id(files), directory.absolute())
 
         def make() -> LogParts:
@@ -254,6 +264,7 @@ class Log:
 
     def expire_cursors(self, inactive_seconds: float) -> list[str]:
         """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names."""
+        check_amount("inactive_seconds", inactive_seconds)
         self.check_owner()
         return self._parts.cursors().expire(inactive_seconds)
 
@@ -286,6 +297,9 @@ class Log:
         not given. Raises `OffloadInProgress` while another offload runs, `Unavailable` where the store does not answer,
         and `Corruption` where a local file is damaged; what was copied before stays copied.
         """
+        check_type("url", url, str, optional=True)
+        check_count("keep_bytes", keep_bytes)
+        check_callable("progress", progress, optional=True)
         self.check_owner()
         return self._retention.offload(url, keep_bytes, progress)
 
@@ -296,6 +310,8 @@ class Log:
 
     def check_truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> None:
         """Raises what `truncate` would raise, as far as that can be said now."""
+        check_position("position", position)
+        check_names("own", own)
         self.check_owner()
         self._retention.check_truncate(position, own=own, force=force)
 
@@ -306,6 +322,8 @@ class Log:
         new end first; one that another process has open cannot be moved, and the answer is `Unavailable`: nothing was
         removed then. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
+        check_position("position", position)
+        check_names("own", own)
         self.check_owner()
         if (kind := self.attached.other_than(own)) is not None:
             raise BadInput(
@@ -326,10 +344,14 @@ class Log:
 
     def pin(self, name: str, position: Position) -> None:
         """Keeps entries at and after `position` until `unpin`; durable. Raises `BadInput` where they are gone."""
+        check_name("a pin", name)
+        check_position("position", position)
         self.check_owner()
         self._retention.pin(name, position)
 
     def unpin(self, name: str) -> None:
+        """Fine if there is no such pin."""
+        check_name("a pin", name)
         self._retention.unpin(name)
 
     def pins(self) -> dict[str, Position]:
@@ -342,6 +364,8 @@ class Log:
 
     def set_properties(self, properties: Mapping[str, str | None]) -> dict[str, str]:
         """Changes these properties and keeps the others; None removes one. Durable when it returns; all properties."""
+        check_texts("properties", properties, optional=True)
+        properties = dict(properties)
 
         def update(listed: LedgerList) -> LedgerList:
             merged = {**dict(listed.properties), **properties}
@@ -400,7 +424,9 @@ class Log:
         directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
     ) -> None:
         """Removes a log that nobody has open, with cursors and metadata. After a crash the next open completes it."""
-        delete_log(directory, files, clock, metadata)
+        check_components(files, metadata)
+        check_component("clock", clock, "wall_ms")
+        delete_log(checked_path("the directory of a log", directory), files, clock, metadata)
 
 
 def _usable(parts: LogParts) -> bool:

@@ -7,8 +7,20 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from penstock.arguments import check_text
 from penstock.errors import OutcomeUnknown
-from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict, refusal
+from penstock.metadata.store import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Put,
+    Versioned,
+    check_key,
+    checked_operations,
+    conflict,
+    refusal,
+)
 
 
 class _Content(NamedTuple):
@@ -73,6 +85,7 @@ class MemoryMetadata:
             self.transaction([])
 
     def get(self, key: str) -> Versioned | None:
+        check_key(key)
         self._check()
         return self._shared.content.entries.get(key)
 
@@ -89,10 +102,12 @@ class MemoryMetadata:
         return [key for key, _ in self.entries(prefix)]
 
     def entries(self, prefix: str) -> list[tuple[str, Versioned]]:
+        check_text("a prefix of keys", prefix)
         self._check()
         return sorted((key, value) for key, value in self._shared.content.entries.items() if key.startswith(prefix))
 
     def transaction(self, operations: Sequence[Operation]) -> int:
+        operations = checked_operations(operations)
         self._check()
         self.before_write()  # without the lock: another process may change the store in this moment
         shared = self._shared

@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
+from penstock.arguments import check_callable, check_component, check_type
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, NotSupported, PenstockError, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position, RecordLog, StateChange
 from penstock.observe.metrics import METRICS
-from penstock.state.changes import Change, ChangedStore, TypedChanges, encode
+from penstock.state.changes import Change, ChangedStore, TypedChanges, check_change, encode
 from penstock.state.checkpoints.recovery import OnProgress
 from penstock.state.engines.engine import CheckpointInfo, Finding, StateEngine
 from penstock.state.metrics import forget_state, watch_state
@@ -79,6 +80,9 @@ class BucketState(StateView):
         Raises `StateLost` where neither a checkpoint nor the log holds all of it, and `BadInput` where this process has
         the state of this log open already. The state is closed with its log.
         """
+        check_type("settings", settings, StateSettings, optional=True)
+        check_callable("progress", progress, optional=True)
+        check_component("clock", clock, "wall_ms", optional=True)
         for kind, subclass in cls._subclasses:
             if isinstance(log, kind):
                 state = subclass._open(log, settings or StateSettings(), progress, clock)
@@ -138,6 +142,7 @@ class BucketState(StateView):
         portions; where a crash comes between, the next open goes on. The number of the store is never given again. The
         result is there once all of that is durable.
         """
+        check_type("store", store, (RawStore, TypedStore))
         raw = store.raw if isinstance(store, TypedStore) else store
         with self._lock:
             self._check()
@@ -156,14 +161,16 @@ class BucketState(StateView):
 
         The result is the position (of a record log: the number) of the frame, once it is durable.
         """
+        check_change(change)
         self._before_commit(change)
         timed = self._commits % _TIMED_EVERY == 0
         started = time.perf_counter() if timed else 0.0
         with self._lock:
             self._check()
             for store in change.edits:
-                if store.holder is not self:
-                    raise BadInput(f"store {store.namespace} belongs to another state", hint="use a store of this one")
+                if getattr(store, "holder", None) is not self:
+                    name = getattr(store, "namespace", "")
+                    raise BadInput(f"store {name} belongs to another state", hint="use a store of this one")
                 if store.dropped:
                     raise BadInput(
                         f"store {store.namespace} was dropped", hint="open it again: that is a new, empty one"

@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from pyroaring import BitMap
 
@@ -33,7 +34,7 @@ from penstock.log.cursors.records import (
     encode_snapshot,
 )
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.reader import LogReader
 from penstock.log.records.record_log import RecordLog
@@ -160,6 +161,7 @@ class Acks:
         ledger_id, entry_id = position
         with self._lock:
             if not 0 <= entry_id < self._entries.get(ledger_id, 0):
+                check_position("position", position)
                 self._refuse_unknown(position)
             group = self._join()
             acked = self._state.acked
@@ -180,8 +182,13 @@ class Acks:
 
     def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
         by_ledger: dict[int, list[int]] = {}
-        for ledger_id, entry_id in positions:
-            by_ledger.setdefault(ledger_id, []).append(entry_id)
+        try:
+            for ledger_id, entry_id in positions:
+                by_ledger.setdefault(ledger_id, []).append(entry_id)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"these are no positions: {error}", hint="an iterable of Position") from error
+        if not {type(number) for number in chain(by_ledger, *by_ledger.values())} <= {int}:
+            raise BadInput("these are no positions", hint="an iterable of Position")
         with self._lock:
             for ledger_id, entries in by_ledger.items():
                 if min(entries) < 0:

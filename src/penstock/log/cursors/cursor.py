@@ -20,6 +20,15 @@ from types import TracebackType
 
 from pyroaring import BitMap
 
+from penstock.arguments import (
+    check_callable,
+    check_component,
+    check_count,
+    check_texts,
+    check_timeout,
+    check_type,
+    shown,
+)
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed
 from penstock.files import REAL_FILES, Files
@@ -37,7 +46,7 @@ from penstock.log.cursors.records import CursorState
 from penstock.log.frames.format import Entry
 from penstock.log.metrics import forget_cursor, watch_cursor
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position, checked_positions
 from penstock.log.read.entry_sizes import entry_sizes
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
@@ -98,6 +107,11 @@ class Cursor:
 
         Raises `Unavailable` while another process owns it, `Corruption` where its records are damaged or gone.
         """
+        check_type("reader", reader, LogReader)
+        check_component("files", files, "make_directory")
+        check_component("clock", clock, "wall_ms")
+        check_type("tail", tail, Tail, optional=True)
+        check_callable("on_moved", on_moved)
         records, state, pointer = open_durable(
             reader, directory, name, start, files=files, clock=clock, on_moved=on_moved
         )
@@ -114,6 +128,10 @@ class Cursor:
         tail: Tail | None = None,
     ) -> Cursor:
         """A cursor that is not durable: it is not registered, and does not hold back trim."""
+        check_type("reader", reader, LogReader)
+        check_type("name", name, str)
+        check_component("clock", clock, "wall_ms")
+        check_type("tail", tail, Tail, optional=True)
         state = CursorState(Acked(start_position(reader, start)))
         return cls(reader, name, Acks(reader, name, state, clock=clock), None, tail)
 
@@ -154,6 +172,7 @@ class Cursor:
 
     def is_acked(self, position: Position) -> bool:
         """Whether an ack of this entry was taken (it may still be on its way to the disk)."""
+        check_position("position", position)
         self._check_open()
         return self._acks.contains(position)
 
@@ -212,10 +231,12 @@ class Cursor:
 
         Acking again is fine. Raises `BadInput` where an entry of them is not durable in the log.
         """
+        if last is None and type(first) is Position and type(first[0]) is type(first[1]) is int and first[1] >= 0:
+            return self._acks.ack_one(first)
+        check_position("first", first)
+        check_position("last", first if last is None else last)
         if last is None or first == last:
-            if first.entry_id >= 0:
-                return self._acks.ack_one(first)
-            first = last = previous(first, self._reader.ledgers())
+            first = last = first if first.entry_id >= 0 else previous(first, self._reader.ledgers())
         return self._acks.ack_range(first, last)
 
     def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
@@ -227,12 +248,14 @@ class Cursor:
 
         `properties`, where given, become durable with it and replace those of the last mark-delete that had any.
         """
+        check_position("position", position)
+        if properties is not None:
+            check_texts("properties", properties)
         return self._acks.move_to(position, properties)
 
     def skip(self, entries: int) -> Pending[None]:
         """Acks the first `entries` entries of the backlog: up to its end where it is shorter."""
-        if entries < 0:
-            raise BadInput(f"cannot skip {entries} entries")
+        check_count("entries", entries)
         position = self.nth_position(entries) if entries else self._acks.mark_delete
         answer = self.clear_backlog() if position is None else self._acks.move_to(position)
         self._not_before_mark_delete()
@@ -267,9 +290,7 @@ class Cursor:
 
     def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
         """Replaces all properties; done once that is durable."""
-        for key, value in properties.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise BadInput(f"property {key!r}: names and values are text")
+        check_texts("properties", properties)
         return self._acks.set_properties(properties)
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -286,8 +307,11 @@ class Cursor:
         Stops after the entry that reaches `max_bytes`. Entries for which `skip(position)` is true are passed over,
         unacked.
         """
-        if max_entries < 1 or (max_bytes is not None and max_bytes < 1):
-            raise BadInput(f"cannot read {max_entries} entries of {max_bytes} bytes", hint="at least one")
+        check_count("max_entries", max_entries, least=1)
+        check_count("max_bytes", max_bytes, least=1, optional=True)
+        if end is not None:
+            check_position("end", end)
+        check_callable("skip", skip, optional=True)
         with self._read_lock:
             self._check_open()
             self._acks.used_now()
@@ -315,6 +339,7 @@ class Cursor:
 
         Raises `Terminated` where nothing can come any more, `Closed` where the cursor is closed meanwhile.
         """
+        check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         cancelled = self._cancelled
         attempt = 0
@@ -342,7 +367,7 @@ class Cursor:
         """These entries again, in order, without those that are acked. The read position stays."""
         self._check_open()
         entries: list[Entry] = []
-        for position in sorted(set(positions)):
+        for position in sorted(set(checked_positions(positions))):
             if not self._acks.contains(position):
                 entries += self._reader.entries(position, position)
         return entries
@@ -354,8 +379,7 @@ class Cursor:
 
     def nth_position(self, number: int) -> Position | None:
         self._check_open()
-        if number < 1:
-            raise BadInput(f"there is no entry number {number}", hint="the first one is 1")
+        check_count("number", number, least=1)
         return nth_unacked(self._acks, self._reader.ledgers(), _after(self._acks.mark_delete), number)
 
     def seek(self, position: Position | str) -> None:
@@ -420,6 +444,7 @@ class Cursor:
 
     def call_at_close(self, callback: Callable[[], None]) -> None:
         """For a list of open cursors, which must learn of the close."""
+        check_callable("callback", callback)
         self._on_close = callback
 
     def __enter__(self) -> Cursor:
@@ -460,13 +485,14 @@ class Cursor:
     def _valid(self, position: Position | str) -> Position:
         """`position` as a place to read from, moved to what the log has."""
         if isinstance(position, Position):
+            check_position("position", position)
             first, end = self._reader.first, self._reader.end()
             return max(min(position, self._reader.next(end)), first)
-        if position == "earliest":
+        if isinstance(position, str) and position == "earliest":
             return self._reader.first
-        if position == "latest":
+        if isinstance(position, str) and position == "latest":
             return self._reader.next(self._reader.end())
-        raise BadInput(f"{position!r} is no position", hint="a position, earliest or latest")
+        raise BadInput(f"{shown(position)} is no position", hint="a position, earliest or latest")
 
 
 def _after(mark_delete: Position) -> Position:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from penstock.arguments import check_name, checked_path, shown
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption
 from penstock.files import Files, typed_errors
@@ -25,7 +26,7 @@ from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snap
 from penstock.log.cursors.registry import Registered, find, forget, move
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerList
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.reader import LogReader
 from penstock.log.records.generations import has_files, record_log_files, set_aside
 from penstock.log.records.record_log import RecordLog
@@ -53,6 +54,9 @@ def open_durable(
     on_moved: Callable[[], None],
 ) -> Opened:
     """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where it is damaged or gone."""
+    check_name("a cursor", name)
+    check_start(start)
+    directory = checked_path("the directory of a cursor", directory)
     known = find(reader.metadata, reader.name, name)
     if known is not None and known.deleting:
         delete_durable(reader, directory, name, files)
@@ -181,8 +185,17 @@ def _register(
     return written, known
 
 
+def check_start(start: object) -> None:
+    """Raises `BadInput` unless a cursor may start there."""
+    if isinstance(start, Position):
+        check_position("the start of a cursor", start)
+    elif not isinstance(start, str) or start not in ("earliest", "latest"):
+        raise BadInput(f"a cursor cannot start at {shown(start)}", hint="earliest, latest or a position")
+
+
 def start_position(reader: LogReader, start: Start) -> Position:
     """The mark-delete of a new cursor, as of the present ledger list."""
+    check_start(start)
     listed = reader.metadata.get(log_list_key(reader.name))
     ledgers = LedgerList.decode(listed.value).ledgers if listed else ()
     first = Position(ledgers[0].id if ledgers else reader.first.ledger_id, -1)
@@ -190,8 +203,6 @@ def start_position(reader: LogReader, start: Start) -> Position:
         return first
     if start == "latest":
         return max(reader.end(), first)
-    if not isinstance(start, Position):
-        raise BadInput(f"a cursor cannot start at {start!r}", hint="earliest, latest or a position")
     if start > reader.end():
         raise BadInput(f"a cursor cannot start at {start}, the log ends at {reader.end()}")
     return max(start, first)

@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 from pyroaring import BitMap
 
+from penstock.arguments import check_amount, check_name, check_names
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.idle import IdleTimes
-from penstock.log.cursors.opening import Start, delete_durable
+from penstock.log.cursors.opening import Start, check_start, delete_durable
 from penstock.log.cursors.records import CursorState, replay
 from penstock.log.cursors.registry import Registered, find, registered
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
 from penstock.log.records.reading import read_records
@@ -68,10 +69,12 @@ class CursorTable:
 
         With `durable` off, each call makes a new cursor. Raises as `Cursor.open`.
         """
+        check_start(start)
         if not durable:
             cursor = Cursor.in_memory(self._reader, name, start, clock=self._clock, tail=self._tail)
             self._keep(cursor)
             return cursor
+        check_name("a cursor", name)
         while True:
             with self._lock:
                 self._check_open()
@@ -125,6 +128,10 @@ class CursorTable:
 
         Raises `Unavailable` while another process owns one of them.
         """
+        check_names("names", names)
+        for name in names:  # before any of them is touched
+            check_name("a cursor", name)
+        check_position("position", position)
         here = {cursor.name for cursor in self.opened()}
         cursors: list[Cursor] = []
         try:
@@ -172,6 +179,7 @@ class CursorTable:
 
         Raises `BadInput` where there is none, `Unavailable` while another process owns it.
         """
+        check_name("a cursor", name)
         self._check_open()
         with self._lock:
             opening = self._cursors.get(name)
@@ -188,6 +196,7 @@ class CursorTable:
 
         Time counts as far as a process saw it go by (idle.py): a step of the clock deletes nothing. Activity by reads alone counts once the cursor was closed: only then is it written.
         """
+        check_amount("inactive_seconds", inactive_seconds)
         self._check_open()
         with self._lock:
             here = set(self._cursors)

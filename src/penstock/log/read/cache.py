@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
+from penstock.arguments import check_count
 from penstock.files import REAL_FILES, Files
 from penstock.log.metrics import watch_cache
 from penstock.log.pending import Pending
@@ -279,5 +280,7 @@ def cache_for(files: Files) -> ReadCache:
 
 def configure_cache(bytes_max: int, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX) -> None:
     """Sets the sizes of the process's cache, which all of its logs share."""
+    check_count("bytes_max", bytes_max)
+    check_count("in_flight_bytes_max", in_flight_bytes_max, least=1)
     PROCESS_CACHE.bytes_max = bytes_max
     PROCESS_CACHE.limiter.bytes_max = in_flight_bytes_max

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+from penstock.arguments import check_callable, check_component, check_count, checked_path
 from penstock.errors import BadInput, Closed, Corruption, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
@@ -29,7 +30,7 @@ from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.store import TieredLedgerStore
-from penstock.log.position import Position, Span
+from penstock.log.position import Position, Span, check_position
 from penstock.log.read.cache import ReadCache, cache_for, cache_key
 from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, LedgerViews
@@ -51,6 +52,12 @@ def log_key(directory: Path) -> str:
 
 def default_metadata_path(directory: Path) -> Path:
     return directory.parent / "metadata.sqlite"
+
+
+def check_components(files: object, metadata: object) -> None:
+    """Raises `BadInput` where the two are no file system and no metadata store (or None)."""
+    check_component("files", files, "make_directory")
+    check_component("metadata", metadata, "transaction", optional=True)
 
 
 class Trimmed(BadInput):
@@ -98,6 +105,8 @@ class LogReader:
     @classmethod
     def open(cls, directory: Path, files: Files = REAL_FILES, metadata: MetadataStore | None = None) -> LogReader:
         """Raises `Unavailable` while there is no log yet."""
+        directory = checked_path("the directory of a log", directory)
+        check_components(files, metadata)
         owns = metadata is None
         if metadata is None:
             metadata = SqliteMetadata(default_metadata_path(directory), must_exist=True)
@@ -187,6 +196,7 @@ class LogReader:
         `Corruption` where an entry does not match its checksum.
         """
         self._check_open()
+        check_count("max_bytes", max_bytes, optional=True)
         runs = self.runs(start, end, self)
         entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in runs)
         return entries if max_bytes is None else _up_to(entries, max_bytes)
@@ -228,22 +238,29 @@ class LogReader:
 
     def next(self, position: Position) -> Position:
         """The address after `position`, across the ends of ledgers; it may not be written yet."""
+        check_position("position", position)
         return self.ledgers().next(position)
 
     def previous(self, position: Position) -> Position | None:
         """The entry before `position`; None where the log keeps none before it."""
+        check_position("position", position)
         return self.ledgers().previous(position)
 
     def advance(self, position: Position, entries: int) -> Position:
         """The entry `entries` after `position`, at most the last one."""
+        check_position("position", position)
+        check_count("entries", entries)
         return self.ledgers().advance(position, entries)
 
     def nth(self, number: int) -> Position | None:
         """The entry with that number, counted from 0 at the first that is kept; None where there are not so many."""
+        check_count("number", number)
         return self.ledgers().numbered(number)
 
     def count(self, after: Position, to: Position) -> int:
         """How many kept entries lie after `after`, up to and including `to`."""
+        check_position("after", after)
+        check_position("to", to)
         views = self.ledgers()
         return views.up_to(to) - views.up_to(after)
 
@@ -259,6 +276,9 @@ class LogReader:
         A binary search: reads about log2(n) entries. None where no entry matches. With `after`, only entries after that
         position are searched.
         """
+        check_callable("matches", matches)
+        if after is not None:
+            check_position("after", after)
         views = self.ledgers()
         low = views.up_to(after) if after is not None else 0
         found, high = None, views.entries
@@ -278,6 +298,7 @@ class LogReader:
         Most ledgers are decided by their times in the list. Within a ledger the time index (of its footer; of the open
         ledger, in memory) leads to at most 64 headers. The index in memory first takes in what was appended since.
         """
+        check_count("wall_ms", wall_ms)
         found: Position | None = None
         views = self.ledgers()
         self._open_times.keep_only(view.info.id for view in views if not view.info.sealed)
@@ -370,6 +391,8 @@ class LogReader:
 
     def _spans(self, start: Position, end: Position) -> list[tuple[LedgerView, int, int]]:
         """The entries from `start` to `end`, ledger by ledger: (view, first entry, last entry)."""
+        check_position("start", start)
+        check_position("end", end)
         views = self.ledgers()
         if start.ledger_id < self._list.trimmed_below:
             raise Trimmed(start, views.first)
@@ -491,4 +514,13 @@ def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
             return
 
 
-__all__ = ["END_NAME", "LedgerView", "LedgerViews", "LogReader", "Trimmed", "default_metadata_path", "log_key"]
+__all__ = [
+    "END_NAME",
+    "LedgerView",
+    "LedgerViews",
+    "LogReader",
+    "Trimmed",
+    "check_components",
+    "default_metadata_path",
+    "log_key",
+]

@@ -97,10 +97,10 @@ class Truncator:
         """The cursors and pins that stand after the position."""
         if holds is None:
             holds = self._holds().holds
+        views = self._reader.ledgers()
+        kept = views.up_to(position)
         return [
-            hold
-            for hold in holds
-            if not (hold.kind == "pin" and hold.name in own) and self._reader.count(position, hold.after) > 0
+            hold for hold in holds if not (hold.kind == "pin" and hold.name in own) and views.up_to(hold.after) > kept
         ]
 
     def _holds(self) -> Holds:
