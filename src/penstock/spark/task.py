@@ -45,6 +45,7 @@ def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, att
     """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the
     manifest."""
     freeze_once()
+    job.configure_cache()
     manifest = RangeManifest(start, end, attempt)
     where: Where = "source"
     try:
