@@ -21,7 +21,8 @@ The packages, each of which imports only from those above it:
 """
 
 from penstock.log.append.request import Span, Terminated
-from penstock.log.cursors.cursor import Cursor, CursorStats
+from penstock.log.cursors.backlog import CursorStats
+from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.table import CursorInfo, CursorTable
 from penstock.log.frames.format import Entry, FrameInfo, StateChange
 from penstock.log.log import Log, LogState, LogStatistics

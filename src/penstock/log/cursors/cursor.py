@@ -35,6 +35,7 @@ from penstock.files import REAL_FILES, Files
 from penstock.log.append.request import Terminated
 from penstock.log.cursors.acked import Acked, runs
 from penstock.log.cursors.acks import Acks, previous
+from penstock.log.cursors.backlog import CursorStats, backlog_about, backlog_bytes
 from penstock.log.cursors.opening import Start, open_durable, start_position
 from penstock.log.cursors.reading import (
     Skip,
@@ -47,27 +48,12 @@ from penstock.log.frames.format import Entry
 from penstock.log.metrics import forget_cursor, watch_cursor
 from penstock.log.pending import Pending
 from penstock.log.position import Position, check_position, checked_positions
-from penstock.log.read.entry_sizes import entry_sizes
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
 from penstock.log.records.record_log import RecordLog
 
 _ITERATED_ENTRIES = 1000  # of a batch that an iteration holds
 _ITERATED_BYTES = 4 << 20
-
-
-class CursorStats:
-    """What metrics and status show of a cursor."""
-
-    __slots__ = ("active_ms", "backlog_entries", "groups_persisted", "holes", "mark_delete", "record_bytes")
-
-    def __init__(self, cursor: Cursor) -> None:
-        self.mark_delete = cursor.mark_delete_position
-        self.backlog_entries = cursor.backlog()
-        self.holes = cursor.hole_count()
-        self.record_bytes = cursor.record_bytes
-        self.groups_persisted = cursor._acks.groups_persisted
-        self.active_ms = cursor.last_active_ms
 
 
 class Cursor:
@@ -190,21 +176,11 @@ class Cursor:
     def backlog_bytes(self) -> int:
         """As `backlog`, in bytes of the entries' data. Exact."""
         self._check_open()
-        sizes = entry_sizes(self._reader)
-        total = 0
-        for view, count in self._acks.counts(self._reader.ledgers()):
-            if count == view.entries:
-                total += sizes.total(self._reader, view) if count else 0
-            elif count:
-                unacked = self._acks.unacked(view.info.id, 0, view.entries - 1)
-                total += sizes.some(self._reader, view, unacked)
-        return total
+        return backlog_bytes(self._reader, self._acks)
 
     def backlog_about(self) -> tuple[int, int]:
         """(backlog in entries, exact; in bytes of frames, estimated: a ledger acked in part counts in proportion)."""
-        counts = [(view, count) for view, count in self._acks.counts(self._reader.ledgers()) if count]
-        sizes = (view.frames_end * count // view.entries for view, count in counts)
-        return sum(count for _, count in counts), sum(sizes)
+        return backlog_about(self._reader, self._acks)
 
     def earliest_ms(self) -> int | None:
         """When the oldest entry of the backlog was written; None where there is no backlog."""
@@ -222,7 +198,14 @@ class Cursor:
 
     def stats(self) -> CursorStats:
         self._check_open()
-        return CursorStats(self)
+        return CursorStats(
+            mark_delete=self.mark_delete_position,
+            backlog_entries=self.backlog(),
+            holes=self.hole_count(),
+            record_bytes=self.record_bytes,
+            groups_persisted=self._acks.groups_persisted,
+            active_ms=self.last_active_ms,
+        )
 
     # -- acks ----------------------------------------------------------------------------------------------------
 
@@ -497,9 +480,3 @@ class Cursor:
 
 def _after(mark_delete: Position) -> Position:
     return Position(mark_delete.ledger_id, mark_delete.entry_id + 1)
-
-
-__all__ = [
-    "Cursor",
-    "CursorStats",
-]
