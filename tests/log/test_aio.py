@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from penstock.errors import BadInput, Closed, StorageFailed
 from penstock.log import Log, LogSettings, Pending, Position, Terminated, aio
+from tests.support.waiting import LIMIT_SECONDS
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
 
@@ -189,7 +191,7 @@ def test_no_call_of_a_log_or_cursor_that_waits_for_the_disk_is_left_out() -> Non
     }  # fmt: skip
     of_cursor = {
         "backlog_about", "call_at_close", "cancel_reads", "durable", "earliest_ms", "epoch", "failed", "follow_log",
-        "hole_count", "holes", "in_memory", "is_acked", "last_active_ms", "mark_delete_position",
+        "give_back", "hole_count", "holes", "in_memory", "is_acked", "last_active_ms", "mark_delete_position",
         "mark_delete_properties", "nth_position", "open", "read_position", "record_bytes", "rewind", "stats",
         "taken_mark_delete", "unacked", "cursor",
     }  # fmt: skip
@@ -199,3 +201,49 @@ def test_no_call_of_a_log_or_cursor_that_waits_for_the_disk_is_left_out() -> Non
 
     assert public(Log) - {"delete"} - public(aio.AsyncLog) <= memory
     assert public(Cursor) - public(aio.AsyncCursor) <= of_cursor
+
+
+def test_what_a_cancelled_task_opened_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the task is cancelled while the call runs, or just after it."""
+    began, go_on = threading.Event(), threading.Event()
+    plain = Log._open.__func__  # type: ignore[attr-defined]
+
+    def slow(*arguments: object) -> object:
+        began.set()
+        assert go_on.wait(LIMIT_SECONDS)
+        return plain(Log, *arguments)
+
+    async def main() -> None:
+        monkeypatch.setattr(Log, "_open", slow)
+        opening = asyncio.ensure_future(aio.open(tmp_path / "log", SETTINGS))
+        await asyncio.to_thread(began.wait)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+        monkeypatch.undo()
+
+    asyncio.run(main())
+    with Log.open(tmp_path / "log", LogSettings(preallocate_bytes=8192)) as log:  # others are refused while it is open
+        log.append(b"x").result(LIMIT_SECONDS)
+
+
+def test_entries_that_a_cancelled_read_took_are_read_again(tmp_path: Path) -> None:
+    async def main() -> list[bytes]:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"%d" % number for number in range(3)])
+            for waits in range(4):  # before it began, while it runs, after it is done
+                reading = asyncio.ensure_future(cursor.read_or_wait(timeout=1))
+                for _ in range(waits):
+                    await asyncio.sleep(0.01)
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    if await reading:
+                        cursor.cursor.rewind()
+                await asyncio.sleep(0.05)
+            async for entry in cursor:
+                assert entry.data == b"0"
+                break
+            return [bytes(entry.data) for entry in await cursor.read()]
+
+    assert asyncio.run(main()) == [b"1", b"2"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed
@@ -96,11 +97,13 @@ RECORDS = Argument(
 )
 TIMEOUT = Argument(lambda: 0, lambda value: value is None or type(value) in (int, float), (float("nan"),))
 MILLISECONDS = count(good=5)
+MESSAGES = Argument(lambda: 1, lambda value: type(value) is int, (0, -1, 65_537, HUGE))
+LEDGER = Argument(lambda: 1, lambda value: type(value) is int, (-1, 77, HUGE))
 SKIP = optional(function(lambda position: False))
 
 LOG: Calls = {
     "open": {"directory": PATH, "settings": optional(typed(SETTINGS, LogSettings)), "files": FILES, "clock": CLOCK, "metadata": optional(METADATA)},
-    "append": {"data": DATA, "changes": CHANGES, "wait": FLAG, "after": optional(typed(None, Pending)), "encoded": FLAG},
+    "append": {"data": DATA, "changes": CHANGES, "wait": FLAG, "after": optional(typed(None, Pending)), "encoded": FLAG, "messages": MESSAGES},
     "append_many": {"entries": Argument(lambda: [b"x"], lambda value: False, ([], ["a"], b"ab", [b"a", None], [BAD_VIEW])), "wait": FLAG},
     "read": {"start": POSITION, "end": POSITION},
     "open_cursor": {"name": NAME, "start": START, "durable": FLAG},
@@ -109,6 +112,7 @@ LOG: Calls = {
     "offload": {"url": URL, "keep_bytes": count(), "progress": optional(function(print))},
     "check_truncate": {"position": POSITION, "own": OWN, "force": FLAG},
     "truncate": {"position": POSITION, "own": OWN, "force": FLAG},
+    "skip": {"ledger_id": LEDGER, "dry_run": FLAG},
     "pin": {"name": NAME, "position": POSITION},
     "unpin": {"name": NAME},
     "set_properties": {"properties": TEXTS},
@@ -121,6 +125,7 @@ READER: Calls = {
     "runs": {"start": POSITION, "end": POSITION, "consumer": FLAG},
     "scan": {"start": POSITION, "end": POSITION},
     "scan_encoded": {"start": POSITION, "end": POSITION},
+    "skipped": {"start": POSITION, "end": POSITION},
     "next": {"position": POSITION},
     "previous": {"position": POSITION},
     "advance": {"position": POSITION, "entries": count()},
@@ -147,6 +152,8 @@ CURSOR: Calls = {
     "seek": {"position": PLACE},
     "find_newest": {"matches": function(lambda entry: True), "everywhere": FLAG},
     "find_newest_by_time": {"wall_ms": MILLISECONDS, "everywhere": FLAG},
+    "give_back": {"position": POSITION},
+    "unacked": {"ledger_id": count(), "last": count()},
     "call_at_close": {"callback": function(print)},
 }  # fmt: skip
 TABLE: Calls = {
@@ -154,6 +161,7 @@ TABLE: Calls = {
     "delete": {"name": NAME},
     "expire": {"inactive_seconds": seconds()},
     "reset": {"names": OWN, "position": POSITION},
+    "lacking": {"ledger_id": count(), "entries": typed(BitMap([0]), BitMap)},
 }
 RECORD: Calls = {
     "open": {"directory": PATH, "name": NAME, "files": FILES, "clock": CLOCK},
@@ -311,18 +319,20 @@ def test_whatever_is_called_on_something_closed(kind: type) -> None:
 
 
 AIO_LOG: Calls = {
-    "append": {"data": DATA, "changes": CHANGES},
+    **{name: LOG[name] for name in ("delete_cursor", "expire_cursors", "open_cursor", "pin", "read", "set_properties")},
+    **{name: LOG[name] for name in ("skip", "truncate", "unpin")},
+    **{name: READER[name] for name in ("find_newest", "find_by_time")},
+    "append": {"data": DATA, "changes": CHANGES, "messages": MESSAGES},
     "append_many": {"entries": LOG["append_many"]["entries"]},
-    "read": {"start": POSITION, "end": POSITION},
-    "open_cursor": LOG["open_cursor"],
+    "offload": {"url": URL, "keep_bytes": count()},
 }
 AIO_CURSOR: Calls = {
+    **{name: CURSOR[name] for name in ("ack", "ack_each", "find_newest", "find_newest_by_time", "mark_delete", "nth")},
+    **{name: CURSOR[name] for name in ("replay", "reset", "seek", "set_properties", "skip")},
     "read": {"max_entries": count(least=1), "max_bytes": optional(count(least=1))},
     "read_or_wait": {"max_entries": count(least=1), "max_bytes": optional(count(least=1)), "timeout": TIMEOUT},
-    "ack": CURSOR["ack"],
-    "ack_each": CURSOR["ack_each"],
-    "mark_delete": {"position": POSITION},
 }
+AIO_MODULE: Calls = {name: LOG[name] for name in ("open", "delete")}
 
 
 def awaited(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -349,6 +359,6 @@ def test_asynchronous_cursor(world: World, name: str, wrong: str) -> None:
     refuses(awaited(getattr(aio_module.AsyncCursor(world.cursor), name)), AIO_CURSOR[name], wrong)
 
 
-@pytest.mark.parametrize(("name", "wrong"), cases(aio_module, {"open": LOG["open"]}))
-def test_asynchronous_open(world: World, name: str, wrong: str) -> None:
-    refuses(awaited(aio_module.open), LOG["open"], wrong)
+@pytest.mark.parametrize(("name", "wrong"), cases(aio_module, AIO_MODULE))
+def test_asynchronous_module(world: World, name: str, wrong: str) -> None:
+    refuses(awaited(getattr(aio_module, name)), AIO_MODULE[name], wrong)

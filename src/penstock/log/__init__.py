@@ -30,7 +30,8 @@ from penstock.log.offload.offloader import OffloadInProgress, OffloadProgress
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
 from penstock.log.read.cache import configure_cache
-from penstock.log.read.reader import LedgerView, LogReader, Trimmed
+from penstock.log.read.positions import LedgerView
+from penstock.log.read.reader import LogReader, Trimmed
 from penstock.log.records.record_log import Record, RecordLog
 from penstock.log.retention.skip import Skipping, skip_closed
 from penstock.log.settings import LogSettings

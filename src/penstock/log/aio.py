@@ -12,19 +12,24 @@
 Appends and acks are awaited as they are (`Pending` is awaitable). What touches the disk on the caller's thread runs on
 the event loop's own pool of threads; a predicate is called there too. Everything else is a call on `log` or `cursor`, the
 plain handles: what those promise holds here too, errors included. A task that is cancelled takes nothing back: a call that
-began goes on to its end.
+began goes on to its end. But what it would have given to that task is not lost: a log or cursor that was opened is closed
+again, and entries that were read are read again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.clock import SYSTEM_CLOCK, Clock
+from penstock.errors import Closed
 from penstock.files import REAL_FILES, Buffer, Files
 from penstock.log.append.request import Span
 from penstock.log.cursors.cursor import Cursor
@@ -51,7 +56,8 @@ async def open(
     metadata: MetadataStore | None = None,
 ) -> AsyncLog:
     """Becomes the owner, as `Log.open`."""
-    return AsyncLog(await asyncio.to_thread(Log.open, directory, settings, files, clock, metadata))
+    call = partial(Log.open, directory, settings, files, clock, metadata)
+    return AsyncLog(await _received(call, Log.close))
 
 
 async def delete(
@@ -64,6 +70,26 @@ async def delete(
 async def _durable(call: Callable[..., Pending[T]], *arguments: Any, **named: Any) -> T:
     """The answer to a call that looks at the log before it asks for something durable."""
     return await (await asyncio.to_thread(call, *arguments, **named))
+
+
+async def _received(call: Callable[[], T], give_back: Callable[[T], object]) -> T:
+    """The answer of a call on a thread of the pool. Where the task was cancelled meanwhile, the answer is given back."""
+    loop = asyncio.get_running_loop()
+    work = loop.run_in_executor(None, call)
+
+    def undo(done: asyncio.Future[T]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        try:
+            loop.run_in_executor(None, give_back, done.result())
+        except RuntimeError:  # the loop is ending, and takes no more work
+            give_back(done.result())
+
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        work.add_done_callback(undo)
+        raise
 
 
 class AsyncLog:
@@ -91,7 +117,8 @@ class AsyncLog:
 
     async def open_cursor(self, name: str, start: Start = "earliest", *, durable: bool = True) -> AsyncCursor:
         """As `Log.open_cursor`."""
-        return AsyncCursor(await asyncio.to_thread(self.log.open_cursor, name, start, durable=durable))
+        call = partial(self.log.open_cursor, name, start, durable=durable)
+        return AsyncCursor(await _received(call, Cursor.close))
 
     async def cursors(self) -> list[CursorInfo]:
         return await asyncio.to_thread(self.log.cursors)
@@ -179,17 +206,21 @@ class AsyncCursor:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
+        self._ahead: deque[Entry] = deque()  # read by an iteration, and not given yet
 
     async def read(self, max_entries: int = 100, max_bytes: int | None = None) -> list[Entry]:
         """The next entries that are not acked; empty where there is none now."""
-        return await asyncio.to_thread(self.cursor.read, max_entries, max_bytes)
+        self._leave_iteration()
+        return await _received(partial(self.cursor.read, max_entries, max_bytes), self._give_back)
 
     async def read_or_wait(
         self, max_entries: int = 100, max_bytes: int | None = None, timeout: float | None = None
     ) -> list[Entry]:
         """As `read`, and waits while there is nothing. A task that is cancelled meanwhile ends the wait."""
+        self._leave_iteration()
         try:
-            return await asyncio.to_thread(self.cursor.read_or_wait, max_entries, max_bytes, timeout)
+            call = partial(self.cursor.read_or_wait, max_entries, max_bytes, timeout)
+            return await _received(call, self._give_back)
         except asyncio.CancelledError:
             self.cursor.cancel_reads()
             raise
@@ -207,18 +238,22 @@ class AsyncCursor:
 
     async def skip(self, entries: int) -> None:
         """As `Cursor.skip`."""
+        self._leave_iteration()
         await _durable(self.cursor.skip, entries)
 
     async def clear_backlog(self) -> None:
         """As `Cursor.clear_backlog`."""
+        self._leave_iteration()
         await _durable(self.cursor.clear_backlog)
 
     async def reset(self, position: Position | str) -> None:
         """As `Cursor.reset`."""
+        self._leave_iteration()
         await _durable(self.cursor.reset, position)
 
     async def seek(self, position: Position | str) -> None:
         """As `Cursor.seek`."""
+        self._leave_iteration()
         await asyncio.to_thread(self.cursor.seek, position)
 
     async def properties(self) -> dict[str, str]:
@@ -259,11 +294,26 @@ class AsyncCursor:
         """Finishes the acks on their way and gives up the cursor."""
         await asyncio.to_thread(self.cursor.close)
 
-    async def __aiter__(self) -> AsyncIterator[Entry]:
-        """The entries that are not acked, up to the end of the log as it is by then."""
-        while batch := await self.read(_BATCH_ENTRIES):
-            for entry in batch:
-                yield entry
+    def __aiter__(self) -> Self:
+        """The entries that are not acked, up to the end of the log as it is by then. Reads go on after the last one given."""
+        return self
+
+    async def __anext__(self) -> Entry:
+        if not self._ahead:
+            self._ahead.extend(await self.read(_BATCH_ENTRIES))
+        if not self._ahead:
+            raise StopAsyncIteration
+        return self._ahead.popleft()
+
+    def _give_back(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            with contextlib.suppress(Closed):
+                self.cursor.give_back(entries[0].position)
+
+    def _leave_iteration(self) -> None:
+        """What an iteration read ahead and did not give is read again."""
+        self._give_back(self._ahead)
+        self._ahead.clear()
 
     async def __aenter__(self) -> Self:
         return self

@@ -54,6 +54,7 @@ from penstock.log.statistics import LogStatistics
 from penstock.metadata import MetadataStore, SqliteMetadata
 
 _NO_CHANGES: Changes = ()
+_ONE_MESSAGE = 1  # compared by identity: what is equal to it may be True or 1.0
 
 
 class Log:
@@ -188,7 +189,7 @@ class Log:
                 raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         else:
             data, changes, size = checked_append(data, changes, encoded=encoded)
-        item = AppendRequest(data, changes, size, 0 if messages == 1 else -checked_messages(messages))
+        item = AppendRequest(data, changes, size, 0 if messages is _ONE_MESSAGE else -checked_messages(messages))
         if after is not None:
             if not isinstance(after, Pending):
                 raise BadInput(f"an append cannot come after a {type(after).__name__}", hint="the answer of an append")
@@ -339,6 +340,7 @@ class Log:
         `dry_run` nothing is changed. Raises `BadInput` where everything can be read. For a log that cannot be opened:
         `skip_closed`.
         """
+        check_count("ledger_id", ledger_id)
         self.check_owner()
         return self._retention.skip(ledger_id, dry_run=dry_run)
 

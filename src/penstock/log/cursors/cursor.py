@@ -403,6 +403,9 @@ class Cursor:
 
     def unacked(self, ledger_id: int, last: int) -> BitMap:
         """The entries of the ledger up to `last` that are not acked, with the acks that are still on their way."""
+        check_count("ledger_id", ledger_id)
+        check_count("last", last)
+        self._check_open()
         return self._acks.unacked(ledger_id, 0, last)
 
     @property
@@ -451,9 +454,15 @@ class Cursor:
                     given += 1
                     yield entry
             finally:
-                if given < len(entries):
-                    with self._read_lock:
-                        self._read_position = min(self._read_position, entries[given].position)
+                if given < len(entries) and not self._closed:
+                    self.give_back(entries[given].position)
+
+    def give_back(self, position: Position) -> None:
+        """Reads go on at `position` or before it: what was read from there on reached nobody."""
+        check_position("position", position)
+        self._check_open()
+        with self._read_lock:
+            self._read_position = min(self._read_position, position)
 
     # ------------------------------------------------------------------------------------------------------------
 

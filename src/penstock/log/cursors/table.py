@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap
 
-from penstock.arguments import check_amount, check_name, check_names
+from penstock.arguments import check_amount, check_count, check_name, check_names, check_type
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
@@ -156,6 +156,8 @@ class CursorTable:
     def lacking(self, ledger_id: int, entries: BitMap) -> dict[str, int]:
         """How many of these entries of a ledger each durable cursor has not acked, whoever owns it; those that lack none
         are left out. A cursor whose records are damaged counts from its registration."""
+        check_count("ledger_id", ledger_id)
+        check_type("entries", entries, BitMap)
         here = {cursor.name: cursor for cursor in self.opened() if cursor.durable}
         lacking = {}
         for known in registered(self._reader.metadata, self._reader.name):

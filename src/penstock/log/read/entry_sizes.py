@@ -16,7 +16,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from penstock.log.position import Position
-from penstock.log.read.reader import LedgerView, LogReader
+from penstock.log.read.positions import LedgerView
+from penstock.log.read.reader import LogReader
 
 _LEDGERS_MAX = 8
 _SMALL_BYTES = 4096  # below this mean size, reading everything is faster than going from header to header

@@ -36,6 +36,7 @@ from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
+from penstock.log.read.search import newest_by_time, newest_match
 from penstock.log.read.time_index import OpenTimeIndex
 from penstock.metadata import MetadataStore, SqliteMetadata
 from penstock.observe.metrics import METRICS
@@ -267,6 +268,8 @@ class LogReader:
     def skipped(self, start: Position, end: Position) -> list[Span]:
         """The entries from `start` to `end` that were skipped because they cannot be read (`Log.skip`): readers pass over
         them."""
+        check_position("start", start)
+        check_position("end", end)
         spans = self.ledgers().skipped_spans()
         return [Span(max(a, start), min(b, end)) for a, b in spans if a <= end and b >= start]
 
@@ -279,44 +282,21 @@ class LogReader:
         check_callable("matches", matches)
         if after is not None:
             check_position("after", after)
-        views = self.ledgers()
-        low = views.up_to(after) if after is not None else 0
-        found, high = None, views.entries
-        while low < high:
-            middle = (low + high) // 2
-            number = views.not_skipped(middle)
-            position = views.numbered(number) if number < high else None
-            if position is not None and matches(next(self.entries(position, position))):
-                found, low = position, number + 1
-            else:
-                high = middle
-        return found
+        return newest_match(self.ledgers(), lambda position: matches(next(self.entries(position, position))), after)
 
     def find_by_time(self, wall_ms: int) -> Position | None:
         """The newest entry such that it and all entries before it were written at or before `wall_ms`, if there is one.
 
-        Most ledgers are decided by their times in the list. Within a ledger the time index (of its footer; of the open
-        ledger, in memory) leads to at most 64 headers. The index in memory first takes in what was appended since.
+        Within a ledger the time index (of its footer; of the open ledger, in memory) leads to at most 64 headers. The index
+        in memory first takes in what was appended since.
         """
         check_count("wall_ms", wall_ms)
-        found: Position | None = None
         views = self.ledgers()
         self._open_times.keep_only(view.info.id for view in views if not view.info.sealed)
-        for view in views:
-            if not view.entries:
-                continue
-            if view.info.sealed and view.info.last_ms <= wall_ms:
-                found = Position(view.info.id, view.entries - 1)
-                continue
-            if view.info.skipped:  # its footer may be what is damaged
-                entry = 0
-            else:
-                entry = (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
-            for info in self.scan(Position(view.info.id, entry), Position(view.info.id, view.entries - 1)):
-                if info.wall_ms > wall_ms:
-                    return found
-                found = info.position
-        return found
+        return newest_by_time(views, wall_ms, self._entry_before, self.scan)
+
+    def _entry_before(self, view: LedgerView, wall_ms: int) -> int:
+        return (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
 
     def _time_index_before(self, view: LedgerView, wall_ms: int) -> int:
         runs = self._run_reader(view)
@@ -512,15 +492,3 @@ def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
         total += len(entry.data)
         if total >= max_bytes:
             return
-
-
-__all__ = [
-    "END_NAME",
-    "LedgerView",
-    "LedgerViews",
-    "LogReader",
-    "Trimmed",
-    "check_components",
-    "default_metadata_path",
-    "log_key",
-]

@@ -10,6 +10,7 @@ from penstock.log.append.appender import Appender
 from penstock.log.cursors.table import CursorTable
 from penstock.log.ledgers import holds
 from penstock.log.ledgers.catalog import LedgerCatalog
+from penstock.log.ledgers.info import LedgerInfo
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.offloader import Offloader, OffloadProgress
 from penstock.log.position import Position
@@ -135,11 +136,15 @@ class Retention:
         return sorted(gone)
 
     def skip(self, ledger_id: int, *, dry_run: bool) -> Skipping:
-        newest = self._catalog.list.ledgers[-1] if self._catalog.list.ledgers else None
-        if newest is not None and newest.id == ledger_id and not newest.sealed:
-            self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
-        skipping, skipped = plan_skip(self._reader(), self._catalog.list, ledger_id, self._files, self._cursors())
+        def plan() -> tuple[Skipping, LedgerInfo]:
+            return plan_skip(self._reader(), self._catalog.list, ledger_id, self._files, self._cursors())
+
+        skipping, skipped = plan()
         if not dry_run:
+            newest = self._catalog.list.ledgers[-1]
+            if newest.id == ledger_id and not newest.sealed:  # it is still written: the plan holds once it is not
+                self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
+                skipping, skipped = plan()
             self._catalog.change(lambda listed: skip_in_list(listed, skipped))
             self._on_gone({ledger_id})
             self._cursors().follow_log()
