@@ -27,22 +27,17 @@ from penstock.arguments import (
     check_texts,
     check_timeout,
     check_type,
-    shown,
 )
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed
+from penstock.errors import Closed
 from penstock.files import REAL_FILES, Files
 from penstock.log.append.request import Terminated
+from penstock.log.closed import FORK_HINT, closed_in_children
 from penstock.log.cursors.acked import Acked, runs
 from penstock.log.cursors.acks import Acks, previous
 from penstock.log.cursors.backlog import CursorStats, backlog_about, backlog_bytes
 from penstock.log.cursors.opening import Start, open_durable, start_position
-from penstock.log.cursors.reading import (
-    Skip,
-    is_terminated,
-    nth_unacked,
-    read_entries,
-)
+from penstock.log.cursors.reading import Skip, is_terminated, nth_unacked, place_to_read, read_entries
 from penstock.log.cursors.records import CursorState
 from penstock.log.frames.format import Entry
 from penstock.log.metrics import forget_cursor, watch_cursor
@@ -57,7 +52,7 @@ _ITERATED_BYTES = 4 << 20
 
 
 class Cursor:
-    """The owner's handle. Thread-safe."""
+    """The owner's handle. Thread-safe. Its properties are what it knew last, once it is closed; every call raises `Closed`."""
 
     def __init__(
         self, reader: LogReader, name: str, acks: Acks, records: RecordLog | None = None, tail: Tail | None = None
@@ -69,11 +64,14 @@ class Cursor:
         self._tail = tail or Tail()
         self._read_lock = Lock()
         self._read_position = _after(acks.durable_mark_delete)
+        self._moves = 0  # of the read position, by anything but a read
         self._cancelled = 0
         self._closed = False
+        self._closed_hint = ""
         self._on_close: Callable[[], None] | None = None
         if records is not None:
             watch_cursor(self)
+        closed_in_children(self)
 
     @classmethod
     def open(
@@ -180,6 +178,7 @@ class Cursor:
 
     def backlog_about(self) -> tuple[int, int]:
         """(backlog in entries, exact; in bytes of frames, estimated: a ledger acked in part counts in proportion)."""
+        self._check_open()
         return backlog_about(self._reader, self._acks)
 
     def earliest_ms(self) -> int | None:
@@ -189,11 +188,14 @@ class Cursor:
 
     def holes(self) -> Iterator[tuple[Position, Position]]:
         """The acked runs after the mark-delete, as (first, last); for status."""
-        for number, bitmap in self._acks.bitmaps().items():
-            for first, last in runs(bitmap):
-                yield Position(number, first), Position(number, last)
+        self._check_open()
+        bitmaps = self._acks.bitmaps()
+        return (
+            (Position(n, first), Position(n, last)) for n, bitmap in bitmaps.items() for first, last in runs(bitmap)
+        )
 
     def hole_count(self) -> int:
+        self._check_open()
         return self._acks.holes()
 
     def stats(self) -> CursorStats:
@@ -256,11 +258,10 @@ class Cursor:
         Also "earliest" and "latest". Where the entry was trimmed, the first entry that is kept takes its place.
         """
         self._check_open()
-        target = self._valid(position)
+        target = place_to_read(self._reader, position)
         before = Position(target.ledger_id, target.entry_id - 1) if target.entry_id > 0 else None
         answer = self._acks.reset(before or previous(Position(target.ledger_id, -1), self._reader.ledgers()))
-        with self._read_lock:
-            self._read_position = target
+        self._move(target)
         return answer
 
     def properties(self) -> dict[str, str]:
@@ -343,6 +344,7 @@ class Cursor:
 
     def cancel_reads(self) -> None:
         """Whoever waits in `read_or_wait` gets an empty list."""
+        self._check_open()
         self._cancelled += 1
         self._tail.notify()
 
@@ -368,15 +370,13 @@ class Cursor:
     def seek(self, position: Position | str) -> None:
         """Reads go on at `position` ("earliest": the first entry of the log; "latest": after the last). Not durable."""
         self._check_open()
-        target = self._valid(position)
-        with self._read_lock:
-            self._read_position = target
+        target = place_to_read(self._reader, position)
+        self._move(target)
 
     def rewind(self) -> None:
         """Reads begin after the mark-delete again."""
         self._check_open()
-        with self._read_lock:
-            self._read_position = _after(self._acks.mark_delete)
+        self._move(_after(self._acks.mark_delete))
 
     def find_newest(self, matches: Callable[[Entry], bool], *, everywhere: bool = False) -> Position | None:
         """The newest entry that matches, by binary search over the backlog, or over all of the log.
@@ -445,16 +445,20 @@ class Cursor:
     def __iter__(self) -> Iterator[Entry]:
         """The entries that are not acked, from the read position up to the end of the log as it is by then.
 
-        Read in batches; where the iteration is left early, reads go on at the first entry that it did not give.
+        Read in batches; where the iteration is left early, reads go on at the first entry that it did not give. Where the
+        cursor is moved meanwhile (`seek`, `reset`, `rewind`), the iteration goes on from there.
         """
         while entries := self.read(_ITERATED_ENTRIES, _ITERATED_BYTES):
-            given = 0
+            given, moves = 0, self._moves
             try:
                 for entry in entries:
+                    self._check_open()
                     given += 1
                     yield entry
+                    if self._moves != moves:
+                        break
             finally:
-                if given < len(entries) and not self._closed:
+                if given < len(entries) and self._moves == moves and not self._closed:
                     self.give_back(entries[given].position)
 
     def give_back(self, position: Position) -> None:
@@ -468,23 +472,23 @@ class Cursor:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"cursor {self.name} is closed")
+            raise Closed(f"cursor {self.name} is closed", hint=self._closed_hint)
+
+    def forked(self) -> None:
+        """In a forked child, which does not own the cursor; a thread that it does not have may hold the lock."""
+        self._read_lock = Lock()
+        self._closed = True
+        self._closed_hint = FORK_HINT
+
+    def _move(self, position: Position) -> None:
+        """Reads go on there, whatever was read before."""
+        with self._read_lock:
+            self._read_position = position
+            self._moves += 1
 
     def _not_before_mark_delete(self) -> None:
         with self._read_lock:
             self._read_position = max(self._read_position, _after(self._acks.mark_delete))
-
-    def _valid(self, position: Position | str) -> Position:
-        """`position` as a place to read from, moved to what the log has."""
-        if isinstance(position, Position):
-            check_position("position", position)
-            first, end = self._reader.first, self._reader.end()
-            return max(min(position, self._reader.next(end)), first)
-        if isinstance(position, str) and position == "earliest":
-            return self._reader.first
-        if isinstance(position, str) and position == "latest":
-            return self._reader.next(self._reader.end())
-        raise BadInput(f"{shown(position)} is no position", hint="a position, earliest or latest")
 
 
 def _after(mark_delete: Position) -> Position:
