@@ -28,7 +28,7 @@ from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerList
 from penstock.log.position import Position, check_position
 from penstock.log.read.reader import LogReader
-from penstock.log.records.generations import has_files, record_log_files, set_aside
+from penstock.log.records.generations import files_aside, has_files, record_log_files, set_aside
 from penstock.log.records.record_log import RecordLog
 from penstock.metadata import VersionConflict
 
@@ -126,16 +126,19 @@ def _fall_back(
     reader: LogReader, directory: Path, known: Registered, error: Corruption, *, files: Files, clock: Clock
 ) -> Registered:
     """(1) the registration says what is wrong; (2) the damaged files are set aside; (3) a new record log begins with a
-    snapshot at the registered mark-delete. A crash in between leaves a cursor that falls back again.
+    snapshot at the registered mark-delete. A crash in between leaves a cursor that falls back again: files that were set
+    aside show that its disk is there.
 
     Raises `error` where there is nothing to set aside, `Unavailable` while a process owns the cursor.
     """
     name, wall_ms = known.name, clock.wall_ms()
     with typed_errors(f"cursor {name} of log {reader.name}"), files.lock(directory / f"{name}.lock"):
-        if not has_files(files, directory, name):
+        if has_files(files, directory, name):
+            known = move(reader.metadata, reader.name, replace(known, damage=error.message))
+        elif not (known.damage and files_aside(files, directory, name)):
             raise error
-        known = move(reader.metadata, reader.name, replace(known, damage=error.message))
-        aside = set_aside(files, directory, name, wall_ms)
+        set_aside(files, directory, name, wall_ms)
+        aside = files_aside(files, directory, name)
     records = RecordLog.open(directory, name, files, clock)
     try:
         state = CursorState(Acked(known.mark_delete), active_ms=wall_ms)
@@ -147,7 +150,7 @@ def _fall_back(
         "again. The damaged files are kept: %s",
         name,
         reader.name,
-        error.message,
+        known.damage,
         known.mark_delete,
         ", ".join(map(str, aside)),
     )
