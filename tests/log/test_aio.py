@@ -193,7 +193,7 @@ def test_no_call_of_a_log_or_cursor_that_waits_for_the_disk_is_left_out() -> Non
         "backlog_about", "call_at_close", "cancel_reads", "durable", "earliest_ms", "epoch", "failed", "follow_log",
         "give_back", "hole_count", "holes", "in_memory", "is_acked", "last_active_ms", "mark_delete_position",
         "mark_delete_properties", "nth_position", "open", "read_position", "record_bytes", "rewind", "stats",
-        "taken_mark_delete", "unacked", "cursor",
+        "taken_mark_delete", "unacked", "cursor", "forked",
     }  # fmt: skip
 
     def public(kind: type) -> set[str]:
@@ -242,8 +242,75 @@ def test_entries_that_a_cancelled_read_took_are_read_again(tmp_path: Path) -> No
                         cursor.cursor.rewind()
                 await asyncio.sleep(0.05)
             async for entry in cursor:
-                assert entry.data == b"0"
+                assert bytes(entry.data) == b"0"
                 break
             return [bytes(entry.data) for entry in await cursor.read()]
 
     assert asyncio.run(main()) == [b"1", b"2"]
+
+
+def test_however_many_tasks_wait_the_pool_of_threads_is_free(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            cursors = [await log.open_cursor(f"c{n}") for n in range(40)]  # more than the pool has threads
+            waiting = [asyncio.create_task(cursor.read_or_wait()) for cursor in cursors]
+            await asyncio.sleep(0.2)
+            assert (await asyncio.wait_for(log.statistics(), LIMIT_SECONDS)).entries == 0
+            position = await log.append(b"for all")
+            for entries in await asyncio.wait_for(asyncio.gather(*waiting), LIMIT_SECONDS):
+                assert [entry.position for entry in entries] == [position]
+            assert await cursors[0].read_or_wait(timeout=0.05) == []
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_ends_no_other_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            cursor = await log.open_cursor("c")
+            one, other = (asyncio.create_task(cursor.read_or_wait()) for _ in range(2))
+            await asyncio.sleep(0.05)
+            one.cancel()
+            await asyncio.sleep(0.3)
+            assert one.cancelled()
+            assert not other.done()
+            await log.append(b"x")
+            assert len(await asyncio.wait_for(other, LIMIT_SECONDS)) == 1
+            waiting = asyncio.create_task(cursor.read_or_wait())
+            await asyncio.sleep(0.05)
+            await cursor.close()
+            with pytest.raises(Closed):
+                await asyncio.wait_for(waiting, LIMIT_SECONDS)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_open_closes_no_cursor_that_another_task_has(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            cursor = await log.open_cursor("c")
+            again = asyncio.create_task(log.open_cursor("c"))
+            await asyncio.sleep(0)
+            again.cancel()
+            await asyncio.gather(again, return_exceptions=True)
+            await asyncio.sleep(0.2)
+            assert await cursor.read() == []
+            cursor.cursor.withdraw()  # the last one that has it
+            with pytest.raises(Closed):
+                await cursor.read()
+            assert await (await log.open_cursor("c")).read() == []
+
+    asyncio.run(main())
+
+
+def test_an_iteration_ends_with_its_cursor(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            await log.append_many([b"x"] * 5)
+            cursor = await log.open_cursor("c")
+            await anext(cursor)
+            await cursor.close()
+            with pytest.raises(Closed):
+                await anext(cursor)
+
+    asyncio.run(main())

@@ -13,21 +13,23 @@ Appends and acks are awaited as they are (`Pending` is awaitable). What touches 
 the event loop's own pool of threads; a predicate is called there too. Everything else is a call on `log` or `cursor`, the
 plain handles: what those promise holds here too, errors included. A task that is cancelled takes nothing back: a call that
 began goes on to its end. But what it would have given to that task is not lost: a log or cursor that was opened is closed
-again, and entries that were read are read again.
+again, unless somebody else has it too, and entries that were read are read again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from penstock.arguments import check_timeout
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Closed
 from penstock.files import REAL_FILES, Buffer, Files
@@ -39,6 +41,7 @@ from penstock.log.frames.format import Changes, Entry
 from penstock.log.log import Log, LogStatistics
 from penstock.log.pending import Pending
 from penstock.log.position import Position
+from penstock.log.read.tail import Tail
 from penstock.log.retention.skip import Skipping
 from penstock.log.settings import LogSettings
 from penstock.metadata import MetadataStore
@@ -92,6 +95,24 @@ async def _received(call: Callable[[], T], give_back: Callable[[T], object]) -> 
         raise
 
 
+async def _moved(tail: Tail, seen: int, seconds: float) -> None:
+    """Returns when the end of the log moved since `seen`, or after so many seconds."""
+    loop = asyncio.get_running_loop()
+    moved = asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(moved.set)
+
+    tail.watch(wake)
+    try:
+        if tail.count == seen:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(moved.wait(), seconds)
+    finally:
+        tail.unwatch(wake)
+
+
 class AsyncLog:
     """A handle on a log for tasks of one event loop. `log` is the plain one."""
 
@@ -118,7 +139,7 @@ class AsyncLog:
     async def open_cursor(self, name: str, start: Start = "earliest", *, durable: bool = True) -> AsyncCursor:
         """As `Log.open_cursor`."""
         call = partial(self.log.open_cursor, name, start, durable=durable)
-        return AsyncCursor(await _received(call, Cursor.close))
+        return AsyncCursor(await _received(call, lambda cursor: cursor.withdraw()))
 
     async def cursors(self) -> list[CursorInfo]:
         return await asyncio.to_thread(self.log.cursors)
@@ -197,7 +218,7 @@ class AsyncLog:
         await self.close()
 
     async def _room(self) -> None:
-        if not self.log.has_room():
+        while not self.log.has_room():  # again: other tasks may have been faster
             await asyncio.to_thread(self.log.wait_for_room)
 
 
@@ -216,14 +237,20 @@ class AsyncCursor:
     async def read_or_wait(
         self, max_entries: int = 100, max_bytes: int | None = None, timeout: float | None = None
     ) -> list[Entry]:
-        """As `read`, and waits while there is nothing. A task that is cancelled meanwhile ends the wait."""
+        """As `read`, and waits while there is nothing: without a thread of the pool, however many tasks wait. A task that
+        is cancelled meanwhile ends its own wait alone."""
+        check_timeout(timeout)
         self._leave_iteration()
-        try:
-            call = partial(self.cursor.read_or_wait, max_entries, max_bytes, timeout)
-            return await _received(call, self._give_back)
-        except asyncio.CancelledError:
-            self.cursor.cancel_reads()
-            raise
+        deadline = None if timeout is None else time.monotonic() + timeout
+        cursor, cancelled = self.cursor, self.cursor.cancelled
+        for attempt in count():
+            seen = cursor.tail.count
+            entries = await _received(partial(cursor.read_or_wait, max_entries, max_bytes, 0.0), self._give_back)
+            left = None if deadline is None else deadline - time.monotonic()
+            if entries or cursor.cancelled != cancelled or (left is not None and left <= 0):
+                return entries
+            await _moved(cursor.tail, seen, cursor.tail.poll_seconds(attempt, left))
+        raise AssertionError("counting has no end")
 
     async def ack(self, first: Position, last: Position | None = None) -> None:
         """Once the ack is durable, as `Cursor.ack`."""
@@ -299,6 +326,8 @@ class AsyncCursor:
         return self
 
     async def __anext__(self) -> Entry:
+        if self.cursor.failed:
+            self._leave_iteration()  # a closed cursor says so; what another one read ahead is read again
         if not self._ahead:
             self._ahead.extend(await self.read(_BATCH_ENTRIES))
         if not self._ahead:

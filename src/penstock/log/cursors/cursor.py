@@ -61,14 +61,17 @@ class Cursor:
         self._reader = reader
         self._acks = acks
         self._records = records
-        self._tail = tail or Tail()
+        self.tail = tail or Tail()
         self._read_lock = Lock()
         self._read_position = _after(acks.durable_mark_delete)
         self._moves = 0  # of the read position, by anything but a read
-        self._cancelled = 0
+        self.cancelled = 0
         self._closed = False
         self._closed_hint = ""
         self._on_close: Callable[[], None] | None = None
+        self.withdraw = (
+            self.close
+        )  # for an opener whom it did not reach; a table closes it unless another opener has it
         if records is not None:
             watch_cursor(self)
         closed_in_children(self)
@@ -325,10 +328,10 @@ class Cursor:
         """
         check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
-        cancelled = self._cancelled
+        cancelled = self.cancelled
         attempt = 0
         while True:
-            seen = self._tail.count
+            seen = self.tail.count
             entries = self.read(max_entries, max_bytes, skip=skip)
             if not entries and is_terminated(self._reader):
                 entries = self.read(max_entries, max_bytes, skip=skip)  # entries may have come before the termination
@@ -337,16 +340,16 @@ class Cursor:
                         f"log {self._reader.name} was terminated, and cursor {self.name} has read all of it"
                     )
             left = None if deadline is None else deadline - time.monotonic()
-            if entries or self._cancelled != cancelled or (left is not None and left <= 0):
+            if entries or self.cancelled != cancelled or (left is not None and left <= 0):
                 return entries
-            self._tail.wait(seen, attempt, left)
+            self.tail.wait(seen, attempt, left)
             attempt += 1
 
     def cancel_reads(self) -> None:
         """Whoever waits in `read_or_wait` gets an empty list."""
         self._check_open()
-        self._cancelled += 1
-        self._tail.notify()
+        self.cancelled += 1
+        self.tail.notify()
 
     def replay(self, positions: Iterable[Position]) -> list[Entry]:
         """These entries again, in order, without those that are acked. The read position stays."""
@@ -420,7 +423,7 @@ class Cursor:
         self._closed = True
         forget_cursor(self)
         self._reader.cache.forget(self)
-        self._tail.notify()
+        self.tail.notify()
         try:
             self._acks.close()
         finally:

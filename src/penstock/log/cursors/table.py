@@ -27,6 +27,7 @@ from penstock.log.read.tail import Tail
 from penstock.log.records.reading import read_records
 
 CURSORS_NAME = "cursors"
+_LEFT = -1
 
 
 class CursorInfo(NamedTuple):
@@ -59,6 +60,7 @@ class CursorTable:
         self._on_moved = on_moved
         self._lock = threading.Lock()
         self._cursors: dict[str, Pending[Cursor]] = {}
+        self._openers: dict[str, int] = {}  # to how many a cursor of `_cursors` was given; _LEFT once nobody has it
         self._in_memory: set[Cursor] = set()
         self._idle = IdleTimes(reader.metadata, reader.name, clock)
         self._expiring = threading.Lock()  # for `_idle`
@@ -85,8 +87,11 @@ class CursorTable:
             if ours:
                 self._open(name, start, opening)
             cursor = opening.result()
-            if not cursor.failed:
-                return cursor
+            with self._lock:
+                openers = self._openers.get(name, 0)
+                if not cursor.failed and openers != _LEFT:
+                    self._openers[name] = openers + 1
+                    return cursor
             with contextlib.suppress(Exception):  # its other users get the error that stopped it from their own calls
                 cursor.close()
 
@@ -255,7 +260,15 @@ class CursorTable:
             opening.fail(error)
             return
         cursor.call_at_close(lambda: self._drop(name, opening))
+        cursor.withdraw = lambda: self._withdraw(cursor)
         opening.complete(cursor)
+
+    def _withdraw(self, cursor: Cursor) -> None:
+        with self._lock:
+            openers = self._openers.get(cursor.name, 0) - 1
+            self._openers[cursor.name] = openers if openers > 0 else _LEFT
+        if openers <= 0:
+            cursor.close()
 
     def _is_unused(self, known: Registered, inactive_seconds: float) -> bool:
         """Whether the cursor did nothing for so long. Its records are read where that may be: a registration may be old."""
@@ -286,6 +299,7 @@ class CursorTable:
         with self._lock:
             if self._cursors.get(name) is opening:
                 del self._cursors[name]
+                self._openers.pop(name, None)
 
     def _where(self, known: Registered | None) -> Path:
         if known is None:
