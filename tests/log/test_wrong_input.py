@@ -119,7 +119,7 @@ LOG: Calls = {
     "delete": {"directory": PATH, "files": FILES, "clock": CLOCK, "metadata": optional(METADATA)},
 }  # fmt: skip
 READER: Calls = {
-    "open": {"directory": PATH, "files": FILES, "metadata": optional(METADATA)},
+    "open": {"directory": PATH, "files": FILES, "metadata": optional(METADATA), "read_attempts_max": count(least=1)},
     "read": {"start": POSITION, "end": POSITION, "max_bytes": optional(count())},
     "entries": {"start": POSITION, "end": POSITION},
     "runs": {"start": POSITION, "end": POSITION, "consumer": FLAG},

@@ -45,6 +45,7 @@ class Job:
     parallelism: int = 2
     cache_bytes_max: int = 64 * MIB  # of the log, in each process that reads it
     in_flight_bytes_max: int = 64 * MIB
+    read_attempts_max: int = 3
     resume: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:

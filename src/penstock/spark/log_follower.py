@@ -50,8 +50,9 @@ class LogFollower:
         self._in_force = {(table.schema, table.table): table for table in tables}
 
     @classmethod
-    def open(cls, directory: Path, start: Position | None = None) -> LogFollower:
-        return cls(LogReader.open(directory), start)
+    def open(cls, directory: Path, start: Position | None = None, **options: int) -> LogFollower:
+        """`options`: those of `LogReader.open`."""
+        return cls(LogReader.open(directory, **options), start)
 
     def in_force(self) -> list[SchemaAt]:
         """The schemas in force before the first frame: the last one of each table.

@@ -11,11 +11,13 @@ import pytest
 
 from penstock.capture.log_config import CacheConfig
 from penstock.capture.process import CaptureSettings
-from penstock.log import LogSettings, configure_cache
+from penstock.log import Log, LogSettings, configure_cache
 from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.config.model import Config, describe, run_settings
+from penstock.spark import task
+from penstock.spark.log_follower import LogFollower
 from penstock.spark.process import job_of
-from penstock.state import StateSettings
+from penstock.state import BucketState, StateSettings
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 BASE = "source: {type: demo}\nsinks: {lake: {url: ./lake, format: parquet}}\n"
@@ -128,6 +130,20 @@ def test_of_the_cache_in_every_process_that_reads_the_log(tmp_path: Path, name: 
         "in_flight_bytes_max": (cache.in_flight, job.in_flight_bytes_max),
     }
     assert found[name] == (value, value)
+
+
+def test_how_often_a_read_is_tried_in_every_process_that_reads_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = loaded(tmp_path, "log.read_attempts_max", "7")
+    job = job_of(tmp_path, "lake", run_settings(config, once=True).changefeeds["lake"])
+    monkeypatch.setattr(task, "_readers", {})
+    with Log.open(job.log_directory, LogSettings(maintenance_interval_seconds=0)) as log:
+        with task.open_reader(job) as reader:
+            assert reader._read_attempts_max == 7
+        BucketState.open(log).close()
+        with LogFollower.open(job.log_directory, read_attempts_max=job.read_attempts_max)._reader as reader:
+            assert reader._read_attempts_max == 7
 
 
 def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:

@@ -104,15 +104,23 @@ class LogReader:
         self._locator = Locator(self._end_file)
 
     @classmethod
-    def open(cls, directory: Path, files: Files = REAL_FILES, metadata: MetadataStore | None = None) -> LogReader:
-        """Raises `Unavailable` while there is no log yet."""
+    def open(
+        cls,
+        directory: Path,
+        files: Files = REAL_FILES,
+        metadata: MetadataStore | None = None,
+        *,
+        read_attempts_max: int = READ_ATTEMPTS_MAX,
+    ) -> LogReader:
+        """Raises `Unavailable` while there is no log yet. `read_attempts_max`: of each copy of a ledger."""
         directory = checked_path("the directory of a log", directory)
+        check_count("read_attempts_max", read_attempts_max, least=1)
         check_components(files, metadata)
         owns = metadata is None
         if metadata is None:
             metadata = SqliteMetadata(default_metadata_path(directory), must_exist=True)
         try:
-            return cls(directory, files, metadata, owns)
+            return cls(directory, files, metadata, owns, read_attempts_max=read_attempts_max)
         except BaseException:
             if owns:
                 metadata.close()

@@ -67,7 +67,7 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
     """One sink's settings as delivery and the driver read them: the sink's own, the source's filter of tables, and how
-    much of the log a process that reads it keeps in memory."""
+    a process reads the log: how much of it it keeps in memory, and how often it tries."""
     tables = config.source.tables
     return {
         **config.sinks[name].model_dump(mode="json", exclude_none=True),
@@ -75,6 +75,7 @@ def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
         "source_exclude": list(tables.exclude),
         "cache_bytes_max": config.log.cache.size,
         "in_flight_bytes_max": config.log.cache.in_flight,
+        "read_attempts_max": config.log.read_attempts_max,
     }
 
 
