@@ -50,9 +50,8 @@ class LogFollower:
         self._in_force = {(table.schema, table.table): table for table in tables}
 
     @classmethod
-    def open(cls, directory: Path, start: Position | None = None, **options: int) -> LogFollower:
-        """`options`: those of `LogReader.open`."""
-        return cls(LogReader.open(directory, **options), start)
+    def open(cls, directory: Path, start: Position | None = None, read_attempts_max: int = 3) -> LogFollower:
+        return cls(LogReader.open(directory, read_attempts_max=read_attempts_max), start)
 
     def in_force(self) -> list[SchemaAt]:
         """The schemas in force before the first frame: the last one of each table.
