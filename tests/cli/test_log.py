@@ -256,6 +256,24 @@ def test_tail_follows_another_process(tmp_path: Path) -> None:
                 process.kill()
 
 
+def test_cursors_are_listed_when_a_ledger_is_damaged(log: Path) -> None:
+    reader = LogReader.open(log)
+    with Cursor.open(reader, log / "cursors", "other", Position(2, 1)):
+        pass
+    reader.close()
+    flip(log / "ledger-0000000000000002.log", 64 + 8)  # the header of an entry
+    code, text = penstock("cursors", log, "--json")
+    assert code == 1
+    lake, other = json.loads(text)
+    for cursor in (lake, other):
+        assert cursor["backlog_entries"] > 0
+        assert (cursor["backlog_bytes"] is None) == (cursor["fault"] is not None)
+    assert "ledger-0000000000000002.log is damaged" in other["fault"]
+    code, text = penstock("cursors", log)
+    assert code == 1
+    assert "lake" in text
+
+
 def test_skip_names_what_is_lost_and_wants_to_be_sure(log: Path) -> None:
     flip(log / "ledger-0000000000000002.log", 64 + 66)
     assert penstock("read", log)[0] == 1

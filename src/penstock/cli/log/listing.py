@@ -142,7 +142,7 @@ def cursors(path: LogPathArgument, json: JsonOption = False) -> None:
                 escape(line.name),
                 str(line.mark_delete),
                 f"{line.backlog_entries:,}" if known else "?",
-                human_bytes(line.backlog_bytes or 0) if known else "?",
+                human_bytes(line.backlog_bytes) if line.backlog_bytes is not None else "?",
                 f"{line.holes:,}" if known else "?",
                 human_time(line.active_ms),
                 escape(note),

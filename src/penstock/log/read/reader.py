@@ -412,9 +412,8 @@ class LogReader:
         METRICS.log_passed_over_entries.inc(entries)
         if info not in self._told:
             self._told.add(info)
-            _logger.warning(
-                "readers of log %s pass over skipped entries of ledger %d: %s", self.name, info.id, info.skipped
-            )
+            runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
+            _logger.warning("readers of log %s pass over entries that were skipped: %s", self.name, runs)
 
     def _run_reader(self, view: LedgerView) -> RunReader:
         return RunReader(
