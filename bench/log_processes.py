@@ -1,6 +1,6 @@
 """Measurements of the log that need a process of their own: a kill -9, memory, thousands of cursors.
 
-python -m bench.log_processes write|open|open-cold|holes DIRECTORY COUNT
+python -m bench.log_processes write|open|open-cold|holes|cache DIRECTORY COUNT
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bench.result import Result
 from penstock.files import RealFile, RealFiles
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.log.read.cache import CACHE_BYTES_MAX, ReadCache
+from penstock.log.read.run import FrameRun
 from penstock.metadata import SqliteMetadata
 
 _SETTINGS = LogSettings(maintenance_interval_seconds=0)
@@ -25,6 +29,7 @@ _ENTRY_BYTES = 256
 _BATCH = 4096
 _CURSOR_ENTRIES = 10_000  # every second entry is acked: about 10 KB of state a cursor
 _OPENED = 40
+_CACHED_BYTES = 1024
 
 
 def child(what: str, directory: Path, count: int) -> subprocess.Popen[str]:
@@ -126,6 +131,32 @@ def hole_memory(directory: Path, count: int) -> float:
     return float(highest - before)
 
 
+# A full cache
+
+
+def cache_memory(directory: Path) -> Iterator[Result]:
+    """All that the process grows by while its cache is filled and filled again, beside the cache's limit."""
+    limit = CACHE_BYTES_MAX
+    yield Result(
+        "memory of a full cache of 1 KiB entries: growth of the process", answer("cache", directory, limit) / (1 << 20),
+        "MiB", "its limit", limit / (1 << 20), goal=1.3, goal_kind="ratio-most",
+    )  # fmt: skip
+
+
+def grown_by_cache(directory: Path, limit: int) -> float:
+    """Of runs of one entry, which take the most beside their bytes. The entries of three limits are put."""
+    cache = ReadCache(limit)
+    reached = 0
+    before = resident()
+    for number in range(3 * limit // _CACHED_BYTES):
+        cache.put("bench", FrameRun(1, number, os.urandom(_CACHED_BYTES), np.zeros((1, 4), np.int64)))
+        if number % 1000 == 0:
+            reached = max(reached, resident())
+    if cache.bytes < 0.9 * limit:
+        raise RuntimeError(f"the cache holds {cache.bytes} bytes")
+    return float(max(reached, resident()) - before)
+
+
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
@@ -214,6 +245,10 @@ if __name__ == "__main__":
         write(where, amount)
     else:
         print(
-            json.dumps({"open": reopened_warm, "open-cold": reopened, "holes": hole_memory}[what](where, amount)),
+            json.dumps(
+                {"open": reopened_warm, "open-cold": reopened, "holes": hole_memory, "cache": grown_by_cache}[what](
+                    where, amount
+                )
+            ),
             flush=True,
         )

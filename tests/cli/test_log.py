@@ -20,7 +20,7 @@ from penstock.operations.log.verify import verify_log
 from tests.support.waiting import LIMIT_SECONDS
 
 ENTRIES = 12
-COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload")
+COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload", "skip")
 
 
 def penstock(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
@@ -256,6 +256,60 @@ def test_tail_follows_another_process(tmp_path: Path) -> None:
                 process.kill()
 
 
+def test_cursors_are_listed_when_a_ledger_is_damaged(log: Path) -> None:
+    reader = LogReader.open(log)
+    with Cursor.open(reader, log / "cursors", "other", Position(2, 1)):
+        pass
+    reader.close()
+    flip(log / "ledger-0000000000000002.log", 64 + 8)  # the header of an entry
+    code, text = penstock("cursors", log, "--json")
+    assert code == 1
+    lake, other = json.loads(text)
+    for cursor in (lake, other):
+        assert cursor["backlog_entries"] > 0
+        assert (cursor["backlog_bytes"] is None) == (cursor["fault"] is not None)
+    assert "ledger-0000000000000002.log is damaged" in other["fault"]
+    code, text = penstock("cursors", log)
+    assert code == 1
+    assert "lake" in text
+
+
+def test_skip_names_what_is_lost_and_wants_to_be_sure(log: Path) -> None:
+    flip(log / "ledger-0000000000000002.log", 64 + 66)
+    assert penstock("read", log)[0] == 1
+    before = files_of(log.parent)
+    code, text = penstock("skip", log, 2)
+    assert code == 0
+    assert "would be lost: 1 entries" in text
+    assert "2:0" in text
+    assert "cursor lake had not acked 1 of them" in text
+    assert "nothing was changed" in text
+    assert files_of(log.parent) == before
+    assert penstock("read", log)[0] == 1
+    (lost,) = asked("skip", log, 2, "--yes")
+    assert lost == {
+        "ledger_id": 2,
+        "ranges": [["2:0", "2:0"]],
+        "entries": 1,
+        "bytes": lost["bytes"],
+        "entries_kept": 3,
+        "cursors": {"lake": 1},
+        "skipped": True,
+    }
+    assert len(asked("read", log)) == ENTRIES - 1
+    (listed,) = asked("ls", log)
+    assert [ledger["skipped"] for ledger in listed["ledgers"] if ledger["skipped"]] == [[[0, 0]]]
+    assert "skipped, cannot be read: 2:0" in penstock("ls", log)[1]
+    ((cursor,),) = asked("cursors", log)
+    assert cursor["backlog_entries"] == ENTRIES - 2 - 3 - 1
+    assert penstock("verify", log)[0] == 0
+    code, text = penstock("skip", log, 2, "--yes")
+    assert code == 2
+    assert "there is nothing to skip" in text
+    with Log.open(log):
+        assert penstock("skip", log, 1, "--yes")[0] == 75
+
+
 def test_trim_removes_what_all_cursors_passed(log: Path) -> None:
     assert penstock("trim", log)[0] == 2, "nothing says what may go"
     assert asked("trim", log, "--keep-seconds", 0)[0]["ledgers"] == []
@@ -348,7 +402,7 @@ def test_verify_names_what_is_wrong_with_an_offloaded_copy(log: Path, tmp_path: 
 
 def test_refusals(log: Path, tmp_path: Path) -> None:
     for command in [name for name in COMMANDS if name != "create"]:
-        options = {"trim": ("--keep-seconds", 0), "offload": ("--to", "file:///x")}.get(command, ())
+        options = {"trim": ("--keep-seconds", 0), "offload": ("--to", "file:///x"), "skip": (1,)}.get(command, ())
         code, text = penstock(command, tmp_path / "nowhere", *options)
         assert code == 2, command
         assert "holds no log" in text

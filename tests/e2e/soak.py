@@ -88,7 +88,8 @@ def main() -> int:
     growth = grown(samples)
     for part, (early, late, bad) in growth.items():
         print(f"{'✗' if bad else '✓'} {part:9} {early / (1 << 20):8.1f} → {late / (1 << 20):8.1f} MiB")
-    print(f"{'✗' if code else '✓'} verify: exit {code}, {flow.last.get('rows', 0):,} rows")
+    rows = max(event.get("rows", 0) for event in flow.events)
+    print(f"{'✗' if code else '✓'} verify: exit {code}, {rows:,} rows")
     if code:
         print(report)
     return int(bool(code) or any(bad for *_, bad in growth.values()))

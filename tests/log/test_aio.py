@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from pathlib import Path
 
 import pytest
 
-from penstock.errors import Closed, StorageFailed
+from penstock.errors import BadInput, Closed, StorageFailed
 from penstock.log import Log, LogSettings, Pending, Position, Terminated, aio
+from tests.support.waiting import LIMIT_SECONDS
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
 
@@ -121,5 +123,194 @@ def test_open_append_read_ack_close(tmp_path: Path) -> None:
         with pytest.raises(Closed):
             await log.append(b"closed")
         await log.close()
+
+    asyncio.run(main())
+
+
+def test_every_call_that_touches_the_disk_has_an_asynchronous_form(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            positions = [await log.append(b"%d" % number, messages=number + 1) for number in range(10)]
+            assert (await log.statistics()).messages == 55
+            assert await log.set_properties({"a": "b", "c": "d"}) == await log.properties() == {"a": "b", "c": "d"}
+            assert await log.find_newest(lambda entry: bytes(entry.data) <= b"4") == positions[4]
+            assert await log.find_by_time(1 << 60) == positions[-1]
+            cursor = await log.open_cursor("one")
+            await log.open_cursor("two")
+            assert [one.name for one in await log.cursors()] == ["one", "two"]
+            await log.delete_cursor("two")
+            assert [one.name for one in await log.cursors()] == ["one"]
+            assert await log.expire_cursors(0.0) == []
+            await cursor.mark_delete(positions[1], {"at": "two"})
+            await cursor.set_properties({"x": "y"})
+            assert await cursor.properties() == {"x": "y"}
+            assert (await cursor.backlog(), await cursor.backlog_bytes(), await cursor.has_more()) == (8, 8, True)
+            await cursor.skip(2)
+            assert cursor.cursor.mark_delete_position == positions[3]
+            nth = await cursor.nth(2)
+            assert nth is not None
+            assert nth.position == positions[5]
+            assert [entry.position for entry in await cursor.replay(positions[3:5])] == [positions[4]]
+            assert await cursor.find_newest(lambda entry: bytes(entry.data) <= b"6") == positions[6]
+            assert await cursor.find_newest_by_time(0) is None
+            await cursor.seek(positions[9])
+            assert [entry.position for entry in await cursor.read()] == [positions[9]]
+            await cursor.reset("earliest")
+            assert await cursor.backlog() == 10
+            await cursor.clear_backlog()
+            assert await cursor.backlog() == 0
+            await log.pin("kept", positions[0])
+            with pytest.raises(BadInput, match="pinned by kept"):
+                await log.clear()
+            await log.unpin("kept")
+            assert await log.roll()
+            with pytest.raises(BadInput, match="nothing to skip"):
+                await log.skip(1)
+            assert await log.offload((tmp_path / "objects").as_uri()) == [1]
+            await log.truncate(positions[5], force=True)
+            assert log.log.end() == positions[5]
+            assert await log.trim() == []
+            await log.clear()
+            assert (await log.statistics()).entries == 0
+            last = await log.append(b"last")
+            assert await log.terminate() == last
+            await cursor.close()
+        await aio.delete(tmp_path / "log")
+        assert not list((tmp_path / "log").glob("ledger-*"))
+
+    asyncio.run(main())
+
+
+def test_no_call_of_a_log_or_cursor_that_waits_for_the_disk_is_left_out() -> None:
+    """A new public method is either here too, or known to answer from memory."""
+    from penstock.log import Cursor
+
+    memory = {  # of a log: answered from memory, or no call for a task
+        "append_many", "attached", "check_owner", "check_truncate", "end", "error", "for_attached", "forked", "has_room",
+        "maintain", "opened_cursors", "pins", "reader", "state", "terminated", "trim_soon", "wait_for_room", "open",
+    }  # fmt: skip
+    of_cursor = {
+        "backlog_about", "call_at_close", "cancel_reads", "durable", "earliest_ms", "epoch", "failed", "follow_log",
+        "give_back", "hole_count", "holes", "in_memory", "is_acked", "last_active_ms", "mark_delete_position",
+        "mark_delete_properties", "nth_position", "open", "read_position", "record_bytes", "rewind", "stats",
+        "taken_mark_delete", "unacked", "cursor", "forked",
+    }  # fmt: skip
+
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(Log) - {"delete"} - public(aio.AsyncLog) <= memory
+    assert public(Cursor) - public(aio.AsyncCursor) <= of_cursor
+
+
+def test_what_a_cancelled_task_opened_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the task is cancelled while the call runs, or just after it."""
+    began, go_on = threading.Event(), threading.Event()
+    plain = Log._open.__func__  # type: ignore[attr-defined]
+
+    def slow(*arguments: object) -> object:
+        began.set()
+        assert go_on.wait(LIMIT_SECONDS)
+        return plain(Log, *arguments)
+
+    async def main() -> None:
+        monkeypatch.setattr(Log, "_open", slow)
+        opening = asyncio.ensure_future(aio.open(tmp_path / "log", SETTINGS))
+        await asyncio.to_thread(began.wait)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+        monkeypatch.undo()
+
+    asyncio.run(main())
+    with Log.open(tmp_path / "log", LogSettings(preallocate_bytes=8192)) as log:  # others are refused while it is open
+        log.append(b"x").result(LIMIT_SECONDS)
+
+
+def test_entries_that_a_cancelled_read_took_are_read_again(tmp_path: Path) -> None:
+    async def main() -> list[bytes]:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"%d" % number for number in range(3)])
+            for waits in range(4):  # before it began, while it runs, after it is done
+                reading = asyncio.ensure_future(cursor.read_or_wait(timeout=1))
+                for _ in range(waits):
+                    await asyncio.sleep(0.01)
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    if await reading:
+                        cursor.cursor.rewind()
+                await asyncio.sleep(0.05)
+            async for entry in cursor:
+                assert bytes(entry.data) == b"0"
+                break
+            return [bytes(entry.data) for entry in await cursor.read()]
+
+    assert asyncio.run(main()) == [b"1", b"2"]
+
+
+def test_however_many_tasks_wait_the_pool_of_threads_is_free(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            cursors = [await log.open_cursor(f"c{n}") for n in range(40)]  # more than the pool has threads
+            waiting = [asyncio.create_task(cursor.read_or_wait()) for cursor in cursors]
+            await asyncio.sleep(0.2)
+            assert (await asyncio.wait_for(log.statistics(), LIMIT_SECONDS)).entries == 0
+            position = await log.append(b"for all")
+            for entries in await asyncio.wait_for(asyncio.gather(*waiting), LIMIT_SECONDS):
+                assert [entry.position for entry in entries] == [position]
+            assert await cursors[0].read_or_wait(timeout=0.05) == []
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_ends_no_other_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            cursor = await log.open_cursor("c")
+            one, other = (asyncio.create_task(cursor.read_or_wait()) for _ in range(2))
+            await asyncio.sleep(0.05)
+            one.cancel()
+            await asyncio.sleep(0.3)
+            assert one.cancelled()
+            assert not other.done()
+            await log.append(b"x")
+            assert len(await asyncio.wait_for(other, LIMIT_SECONDS)) == 1
+            waiting = asyncio.create_task(cursor.read_or_wait())
+            await asyncio.sleep(0.05)
+            await cursor.close()
+            with pytest.raises(Closed):
+                await asyncio.wait_for(waiting, LIMIT_SECONDS)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_open_closes_no_cursor_that_another_task_has(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            cursor = await log.open_cursor("c")
+            again = asyncio.create_task(log.open_cursor("c"))
+            await asyncio.sleep(0)
+            again.cancel()
+            await asyncio.gather(again, return_exceptions=True)
+            await asyncio.sleep(0.2)
+            assert await cursor.read() == []
+            cursor.cursor.withdraw()  # the last one that has it
+            with pytest.raises(Closed):
+                await cursor.read()
+            assert await (await log.open_cursor("c")).read() == []
+
+    asyncio.run(main())
+
+
+def test_an_iteration_ends_with_its_cursor(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            await log.append_many([b"x"] * 5)
+            cursor = await log.open_cursor("c")
+            await anext(cursor)
+            await cursor.close()
+            with pytest.raises(Closed):
+                await anext(cursor)
 
     asyncio.run(main())

@@ -175,9 +175,41 @@ def test_every_call_on_a_closed_cursor_says_so(log: Log, durable: bool) -> None:
             "backlog": cursor.backlog,
             "backlog_bytes": cursor.backlog_bytes,
             "earliest_ms": cursor.earliest_ms,
+            "backlog_about": cursor.backlog_about,
+            "holes": cursor.holes,
+            "hole_count": cursor.hole_count,
+            "cancel_reads": cursor.cancel_reads,
             "stats": cursor.stats,
         }
     )
+
+
+def test_an_iteration_ends_with_its_cursor(log: Log) -> None:
+    log.append_many([b"x"] * 5).result(5)
+    cursor = log.open_cursor("c")
+    entries = iter(cursor)
+    next(entries)
+    cursor.close()
+    with pytest.raises(Closed, match="cursor c"):
+        next(entries)
+
+
+def test_a_cursor_that_is_moved_in_an_iteration_stays_there(log: Log) -> None:
+    last = log.append_many([b"x"] * 5).result(5).last
+    cursor = log.open_cursor("c")
+    for _ in cursor:
+        cursor.seek("latest")
+        break
+    assert cursor.read() == []
+    cursor.rewind()
+    given = []
+    for entry in cursor:
+        given.append(entry.position)
+        cursor.seek(last)
+        if len(given) == 2:
+            break
+    assert given == [POSITION, last]
+    assert [entry.position for entry in cursor.read()] == [last]
 
 
 def test_an_iteration_that_is_left_early_loses_nothing(log: Log) -> None:
@@ -282,6 +314,8 @@ def test_a_forked_child_is_told_at_once_and_harms_nothing(log: Log, tmp_path: Pa
                 "roll": log.roll,
                 "statistics": log.statistics,
                 "ack": lambda: cursor.ack(POSITION),
+                "read": cursor.read,
+                "backlog": cursor.backlog,
                 "records": lambda: records.append(b"child"),
                 "write": lambda: store.write({"k": 1}),
             }
@@ -290,7 +324,8 @@ def test_a_forked_child_is_told_at_once_and_harms_nothing(log: Log, tmp_path: Pa
         cursor.close()
         records.close()
 
-    in_child(check)
+    with cursor._read_lock:  # as if another thread read at this moment
+        in_child(check)
     assert log.append(b"parent").result(5).entry_id == 1
     cursor.ack(POSITION).result(5)
     assert records.append(b"parent").result(5) == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from penstock.state import (
     StateLost,
     StateReader,
 )
-from tests.state.stores import KEEPING, SMALL, SOURCE, checkpointed, content, put
+from tests.state.stores import KEEPING, ORDERS, SMALL, SOURCE, checkpointed, content, put
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -76,3 +79,61 @@ def test_a_follower_learns_sizes_and_state_frame_by_frame(tmp_path: Path) -> Non
     assert follower.advance() == last
     reopened.close()
     reader.close()
+
+
+def test_a_reader_in_another_process_follows_a_drop(tmp_path: Path) -> None:
+    """It loses what was dropped, and finds the new store of that name, through the handles that it had before."""
+    log = Log.open(tmp_path / "log", KEEPING)
+    state = BucketState.open(log)
+    put(state, 1, "old")
+    with _Following(tmp_path / "log") as follow:
+        assert follow() == [[[1, "old"]], "old", 1]
+        state.drop_store(state.store(ORDERS)).result(LIMIT_SECONDS)
+        assert follow() == [[], None, 0]
+        put(state, 1, "new")
+        put(state, 2, "more")
+        assert follow() == [[[1, "new"], [2, "more"]], "new", 1]
+        state.drop_store(state.store(ORDERS)).result(LIMIT_SECONDS)
+        put(state, 3, "dropped and registered between two looks")
+        assert follow() == [[[3, "dropped and registered between two looks"]], None, 1]
+        state.checkpoint()
+    with _Following(tmp_path / "log") as follow:
+        assert follow() == [[[3, "dropped and registered between two looks"]], None, 1]
+    log.close()
+
+
+class _Following:
+    """A process with a `StateReader`. Called: advances it, and returns what it finds: all items, that of key 1, and the
+    number of stores."""
+
+    _PROGRAM = """
+import json, sys
+from pathlib import Path
+from penstock.log import LogReader
+from penstock.state import StateReader
+from tests.state.stores import ORDERS
+follower = StateReader.open(LogReader.open(Path(sys.argv[1])))
+orders = follower.store(ORDERS)
+for _ in sys.stdin:
+    follower.advance()
+    print(json.dumps([list(orders.items()), orders.get(1), len(follower.stores())]), flush=True)
+"""
+
+    def __init__(self, directory: Path) -> None:
+        command = [sys.executable, "-c", self._PROGRAM, str(directory)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("look\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def __enter__(self) -> _Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(LIMIT_SECONDS) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from penstock.log import Log
 from penstock.state import (
     DELETE,
     BucketState,
+    StateDescriptor,
     StateSettings,
     TypedStore,
 )
-from tests.state.stores import KEEPING, ORDERS, content
+from penstock.state.types import codecs
+from tests.state.stores import KEEPING, ORDERS, content, put
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -156,3 +159,60 @@ def test_a_dropped_store_is_gone_for_good(
                 assert list(snapshot.iterate(number)) == []
             state.checkpoint()
             state.engine.compact()
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["a new handle", "one that wrote before"])
+def test_a_handle_of_a_dropped_store_never_brings_it_back(tmp_path: Path, settings: StateSettings, used: bool) -> None:
+    """A handle stands for the store that it was opened on, and not for a later one of its name."""
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        store, raw = state.store(ORDERS), state.raw_store("r", "o")
+        if used:
+            store.write({1: 1}).result(LIMIT_SECONDS)
+            raw.write({b"1": b"1"}).result(LIMIT_SECONDS)
+        begun = state.begin()
+        store.put(begun, 2, 2)
+        state.drop_store(store).result(LIMIT_SECONDS)
+        state.drop_store(raw).result(LIMIT_SECONDS)
+        for attempt in range(2):
+            for write in (
+                partial(state.commit, begun),
+                partial(store.write, {3: 3}),
+                partial(store.write, {1: DELETE}),
+                partial(raw.write, {b"3": b"3"}),
+            ):
+                with pytest.raises(BadInput, match=r"was dropped.*open it again"):
+                    write()
+            assert (store.get(3), list(store.items()), raw.get(b"3"), raw.get_many([b"3"])) == (None, [], None, {})
+            assert len(state.stores()) == 2 * attempt
+            state.store(ORDERS).write({3: "new"}).result(LIMIT_SECONDS)
+            state.raw_store("r", "o").write({b"3": b"new"}).result(LIMIT_SECONDS)
+        with pytest.raises(BadInput, match="is not there"):
+            state.drop_store(store)
+        assert content(state) == {3: "new"}
+
+
+def test_a_drop_that_a_truncation_takes_back_did_not_happen(tmp_path: Path, settings: StateSettings) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        store = state.store(ORDERS)
+        before = store.write({n: n for n in range(10)}).result(LIMIT_SECONDS)
+        state.drop_store(store).result(LIMIT_SECONDS)
+        state.store(ORDERS).write({1: "new"}).result(LIMIT_SECONDS)
+        state.truncate(before)
+        assert content(state) == {n: n for n in range(10)}
+        put(state, 10, 10)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log, settings)) == {n: n for n in range(11)}
+
+
+@pytest.mark.parametrize("wrong", [5, "text", None, 1.5, [1]])
+def test_a_store_of_bytes_refuses_what_is_none(tmp_path: Path, settings: StateSettings, wrong: Any) -> None:
+    """`bytes(5)` is five zeros, which nobody meant."""
+    descriptor: StateDescriptor[Any, Any] = StateDescriptor("raw", "test", codecs.raw, codecs.raw)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        store = BucketState.open(log, settings).store(descriptor)
+        for pair in ({b"k": wrong}, {wrong: b"v"}) if wrong != [1] else ({b"k": wrong},):
+            with pytest.raises(BadInput, match="cannot hold"):
+                store.write(pair)
+        assert list(store.items()) == []

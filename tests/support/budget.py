@@ -24,6 +24,8 @@ def scaled(ci: int) -> int:
 
 # Crash explorers, of the log and of state each. `make soak` runs them by `python -m tests.crash` in all cores instead.
 CRASH_STATES = _by_budget(quick=2_000, ci=20_000, soak=20_000)
+# Operations of a run whose memory is watched (tests/log/test_soak.py).
+SOAK_OPERATIONS = _by_budget(quick=3_000, ci=20_000, soak=100_000)
 # Real power cuts (of a mounted file system), kills (of a forked writer, of a started one), and system calls that fail.
 CUTS = _by_budget(quick=8, ci=24, soak=500)
 KILL_ROUNDS = _by_budget(quick=4, ci=6, soak=60)

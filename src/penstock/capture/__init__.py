@@ -3,7 +3,7 @@
 | module | job |
 |---|---|
 | `process.py` | `python -m penstock.capture` |
-| `log_config.py` | the `log:` part of the configuration: capture opens the log, so it owns these settings |
+| `log_config.py`, `state_config.py` | the `log:` and `state:` parts of the configuration: capture opens both, so it owns these settings |
 | `loop.py` | reads the source, appends, retries |
 | `transactions.py`, `cut_kernel.py` | cut the event stream into transactions, and pack these into entries |
 | `schemas.py` | the schema that each table has where capture reads now |

@@ -1,12 +1,12 @@
-"""The `log:` part of the configuration: how long the log keeps what every sink has, and where its old ledgers go.
+"""The `log:` part of the configuration: every setting of the log and of its read cache (docs/log-settings.md).
 
 Plain data; unknown keys are refused. It stands here because capture is the log's single writer and opens it by these
-settings. What a sink still needs always stays, whatever they say.
+settings. What a sink still needs always stays, whatever they say. Values carry their unit, so the keys do not:
+`ledger_age_max: 4h` is `ledger_age_max_seconds`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -16,24 +16,35 @@ from penstock.log import LogSettings
 from penstock.objects import checked_url
 from penstock.quantities import Seconds, Size
 
+_SIZE_MAX = 1 << 50
+_SECONDS_MAX = 100 * 365 * 86_400.0
+Bytes = Annotated[Size, Field(ge=0, le=_SIZE_MAX)]
+SomeBytes = Annotated[Size, Field(ge=1, le=_SIZE_MAX)]
+Time = Annotated[Seconds, Field(ge=0, le=_SECONDS_MAX)]
+SomeTime = Annotated[Seconds, Field(gt=0, le=_SECONDS_MAX)]
+Count = Annotated[int, Field(ge=0, le=1 << 31, strict=True)]
+SomeCount = Annotated[int, Field(ge=1, le=1 << 31, strict=True)]
+_DEFAULT = LogSettings()
+
 
 class Keep(BaseModel):
     """Entries that every sink has are deleted when they are older than `for`, or when the log is larger than `size`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    for_: Annotated[Seconds | None, Field(ge=0, alias="for")] = None
-    size: Annotated[Size | None, Field(ge=0)] = None
+    for_: Annotated[Time | None, Field(alias="for")] = None
+    size: Bytes | None = None
 
 
 class Offload(BaseModel):
-    """Full ledgers beyond the newest `keep_local` bytes are copied to `url`, and deleted locally `lag` later."""
+    """Full ledgers beyond the newest `keep_local` bytes are copied to `url` in parts, and deleted locally `lag` later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str
-    keep_local: Annotated[Size, Field(ge=0)] = 1 << 30
-    lag: Annotated[Seconds, Field(ge=0)] = 4 * 3600.0
+    keep_local: Bytes = 1 << 30
+    lag: Time = _DEFAULT.offload_deletion_lag_seconds
+    part: SomeBytes = _DEFAULT.offload_part_bytes
 
     @field_validator("url")
     @classmethod
@@ -46,25 +57,56 @@ class Offload(BaseModel):
             raise ValueError(f"{error.message}; {error.hint}") from error
 
 
+class CacheConfig(BaseModel):
+    """The cache of entries that each process of the flow reads through, and what its reads hold at a time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: Bytes = 64 << 20
+    in_flight: SomeBytes = 64 << 20
+
+
 class LogConfig(BaseModel):
     """`ledger` is the size of one file of the log: the unit of trimming and offloading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ledger: Annotated[Size, Field(ge=64 << 10, le=4 << 30)] = 256 << 20
+    ledger: Annotated[Size, Field(ge=64 << 10, le=4 << 30)] = _DEFAULT.ledger_bytes_max
+    ledger_entries_max: SomeCount = _DEFAULT.ledger_entries_max
+    ledger_age_min: Time = _DEFAULT.ledger_age_min_seconds
+    ledger_age_max: Time | None = _DEFAULT.ledger_age_max_seconds
+    ledger_idle_max: Time | None = _DEFAULT.ledger_idle_max_seconds
+    ledger_switches_max: Count = _DEFAULT.ledger_switches_max
+    preallocate: Bytes = _DEFAULT.preallocate_bytes
+    waiting_max: SomeBytes = _DEFAULT.waiting_bytes_max
+    stall_max: SomeTime | None = _DEFAULT.stall_seconds_max
+    read_attempts_max: SomeCount = _DEFAULT.read_attempts_max
+    maintenance_interval: Time = _DEFAULT.maintenance_interval_seconds
+    cursor_inactive_max: Time | None = _DEFAULT.cursor_inactive_seconds_max
+    cache: CacheConfig = CacheConfig()
     keep: Keep = Keep()
     offload: Offload | None = None
 
     def settings(self) -> LogSettings:
         """What the log is opened with."""
-        settings = LogSettings(
-            ledger_bytes_max=self.ledger, retention_seconds=self.keep.for_, retention_bytes=self.keep.size
-        )
-        if self.offload is None:
-            return settings
-        return replace(
-            settings,
-            offload_url=self.offload.url,
-            offload_threshold_bytes=self.offload.keep_local,
-            offload_deletion_lag_seconds=self.offload.lag,
+        offload = self.offload
+        return LogSettings(
+            ledger_bytes_max=self.ledger,
+            ledger_entries_max=self.ledger_entries_max,
+            ledger_age_min_seconds=self.ledger_age_min,
+            ledger_age_max_seconds=self.ledger_age_max,
+            ledger_idle_max_seconds=self.ledger_idle_max,
+            ledger_switches_max=self.ledger_switches_max,
+            preallocate_bytes=self.preallocate,
+            waiting_bytes_max=self.waiting_max,
+            stall_seconds_max=self.stall_max,
+            read_attempts_max=self.read_attempts_max,
+            maintenance_interval_seconds=self.maintenance_interval,
+            cursor_inactive_seconds_max=self.cursor_inactive_max,
+            retention_seconds=self.keep.for_,
+            retention_bytes=self.keep.size,
+            offload_url=offload.url if offload else None,
+            offload_threshold_bytes=offload.keep_local if offload else None,
+            offload_deletion_lag_seconds=offload.lag if offload else _DEFAULT.offload_deletion_lag_seconds,
+            offload_part_bytes=offload.part if offload else _DEFAULT.offload_part_bytes,
         )

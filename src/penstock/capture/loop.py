@@ -30,7 +30,7 @@ from penstock.process import Event
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import Tables
 from penstock.sources.source import Chunk, Source
-from penstock.state import BucketState
+from penstock.state import BucketState, StateSettings
 
 FLUSH_SECONDS = 0.05  # the longest that a complete transaction waits for others to share its entry
 PROGRESS_SECONDS = 1.0
@@ -56,6 +56,7 @@ class Capture:
         stop: threading.Event | None = None,
         report: Report = lambda event: None,
         entry_bytes: int = ENTRY_BYTES,
+        state_settings: StateSettings | None = None,
     ) -> None:
         self._log = log
         self._source = source
@@ -63,7 +64,7 @@ class Capture:
         self._stop = stop or threading.Event()
         self._report = report
         self._entry_bytes = entry_bytes
-        state = BucketState.open(log)
+        state = BucketState.open(log, state_settings)
         history = [table for _, table in state.store(SCHEMA_HISTORY).items()]
         self._schemas = SchemaTracker(tables, history)
         self._recorder = Recorder(state, self._schemas, clock)

@@ -1,6 +1,6 @@
 """`python -m penstock.capture`: the capture process. How it gets its settings, speaks and ends: `penstock.process`.
 
-Settings: `{"state_dir", "source": {...}, "log": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
+Settings: `{"state_dir", "source": {...}, "log": {...}, "state": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
 `retrying`, `caught-up` (with `until: now`; then it ends), `error`. On a stop, the transactions that are complete are
 flushed and the log is closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try again
 later.
@@ -14,7 +14,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from penstock.capture.log_config import LogConfig
+from penstock.capture.state_config import StateConfig
 from penstock.errors import BadInput, PenstockError
+from penstock.log import configure_cache
 from penstock.observe.logging import hide
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SOURCE, EXIT_TRY_AGAIN, ChildProcess, parse_settings
 from penstock.sources.settings import BinlogFilesSettings, DemoSettings, MariadbSettings, SourceSettings
@@ -29,6 +31,7 @@ class CaptureSettings(BaseModel):
     state_dir: Path
     source: SourceSettings
     log: LogConfig = LogConfig()
+    state: StateConfig = StateConfig()
     until: Literal["now"] | None = None
 
 
@@ -69,9 +72,18 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
     from penstock.capture.loop import Capture, open_log  # late: bad settings are reported at once
 
     source = make_source(settings)
+    cache = settings.log.cache
+    configure_cache(cache.size, cache.in_flight)
     log = open_log(settings.state_dir, settings.log.settings())
     try:
-        capture = Capture(log, source, tables=settings.source.tables, stop=child.stop, report=child.say)
+        capture = Capture(
+            log,
+            source,
+            tables=settings.source.tables,
+            stop=child.stop,
+            report=child.say,
+            state_settings=settings.state.settings(),
+        )
         reached = capture.run(until_now=settings.until == "now")
         if reached and settings.until is None:
             child.stop.wait()  # the end of a source that has one: ending now would only get this process started again

@@ -35,7 +35,7 @@ app = typer.Typer(
 log_app = typer.Typer(
     help="Look into a log and work on it: a directory of ledgers with named cursors, such as penstock-data/log.\n\n"
     "PATH is the log's directory, or a state directory that holds log/. Positions are LEDGER:ENTRY, such as 4:17. "
-    "Everything but create, append, trim and offload only looks, and works while another process owns the log.",
+    "Everything but create, append, trim, offload and skip only looks, and works while another process owns the log.",
     no_args_is_help=True,
 )
 state_app = typer.Typer(
@@ -102,6 +102,7 @@ log_app.command("verify")(log_verify.verify)
 log_app.command("cursors")(listing.cursors)
 log_app.command("trim")(changing.trim)
 log_app.command("offload")(changing.offload)
+log_app.command("skip")(changing.skip)
 
 state_app.command("ls")(looking.ls)
 state_app.command("get")(looking.get)

@@ -169,7 +169,7 @@ class MemoryFiles:
         self._durable_names: dict[Path, Node] = {}
         self._name_changes: list[NameChange] = []
         self._directories: set[Path] = {Path("/"), Path()}
-        self._locked: set[Path] = set()
+        self._locked: dict[int, Node] = {}  # by identity: a name that was removed and made again is another file
 
     # Called by tests.
 
@@ -305,26 +305,28 @@ class MemoryFiles:
         with self.mutex:
             self._check_power()
             self._check_parent(path)
-            if path in self._locked:
-                raise in_use(path)
             if path not in self._names:
                 self._change_name(NameChange(self.operations, path, Node()))
-            self._locked.add(path)
+            node = self._names[path]
+            if id(node) in self._locked:
+                raise in_use(path)
+            self._locked[id(node)] = node
         try:
             yield
         finally:
             with self.mutex:
-                self._locked.discard(path)
+                self._locked.pop(id(node), None)
 
     # Called by handles, which hold the mutex.
 
     def count(self, name: str, path: Path) -> DiskFault | None:
         """Counts an operation and returns its fault, if a test asked for one. Raises `PowerCut` if the power is off."""
         self._check_power()
-        self.operations += 1
+        number = self.operations = self.operations + 1
         if self.on_operation is not None:
-            self.on_operation(self.operations, name, path)
-        return self._faults.pop(self.operations, None)
+            self.on_operation(number, name, path)  # may do operations of its own, as another process
+            self._check_power()
+        return self._faults.pop(number, None)
 
     def cut_power_if_due(self) -> None:
         """Cuts the power if a test asked for it at this operation. Called after the operation's effect is recorded as

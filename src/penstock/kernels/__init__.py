@@ -3,6 +3,7 @@
 | module | job |
 |---|---|
 | `compile.py` | the `kernel` decorator: numba without the GIL, cached on disk |
+| `places.py` | where that cache lies: only where nobody else can write |
 | `copy.py` | copying bytes between arrays, as one memcpy |
 | `crc32c.py` | CRC32C over large buffers |
 

@@ -3,24 +3,29 @@
 numba's own cache notices an edit of the file that a kernel stands in, and of nothing else. Compiled code, however, also
 holds what the kernel refers to: the code of other kernels, of intrinsics and of the functions that they call, and the
 values of constants. So the key of our cache includes a digest of all of these, and a kernel may call kernels of any file.
+Where the cache lies is said in places.py; without one, or where it fails, a kernel is compiled in memory.
 The digest is taken of what this process has imported, never of the files: they may have been replaced since, by an
 upgrade in place, and old code must not be kept under the name of the new.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from enum import EnumMeta
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
+
+from penstock.kernels.places import place_for, refuse_others, warn_once
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -36,15 +41,59 @@ def kernel(function: F) -> F:
 
 def cached(dispatcher: Any) -> Any:
     """Gives what `numba.njit` returned our cache: for kernels that need other options than those of `kernel`."""
-    if isinstance(dispatcher, Dispatcher):  # else NUMBA_DISABLE_JIT is set, for debugging: a plain function
-        cast(Any, dispatcher)._cache = _KernelCache(dispatcher.py_func)  # type: ignore[no-untyped-call]
+    if not isinstance(dispatcher, Dispatcher):
+        return dispatcher  # NUMBA_DISABLE_JIT is set, for debugging: a plain function
+    function = cast(Any, dispatcher).py_func
+    if place_for(Path(inspect.getfile(function)).parent) is not None:
+        try:
+            cast(Any, dispatcher)._cache = _KernelCache(function)  # type: ignore[no-untyped-call]
+        except (OSError, RuntimeError) as error:  # there is no source file to compare with, as in a zip archive
+            warn_once(f"every process compiles its kernels anew: {error}")
     return dispatcher
 
 
-class _KernelCache(FunctionCache):
-    """numba's cache on disk, whose key also depends on what the function refers to."""
+class _Locator(UserProvidedCacheLocator):
+    """Our own place instead of numba's, which are chosen without a look at who may write there."""
 
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+        self._cache_path = str(place_for(Path(py_file).parent))
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
+        return cls(py_func, py_file) if Path(py_file).exists() else None
+
+
+class _CacheFiles(CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012 (numba reads it)
+
+
+class _KernelCache(FunctionCache):
+    """numba's cache on disk, whose key also depends on what the function refers to. A cache that cannot be read or
+    written is no error: then the kernel is compiled."""
+
+    _impl_class = _CacheFiles
     _digest = ""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            refuse_others(Path(self.cache_path))
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            warn_once(f"a compiled kernel cannot be read and is compiled anew: {error}")
+        except Exception as error:  # a damaged pickle may raise anything; a power cut may have left half of a file
+            warn_once(f"a compiled kernel is damaged and is compiled anew: {error}")
+            with contextlib.suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            refuse_others(Path(self.cache_path))
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            warn_once(f"a compiled kernel cannot be kept for the next process: {error}")
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         if not self._digest:  # at the first call and not at import: a kernel may call one that stands below it

@@ -21,7 +21,8 @@ The packages, each of which imports only from those above it:
 """
 
 from penstock.log.append.request import Span, Terminated
-from penstock.log.cursors.cursor import Cursor, CursorStats
+from penstock.log.cursors.backlog import CursorStats
+from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.table import CursorInfo, CursorTable
 from penstock.log.frames.format import Entry, FrameInfo, StateChange
 from penstock.log.log import Log, LogState, LogStatistics
@@ -29,8 +30,10 @@ from penstock.log.offload.offloader import OffloadInProgress, OffloadProgress
 from penstock.log.pending import Pending, wait_all
 from penstock.log.position import Position, Seq
 from penstock.log.read.cache import configure_cache
-from penstock.log.read.reader import LedgerView, LogReader, Trimmed
+from penstock.log.read.positions import LedgerView
+from penstock.log.read.reader import LogReader, Trimmed
 from penstock.log.records.record_log import Record, RecordLog
+from penstock.log.retention.skip import Skipping, skip_closed
 from penstock.log.settings import LogSettings
 from penstock.log.stall import SyncStalled
 
@@ -54,11 +57,13 @@ __all__ = [
     "Record",
     "RecordLog",
     "Seq",
+    "Skipping",
     "Span",
     "StateChange",
     "SyncStalled",
     "Terminated",
     "Trimmed",
     "configure_cache",
+    "skip_closed",
     "wait_all",
 ]

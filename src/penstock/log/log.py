@@ -18,10 +18,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from penstock.arguments import (
+    check_amount,
+    check_callable,
+    check_component,
+    check_count,
+    check_name,
+    check_names,
+    check_texts,
+    check_type,
+    checked_path,
+)
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
-from penstock.log.append.checking import checked_append, checked_sequence, checked_size
+from penstock.log.append.checking import checked_append, checked_messages, checked_sequence, checked_size
 from penstock.log.append.request import AppendRequest, Span
 from penstock.log.closed import FORK_HINT, ClosedPart, closed_in_children
 from penstock.log.cursors.cursor import Cursor
@@ -35,13 +46,15 @@ from penstock.log.offload.offloader import OffloadProgress
 from penstock.log.open_logs import OpenLogs
 from penstock.log.parts import LogParts, LogState
 from penstock.log.pending import Pending
-from penstock.log.position import Position
-from penstock.log.read.reader import LogReader, default_metadata_path, log_key
+from penstock.log.position import Position, check_position
+from penstock.log.read.reader import LogReader, check_components, default_metadata_path, log_key
+from penstock.log.retention.skip import Skipping
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics
 from penstock.metadata import MetadataStore, SqliteMetadata
 
 _NO_CHANGES: Changes = ()
+_ONE_MESSAGE = 1  # compared by identity: what is equal to it may be True or 1.0
 
 
 class Log:
@@ -78,11 +91,10 @@ class Log:
         them. Raises `Unavailable` while another process owns the log, `Corruption` where durable bytes are damaged, and
         `BadInput` where the log is open here with other settings than those given.
         """
-        if not isinstance(directory, str | Path):
-            raise BadInput(f"a log cannot be in a {type(directory).__name__}", hint="a path is needed")
-        if settings is not None and not isinstance(settings, LogSettings):
-            raise BadInput(f"settings cannot be a {type(settings).__name__}", hint="a LogSettings")
-        directory = Path(directory)
+        directory = checked_path("the directory of a log", directory)
+        check_type("settings", settings, LogSettings, optional=True)
+        check_components(files, metadata)
+        check_component("clock", clock, "wall_ms")
         key = (id(files), directory.absolute())
 
         def make() -> LogParts:
@@ -160,6 +172,7 @@ class Log:
         wait: bool = True,
         after: Pending[Any] | None = None,
         encoded: bool = False,
+        messages: int = 1,
     ) -> Pending[Position]:
         """Appends one entry; the result is its position, once entry and changes are durable.
 
@@ -167,7 +180,8 @@ class Log:
         `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the
         open ledger fails, the entry goes into a new one. Where the append `after`, on which this one depends, failed,
         this one fails too, even if the log goes on. `encoded` says that the changes are bytes that `encode_changes`
-        made: they are not looked at again. Raises `BadInput` for anything that cannot be appended.
+        made: they are not looked at again. `messages`: how many the entry stands for, for statistics. Raises `BadInput` for
+        anything that cannot be appended.
         """
         if type(data) is bytes and changes is _NO_CHANGES:
             size = len(data)
@@ -175,7 +189,7 @@ class Log:
                 raise BadInput(f"an entry of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         else:
             data, changes, size = checked_append(data, changes, encoded=encoded)
-        item = AppendRequest(data, changes, size, 0)
+        item = AppendRequest(data, changes, size, 0 if messages is _ONE_MESSAGE else -checked_messages(messages))
         if after is not None:
             if not isinstance(after, Pending):
                 raise BadInput(f"an append cannot come after a {type(after).__name__}", hint="the answer of an append")
@@ -251,6 +265,7 @@ class Log:
 
     def expire_cursors(self, inactive_seconds: float) -> list[str]:
         """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names."""
+        check_amount("inactive_seconds", inactive_seconds)
         self.check_owner()
         return self._parts.cursors().expire(inactive_seconds)
 
@@ -283,6 +298,9 @@ class Log:
         not given. Raises `OffloadInProgress` while another offload runs, `Unavailable` where the store does not answer,
         and `Corruption` where a local file is damaged; what was copied before stays copied.
         """
+        check_type("url", url, str, optional=True)
+        check_count("keep_bytes", keep_bytes)
+        check_callable("progress", progress, optional=True)
         self.check_owner()
         return self._retention.offload(url, keep_bytes, progress)
 
@@ -293,6 +311,8 @@ class Log:
 
     def check_truncate(self, position: Position, *, own: Collection[str] = (), force: bool = False) -> None:
         """Raises what `truncate` would raise, as far as that can be said now."""
+        check_position("position", position)
+        check_names("own", own)
         self.check_owner()
         self._retention.check_truncate(position, own=own, force=force)
 
@@ -300,8 +320,11 @@ class Log:
         """Removes every entry after `position`, for good; the ledgers that went as a whole.
 
         Raises `BadInput` where a cursor or pin stands beyond it, unless `force` is set: then cursors are moved to the
-        new end first. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
+        new end first; one that another process has open cannot be moved, and the answer is `Unavailable`: nothing was
+        removed then. `own`: pins that the caller moves itself. State on this log is taken back by its own `truncate`.
         """
+        check_position("position", position)
+        check_names("own", own)
         self.check_owner()
         if (kind := self.attached.other_than(own)) is not None:
             raise BadInput(
@@ -309,12 +332,28 @@ class Log:
             )
         return self._retention.truncate(position, own=own, force=force)
 
+    def skip(self, ledger_id: int, *, dry_run: bool = False) -> Skipping:
+        """Gives up the entries of the ledger that no copy of it gives back; says what is lost, and which cursors lack it.
+
+        From here on readers and cursors pass over them, and say so (`statistics().skipped_entries`, metrics, the program's
+        log). An entry that can be read is never skipped. State that was made of them cannot be recovered from this log. With
+        `dry_run` nothing is changed. Raises `BadInput` where everything can be read. For a log that cannot be opened:
+        `skip_closed`.
+        """
+        check_count("ledger_id", ledger_id)
+        self.check_owner()
+        return self._retention.skip(ledger_id, dry_run=dry_run)
+
     def pin(self, name: str, position: Position) -> None:
         """Keeps entries at and after `position` until `unpin`; durable. Raises `BadInput` where they are gone."""
+        check_name("a pin", name)
+        check_position("position", position)
         self.check_owner()
         self._retention.pin(name, position)
 
     def unpin(self, name: str) -> None:
+        """Fine if there is no such pin."""
+        check_name("a pin", name)
         self._retention.unpin(name)
 
     def pins(self) -> dict[str, Position]:
@@ -327,6 +366,8 @@ class Log:
 
     def set_properties(self, properties: Mapping[str, str | None]) -> dict[str, str]:
         """Changes these properties and keeps the others; None removes one. Durable when it returns; all properties."""
+        check_texts("properties", properties, optional=True)
+        properties = dict(properties)
 
         def update(listed: LedgerList) -> LedgerList:
             merged = {**dict(listed.properties), **properties}
@@ -385,7 +426,9 @@ class Log:
         directory: Path, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK, metadata: MetadataStore | None = None
     ) -> None:
         """Removes a log that nobody has open, with cursors and metadata. After a crash the next open completes it."""
-        delete_log(directory, files, clock, metadata)
+        check_components(files, metadata)
+        check_component("clock", clock, "wall_ms")
+        delete_log(checked_path("the directory of a log", directory), files, clock, metadata)
 
 
 def _usable(parts: LogParts) -> bool:

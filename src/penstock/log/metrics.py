@@ -25,7 +25,16 @@ class LogFigures(Protocol):
     def entries(self) -> int: ...
 
     @property
+    def messages(self) -> int: ...
+
+    @property
     def bytes(self) -> int: ...
+
+    @property
+    def body_bytes(self) -> int: ...
+
+    @property
+    def skipped_entries(self) -> int: ...
 
     @property
     def waiting_bytes(self) -> int: ...
@@ -69,6 +78,7 @@ class WatchedCache(Protocol):
     bytes: int
     hits: int
     misses: int
+    evictions: int
 
 
 _lock = threading.Lock()
@@ -122,7 +132,10 @@ def log_totals() -> LogTotals:
         logs=len(logs),
         ledgers=sum(one.ledgers for one in figures),
         entries=sum(one.entries for one in figures),
+        messages=sum(one.messages for one in figures),
         stored_bytes=sum(one.bytes for one in figures),
+        body_bytes=sum(one.body_bytes for one in figures),
+        skipped_entries=sum(one.skipped_entries for one in figures),
         waiting_bytes=sum(one.waiting_bytes for one in figures),
         deleting_ledgers=sum(one.deleting for one in figures),
         cursors=len(cursors),
@@ -135,6 +148,7 @@ def log_totals() -> LogTotals:
         cache_bytes=sum(cache.bytes for cache in caches),
         cache_hits=sum(cache.hits for cache in caches),
         cache_misses=sum(cache.misses for cache in caches),
+        cache_evictions=sum(cache.evictions for cache in caches),
         failed_deletes=sum(one.failed_deletes for one in figures),
         offloaded_ledgers=sum(one.offloaded_ledgers for one in figures),
         offloaded_bytes=sum(one.offloaded_bytes for one in figures),

@@ -60,7 +60,7 @@ class LogParts:
         self.attached = AttachedParts(name)
         self.settings = settings
         self._resources = resources
-        self._tail = Tail()
+        self._tail = Tail(is_notified=True)
         self._cache = cache_for(files)
         self._reader: LogReader | None = None
         self._cursors: CursorTable | None = None
@@ -106,6 +106,7 @@ class LogParts:
         self.retention = Retention(
             directory.name,
             name,
+            files=files,
             settings=settings,
             metadata=metadata,
             catalog=self.catalog,

@@ -20,12 +20,16 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
+from penstock.arguments import check_callable, check_timeout
 from penstock.errors import fresh, kept
 
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 _guard = threading.Lock()  # of all objects: registering and completing exclude each other, for a few instructions
+# What a callback may raise without harm to anybody: also what is meant to end a task or a thread, because the thread that
+# calls back is neither the callback's own task nor its own thread.
+_CALLBACK_ERRORS = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 def _reset_after_fork() -> None:
@@ -67,14 +71,15 @@ class Pending(Generic[T]):
         return None if self._error is None else fresh(self._error)
 
     def add_done_callback(self, callback: Callable[[Pending[T]], None]) -> None:
-        """Calls `callback(self)` when it is done; at once if it is done already."""
+        """Calls `callback(self)` when it is done; at once if it is done already. What it raises is logged, and reaches nobody."""
+        check_callable("callback", callback)
         with _guard:
             if not self._done:
                 if self._callbacks is None:
                     self._callbacks = []
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        self._notify([callback], None)
 
     def __await__(self) -> Generator[Any, None, T]:
         """`await log.append(…)`: the result, without holding up the event loop. A cancelled wait takes nothing back."""
@@ -131,12 +136,13 @@ class Pending(Generic[T]):
         for callback in callbacks or ():
             try:
                 callback(self)
-            except Exception:  # a failing callback must not keep the answer from the others
+            except _CALLBACK_ERRORS:  # a failing callback must not keep the answer from the others
                 _logger.exception("a callback of a pending result failed")
         for waiter in waiters or ():
             waiter.release()
 
     def _wait(self, timeout: float | None) -> None:
+        check_timeout(timeout)
         waiter = threading.Lock()
         waiter.acquire()
         with _guard:
@@ -145,7 +151,8 @@ class Pending(Generic[T]):
             if self._waiters is None:
                 self._waiters = []
             self._waiters.append(waiter)
-        if not waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)) and self._give_up(waiter):
+        seconds = -1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX)
+        if not waiter.acquire(timeout=seconds) and self._give_up(waiter):
             raise TimeoutError(f"not durable within {timeout} s")
 
     def _give_up(self, waiter: threading.Lock) -> bool:
@@ -177,5 +184,6 @@ def complete_all(pendings: Sequence[Pending[T]], values: Sequence[T]) -> None:
 
 def wait_all(pendings: list[Pending[T]], timeout: float | None = None) -> list[T]:
     """The results of all of them; `timeout` is for all together."""
+    check_timeout(timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
     return [p.result(None if deadline is None else deadline - time.monotonic()) for p in pendings]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from penstock.arguments import check_amount, check_count
 from penstock.errors import BadInput
 from penstock.objects import checked_url
-
-_OR_NONE = "; None for no limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +61,3 @@ class LogSettings:
                      "cursor_inactive_seconds_max"):  # fmt: skip
             check_amount(name, getattr(self, name), optional=True)
         check_amount("stall_seconds_max", self.stall_seconds_max, optional=True, above=True)
-
-
-def check_count(name: str, value: object, *, least: int = 0, optional: bool = False) -> None:
-    """Raises `BadInput` unless the setting is a whole number, at least `least`; or None, where it is `optional`."""
-    if not (optional and value is None) and (type(value) is not int or value < least):
-        raise BadInput(f"{name} is {value!r}", hint=f"a whole number, at least {least}{_OR_NONE if optional else ''}")
-
-
-def check_amount(name: str, value: object, *, optional: bool = False, above: bool = False) -> None:
-    """Raises `BadInput` unless the setting is a finite number, not below 0 (with `above`: above 0); or None, where it
-    is `optional`."""
-    if optional and value is None:
-        return
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0 or (above and value == 0):  # type: ignore[arg-type,operator]
-        least = "above 0" if above else "not below 0"
-        raise BadInput(f"{name} is {value!r}", hint=f"a number, {least}{_OR_NONE if optional else ''}")

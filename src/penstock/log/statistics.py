@@ -15,23 +15,29 @@ from penstock.log.retention.trim import Trimmer
 
 @dataclass(frozen=True, slots=True)
 class LogStatistics:
-    """A log as its owner sees it now. Bytes are those of frames, without the space that is reserved ahead."""
+    """A log as its owner sees it now. `bytes` are those of frames, without the space that is reserved ahead;
+    `body_bytes` what callers appended, data and state changes."""
 
     entries: int
+    messages: int  # that the entries stand for
     bytes: int
+    body_bytes: int
     ledgers: int
+    skipped_entries: int  # that cannot be read and were skipped on demand; `entries` and the others count them too
     first: Position
     last_confirmed: Position
     waiting_bytes: int
-    appended_entries: int  # since the log was opened, as the next four
+    appended_entries: int  # since the log was opened, as the next five
+    appended_messages: int
     appended_bytes: int
     commits: int
     rolls: int
     ledger_switches: int
     failed_deletes: int
     deleting: int  # ledgers that are trimmed but not removed yet
-    cache_hits: int  # of the process, as the next two
+    cache_hits: int  # of the process, as the next three
     cache_misses: int
+    cache_evictions: int
     cache_bytes: int
     terminated: bool
     offloaded_ledgers: int = 0  # with a complete copy in an object store
@@ -62,12 +68,16 @@ def gather_statistics(
     counters = appender.counters
     return LogStatistics(
         entries=views.entries,
+        messages=sum(view.messages for view in views),
         bytes=sum(view.frames_end for view in views),
+        body_bytes=sum(view.body_bytes for view in views),
         ledgers=len(views),
+        skipped_entries=sum(last - first + 1 for info in views.skipped for first, last in info.skipped),
         first=views.first,
         last_confirmed=appender.last,
         waiting_bytes=appender.waiting_bytes,
         appended_entries=counters.entries,
+        appended_messages=counters.messages,
         appended_bytes=counters.bytes,
         commits=counters.groups,
         rolls=counters.rolls,
@@ -76,6 +86,7 @@ def gather_statistics(
         deleting=len(listed.deleting),
         cache_hits=cache.hits,
         cache_misses=cache.misses,
+        cache_evictions=cache.evictions,
         cache_bytes=cache.bytes,
         terminated=listed.terminated,
         offloaded_ledgers=sum(info.is_offloaded for info in listed.ledgers),

@@ -26,10 +26,22 @@ from pathlib import Path
 
 import google_crc32c
 
+from penstock.arguments import check_text, checked_path
 from penstock.errors import Closed, Corruption, OutcomeUnknown, StorageFailed, Unavailable, fresh
 from penstock.files import REAL_FILES, write_again
 from penstock.files.private import open_private
-from penstock.metadata.store import Check, Create, Delete, Operation, Put, Versioned, conflict, refusal
+from penstock.metadata.store import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Put,
+    Versioned,
+    check_key,
+    checked_operations,
+    conflict,
+    refusal,
+)
 
 _FORMAT = 2
 _APPLICATION_ID = 0x50535431  # "PST1"; SQLite files of other programs are refused
@@ -42,16 +54,17 @@ class SqliteMetadata:
     """Opens the store at `path`, or makes a new one there unless `must_exist`."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
-        self.path = path
+        self.path = path = checked_path("the path of a metadata store", path)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._unknown: OutcomeUnknown | None = None
         self._settled = False
-        if must_exist and not path.exists():
-            raise Unavailable(f"there is no metadata at {path}", hint="has the capture process started once?")
-        self._refuse_others()
-        self._make_private()
-        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        with self._errors():
+            if must_exist and not path.exists():
+                raise Unavailable(f"there is no metadata at {path}", hint="has the capture process started once?")
+            self._refuse_others()
+            self._make_private()
+            connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             with self._errors():
                 self._prepare(connection)
@@ -167,6 +180,7 @@ class SqliteMetadata:
             self.transaction([])
 
     def get(self, key: str) -> Versioned | None:
+        check_key(key)
         with self._use() as connection:
             row = connection.execute("SELECT key, value, version, crc FROM entries WHERE key = ?", (key,)).fetchone()
         return self._checked(*row) if row else None
@@ -181,6 +195,7 @@ class SqliteMetadata:
         self.transaction([Delete(key, expected)])
 
     def children(self, prefix: str) -> list[str]:
+        check_text("a prefix of keys", prefix)
         with self._use() as connection:
             rows = connection.execute(
                 "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + _LAST)
@@ -188,6 +203,7 @@ class SqliteMetadata:
         return [row[0] for row in rows]
 
     def entries(self, prefix: str) -> list[tuple[str, Versioned]]:
+        check_text("a prefix of keys", prefix)
         with self._use() as connection:
             rows = connection.execute(
                 "SELECT key, value, version, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key",
@@ -196,6 +212,7 @@ class SqliteMetadata:
         return [(row[0], self._checked(*row)) for row in rows]
 
     def transaction(self, operations: Sequence[Operation]) -> int:
+        operations = checked_operations(operations)
         with self._use() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -243,9 +260,10 @@ class SqliteMetadata:
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with self._errors():
+                    connection.close()
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
@@ -268,7 +286,11 @@ class SqliteMetadata:
             raise StorageFailed(
                 f"{self.path}: {text}", hint="free space or repair the disk, then start again"
             ) from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
+        except OSError as error:
+            raise StorageFailed(
+                f"{self.path}: {error}", hint="free space or repair the disk, then start again"
+            ) from error
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise Corruption(f"{self.path}: {error}", hint="nothing was changed; restore the file") from error
 
 

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.errors import OutcomeUnknown, Terminal
+from penstock.arguments import check_count, check_text, check_type
+from penstock.errors import BadInput, OutcomeUnknown, Terminal
 
 
 class VersionConflict(Terminal):
@@ -107,6 +108,26 @@ class MetadataStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def check_key(key: object) -> None:
+    """Raises `BadInput` unless it can be a key: text that is not empty, has UTF-8, and no NUL."""
+    check_text("a key of the metadata", key, empty=False)
+    if "\0" in str(key):
+        raise BadInput(f"{key!a} cannot be a key of the metadata", hint="text without NUL")
+
+
+def checked_operations(operations: Sequence[Operation]) -> list[Operation]:
+    """The operations as they are now. Raises `BadInput` where one of them makes no sense, before anything is begun."""
+    check_type("operations", operations, (list, tuple))
+    for operation in operations:
+        check_type("an operation", operation, (Create, Put, Delete, Check))
+        check_key(operation.key)
+        if isinstance(operation, Create | Put):
+            check_type("a value of the metadata", operation.value, bytes)
+        if not isinstance(operation, Create):
+            check_count("the expected version", operation.expected)
+    return list(operations)
 
 
 def conflict(key: str, expected: int, version: int) -> VersionConflict:

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from penstock.observe.weighted import WeightedHistogram
+
 RECOVERY_WAYS = ("empty", "checkpoint", "older checkpoint", "replay")
 FLUSH_REASONS = ("size", "interval", "directory", "ddl", "close", "intent")
 
@@ -29,7 +31,10 @@ class LogTotals(NamedTuple):
     logs: int = 0
     ledgers: int = 0
     entries: int = 0
+    messages: int = 0
     stored_bytes: int = 0
+    body_bytes: int = 0
+    skipped_entries: int = 0
     waiting_bytes: int = 0
     deleting_ledgers: int = 0
     cursors: int = 0
@@ -42,6 +47,7 @@ class LogTotals(NamedTuple):
     cache_bytes: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    cache_evictions: int = 0
     failed_deletes: int = 0
     offloaded_ledgers: int = 0
     offloaded_bytes: int = 0
@@ -52,7 +58,10 @@ _TOTALS = {
     "logs": ("log_open", "Logs that this process owns"),
     "ledgers": ("log_ledgers", "Ledgers of the logs that this process owns"),
     "entries": ("log_entries", "Entries in them"),
+    "messages": ("log_messages", "Messages that these entries stand for"),
     "stored_bytes": ("log_stored_bytes", "Bytes of their frames"),
+    "body_bytes": ("log_body_bytes", "Bytes of data and state changes in them"),
+    "skipped_entries": ("log_skipped_entries", "Entries that cannot be read and were skipped on demand"),
     "waiting_bytes": ("log_waiting_bytes", "Bytes of appends that wait for the disk"),
     "deleting_ledgers": ("log_deleting_ledgers", "Trimmed ledgers whose files are not removed yet"),
     "offloaded_ledgers": ("log_offloaded_ledgers", "Ledgers with a complete copy in an object store"),
@@ -71,6 +80,7 @@ _TOTALS = {
     "cache_bytes": ("log_cache_bytes", "Bytes in the cache of reads"),
     "cache_hits": ("log_cache_hits", "Reads served from memory"),
     "cache_misses": ("log_cache_misses", "Reads that needed the disk"),
+    "cache_evictions": ("log_cache_evictions", "Runs of entries that left the cache to make room"),
     "failed_deletes": ("log_failed_deletes", "Deletes of trimmed ledgers that failed and are tried again"),
 }
 
@@ -96,7 +106,7 @@ _STATE_TOTALS = {
     "iterations": ("state_iterations", "Iterations that are open: each keeps the state of its moment"),
     "iteration_age_seconds": ("state_iteration_age_seconds", "Age of the oldest of them"),
 }
-_TOTAL_COUNTERS = ("cache_hits", "cache_misses", "failed_deletes", "reads", "writes", "wal_bytes")
+_TOTAL_COUNTERS = ("cache_hits", "cache_misses", "cache_evictions", "failed_deletes", "reads", "writes", "wal_bytes")
 
 
 class _TotalsCollector(Collector):
@@ -122,9 +132,11 @@ class Metrics:
 
         self.log_append_entries = self._counter("log_append_entries", "Entries appended, durable")
         self.log_append_bytes = self._counter("log_append_bytes", "Bytes of frames appended")
-        self.log_append_seconds = self._histogram(
+        self.log_append_body_bytes = self._counter("log_append_body_bytes", "Bytes of data and state changes appended")
+        self.log_append_messages = self._counter("log_append_messages", "Messages that the appended entries stand for")
+        self.log_append_seconds = self._weighted(
             "log_append_duration_seconds",
-            "Time of the oldest append of a group, from the call to durable",
+            "Time of each entry from the call to durable; those of a group count as if they had come evenly",
             _FAST_SECONDS,
         )
         self.log_sync_seconds = self._histogram(
@@ -140,9 +152,18 @@ class Metrics:
         self.log_maintenance_failures = self._counter(
             "log_maintenance_failures", "Rounds of a log's maintenance that failed and are tried again"
         )
+        self.log_passed_over_entries = self._counter(
+            "log_passed_over_entries",
+            "Entries that readers and cursors passed over, because they were skipped on demand",
+        )
         self.log_stalls = self._counter("log_stalls", "Writes or syncs that the disk did not answer in time")
         self.log_read_seconds = self._histogram(
             "log_read_duration_seconds", "Time of one read of a ledger, checksums included", _FAST_SECONDS
+        )
+        self.log_read_entry_seconds = self._weighted(
+            "log_read_entry_duration_seconds",
+            "Time until each entry was at hand, from memory or from the disk: that of the run in which it came",
+            (*_MEMORY_SECONDS[:-2], *_FAST_SECONDS[1:]),
         )
         self.log_read_bytes = self._counter("log_read_bytes", "Bytes read from ledgers, past the cache")
         self.log_offload_ledgers = self._counter("log_offload_ledgers", "Ledgers copied to an object store")
@@ -232,6 +253,9 @@ class Metrics:
 
     def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
         return Gauge(name, what, labels, namespace="penstock", registry=self.registry)
+
+    def _weighted(self, name: str, what: str, buckets: tuple[float, ...]) -> WeightedHistogram:
+        return WeightedHistogram(f"penstock_{name}", what, buckets, self.registry)
 
     def _histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, what, labels, namespace="penstock", registry=self.registry, buckets=buckets)

@@ -43,6 +43,9 @@ class Job:
     batch_bytes_max: int = 256 * MIB
     range_bytes_min: int = 4 * MIB
     parallelism: int = 2
+    cache_bytes_max: int = 64 * MIB  # of the log, in each process that reads it
+    in_flight_bytes_max: int = 64 * MIB
+    read_attempts_max: int = 3
     resume: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -64,6 +67,12 @@ class Job:
     @property
     def log_directory(self) -> Path:
         return Path(self.state_dir) / "log"
+
+    def configure_cache(self) -> None:
+        """Called in each process that reads the log: its cache is as large as the configuration says."""
+        from penstock.log import configure_cache
+
+        configure_cache(self.cache_bytes_max, self.in_flight_bytes_max)
 
     @property
     def start_position(self) -> Position:

@@ -50,8 +50,8 @@ class LogFollower:
         self._in_force = {(table.schema, table.table): table for table in tables}
 
     @classmethod
-    def open(cls, directory: Path, start: Position | None = None) -> LogFollower:
-        return cls(LogReader.open(directory), start)
+    def open(cls, directory: Path, start: Position | None = None, read_attempts_max: int = 3) -> LogFollower:
+        return cls(LogReader.open(directory, read_attempts_max=read_attempts_max), start)
 
     def in_force(self) -> list[SchemaAt]:
         """The schemas in force before the first frame: the last one of each table.
@@ -70,7 +70,7 @@ class LogFollower:
             return ()
         last = Position(following.ledger_id, min(view.entries - 1, following.entry_id + FRAMES_MAX - 1))
         frames = []
-        for position, data_bytes, changes, _ in self._reader.scan(following, last):
+        for position, data_bytes, changes, *_ in self._reader.scan(following, last):
             for change in changes:
                 if change.namespace == REGISTRY_NAMESPACE:
                     self._registry.load(change.value)

@@ -26,7 +26,8 @@ from penstock.spark.session import scratch_directory, start_session
 from penstock.wire import socket_path
 
 _STOP_SECONDS_MAX = 20.0
-_CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min")
+_CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min",
+                    "cache_bytes_max", "in_flight_bytes_max", "read_attempts_max")  # fmt: skip
 
 
 def main() -> int:

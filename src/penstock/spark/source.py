@@ -139,7 +139,10 @@ class PenstockStreamReader(DataSourceStreamReader):
             from penstock.spark.log_follower import LogFollower
             from penstock.spark.plan import Planner
 
-            follower = LogFollower.open(self._job.log_directory, self._job.start_position)
+            self._job.configure_cache()
+            follower = LogFollower.open(
+                self._job.log_directory, self._job.start_position, read_attempts_max=self._job.read_attempts_max
+            )
             self._planner = Planner(follower.more, self._job.plan_settings, follower.in_force())
         return self._planner
 

@@ -45,6 +45,7 @@ def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, att
     """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the
     manifest."""
     freeze_once()
+    job.configure_cache()
     manifest = RangeManifest(start, end, attempt)
     where: Where = "source"
     try:
@@ -86,7 +87,7 @@ def _changes(
 
 
 def _entries(job: Job, start: Position, end: Position, manifest: RangeManifest) -> Iterator[Entry]:
-    entries = open_reader(job.log_directory).read(start, end)
+    entries = open_reader(job).read(start, end)
     while True:
         with manifest.timed("read"):
             entry = next(entries, None)
@@ -104,10 +105,11 @@ def _last_commit_ts(entry: Entry) -> int:
     return int(transactions["commit_ts"][ends].max(initial=0))
 
 
-def open_reader(directory: Path) -> LogReader:
-    key = str(directory)
+def open_reader(job: Job) -> LogReader:
+    """The worker's reader of the log, which it keeps for the tasks to come. The worker belongs to one run's settings."""
+    key = str(job.log_directory)
     if key not in _readers:
-        _readers[key] = LogReader.open(directory)
+        _readers[key] = LogReader.open(job.log_directory, read_attempts_max=job.read_attempts_max)
     return _readers[key]
 
 

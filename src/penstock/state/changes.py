@@ -10,6 +10,7 @@ from enum import Enum
 from itertools import chain, repeat
 from typing import Any, Final, NamedTuple, Protocol
 
+from penstock.arguments import check_count, check_type, shown
 from penstock.errors import BadInput
 from penstock.log import StateChange
 from penstock.log.frames.format import BODY_BYTES_MAX, CHANGE, OP_PUT, OP_TOMBSTONE, encode_changes
@@ -17,6 +18,8 @@ from penstock.state.types.descriptor import Namespace, StateDescriptor
 from penstock.state.types.registry import Registry
 
 Table = dict[bytes, bytes | None]
+_KEYS = frozenset((bytes,))
+_VALUES = frozenset((bytes, type(None)))  # None: the key is deleted
 
 
 class Deletion(Enum):
@@ -32,6 +35,7 @@ class ChangedStore(Protocol):
     """A store of bytes, as a change and its commit see it."""
 
     number: int | None  # in the registry; None: nobody registered the store yet
+    dropped: bool  # True: it takes no more changes
 
     @property
     def namespace(self) -> Namespace: ...
@@ -82,18 +86,31 @@ class Change:
     def at(self, delta: int, timestamp: int | None = None) -> Change:
         """The puts and deletes after this call are made by the record with this ordinal in the entry, at this time in
         milliseconds."""
-        if not 0 <= delta < 1 << 32:
-            raise BadInput(f"a change cannot belong to record {delta}", hint="an ordinal of 32 bits")
+        if type(delta) is not int or not 0 <= delta < 1 << 32:
+            raise BadInput(f"a change cannot belong to record {shown(delta)}", hint="an ordinal of 32 bits")
+        check_count("timestamp", timestamp, optional=True)
         self.mark = Mark(delta, timestamp)
         return self
 
     def set(self, store: ChangedStore, key: bytes, value: bytes | None) -> None:
+        """For stores, which know that they are one. What is no key or value is refused by the commit at the latest."""
         try:
             self.edits[store][key] = value
         except KeyError:
             self.edits[store] = {key: value}
         if self.mark is not None:
             self.marks[store, key] = self.mark
+
+
+def check_change(value: object) -> None:
+    """Raises `BadInput` unless it is a change, as `begin` gives one."""
+    check_type("change", value, Change)
+
+
+def check_key(value: object) -> None:
+    """Raises `BadInput` unless it can be the key of a store of bytes."""
+    if type(value) is not bytes and not isinstance(value, bytes):
+        raise BadInput(f"a key is {shown(value)}", hint="bytes")
 
 
 def encode(change: Change, registered: Sequence[StateChange], wall_ms: int) -> bytes:
@@ -106,6 +123,8 @@ def encode(change: Change, registered: Sequence[StateChange], wall_ms: int) -> b
         parts.append(encode_changes(registered, wall_ms))
     for store, table in change.edits.items():
         assert store.number is not None
+        if not set(map(type, table)) <= _KEYS or not set(map(type, table.values())) <= _VALUES:
+            raise BadInput(f"store {store.namespace}: keys and values are bytes")
         if change.marks:
             _encode_marked(parts, change, store, store.number, wall_ms)
         else:

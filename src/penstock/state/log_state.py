@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
+from penstock.arguments import check_callable
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
+from penstock.log.position import check_position
 from penstock.state.changes import Change
 from penstock.state.checkpoints.checkpointer import Checkpointer, Moment
 from penstock.state.checkpoints.recovery import (
@@ -95,6 +97,8 @@ class LogState(BucketState, of=Log):
         return self._scrubber.scrub()
 
     def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
+        check_position("to", to)
+        check_callable("progress", progress, optional=True)
         self._check()
         return StateReader.open(self._log.reader(), at=to, settings=self._settings, progress=progress)
 
@@ -104,6 +108,7 @@ class LogState(BucketState, of=Log):
 
         A crash after (2) leaves an older checkpoint and the whole log: nothing is lost. After (3) it is truncated.
         """
+        check_position("position", position)
         with self._checkpointer.turn, self._lock:
             self._check()
             left = [info.position for info in self.engine.checkpoints() if info.position <= position]

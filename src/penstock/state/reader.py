@@ -10,12 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
+from penstock.arguments import check_callable, check_type
 from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import Closed, Corruption
 from penstock.log import LogReader, Position, StateChange
 from penstock.log.frames.format import decode_changes
 from penstock.log.ledgers.holds import pins
+from penstock.log.position import check_position
 from penstock.state.checkpoints.recovery import (
+    DIRECTORY,
     START_PIN,
     OnProgress,
     Recovered,
@@ -23,8 +26,10 @@ from penstock.state.checkpoints.recovery import (
     StateLost,
     holds_entry,
     recover,
+    refuse_skipped,
 )
 from penstock.state.engines.engine import CheckpointInfo
+from penstock.state.engines.opening import engines_of
 from penstock.state.settings import StateSettings
 from penstock.state.types.registry import REGISTRY_NAMESPACE, unregistered
 from penstock.state.view import StateView
@@ -66,7 +71,16 @@ class StateReader(StateView):
         `advance` takes it further, and calls `on_frame(position, data bytes, changes)` after each frame that it
         applied. Raises `StateLost` where the state at that position is not there any more.
         """
-        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
+        check_type("reader", reader, LogReader)
+        check_callable("on_frame", on_frame, optional=True)
+        check_type("settings", settings, StateSettings, optional=True)
+        check_callable("progress", progress, optional=True)
+        if at is not None and not (isinstance(at, str) and at == "earliest"):
+            check_position("at", at)
+        if settings is None:  # a reader need not know what the owner's configuration says
+            written_by = engines_of(reader.directory / DIRECTORY, reader.files)
+            settings = StateSettings(engine=written_by[0]) if written_by else StateSettings()
+        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings, read_only=True)
         reader.refresh()
         position = reader.end() if at is None else _earliest(location) if at == "earliest" else at
         return cls(location, _recover(location, position, progress), position, on_frame)
@@ -76,6 +90,8 @@ class StateReader(StateView):
 
         Goes back only where the log was truncated.
         """
+        if to is not None:
+            check_position("to", to)
         with self._advancing:
             if self._closed:
                 raise Closed("a reader of the state is closed")
@@ -84,6 +100,7 @@ class StateReader(StateView):
                 self._rebuild(min(target, self._reader.end()))
             if target <= self.position:
                 return self.position
+            refuse_skipped(self._reader, self._reader.next(self.position), target)
             for position, header, raw in self._reader.scan_encoded(self._reader.next(self.position), target):
                 changes: tuple[StateChange, ...] = ()
                 if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):

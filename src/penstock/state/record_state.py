@@ -51,9 +51,10 @@ class RecordLogState(BucketState, of=RecordLog):
         self._log.wait_for_room()
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        pending = self._log.append(data, encoded, wait=False, encoded=True)
         buffers = (data,) if isinstance(data, bytes | bytearray | memoryview) else data
         self._has_data = self._has_data or any(map(len, buffers))
-        return self._log.append(data, encoded, wait=False, encoded=True)
+        return pending
 
     def _apply(self, change: Change, encoded: bytes) -> None:
         for store, table in change.edits.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.arguments import check_amount, check_count
 from penstock.errors import BadInput
-from penstock.log.settings import check_amount, check_count
 
 ENGINES = ("native", "rocksdb")
 

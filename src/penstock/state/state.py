@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
+from penstock.arguments import check_callable, check_component, check_type
 from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, NotSupported, PenstockError, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position, RecordLog, StateChange
 from penstock.observe.metrics import METRICS
-from penstock.state.changes import Change, ChangedStore, TypedChanges, encode
+from penstock.state.changes import Change, ChangedStore, TypedChanges, check_change, encode
 from penstock.state.checkpoints.recovery import OnProgress
 from penstock.state.engines.engine import CheckpointInfo, Finding, StateEngine
 from penstock.state.metrics import forget_state, watch_state
@@ -42,12 +43,13 @@ _TIMED_EVERY = 16  # one commit in so many is timed
 
 
 @dataclass(slots=True, eq=False)
-class _DroppedStore:
-    """A store that was dropped, whose keys a change deletes."""
+class _Leftovers:
+    """The keys of a store that was dropped, which a change deletes."""
 
     holder: BucketState
     namespace: Namespace
     number: int | None
+    dropped: bool = False  # their deletion is taken
 
     def bind(self, number: int) -> None: ...
 
@@ -78,6 +80,9 @@ class BucketState(StateView):
         Raises `StateLost` where neither a checkpoint nor the log holds all of it, and `BadInput` where this process has
         the state of this log open already. The state is closed with its log.
         """
+        check_type("settings", settings, StateSettings, optional=True)
+        check_callable("progress", progress, optional=True)
+        check_component("clock", clock, "wall_ms", optional=True)
         for kind, subclass in cls._subclasses:
             if isinstance(log, kind):
                 state = subclass._open(log, settings or StateSettings(), progress, clock)
@@ -96,6 +101,7 @@ class BucketState(StateView):
         self._broken: PenstockError | None = None
         self._closed = False
         self._commits = 0
+        self._reads_of_dropped = 0
         self.wal_bytes = 0
         self.writes = 0
         watch_state(self)
@@ -129,12 +135,14 @@ class BucketState(StateView):
         return raw
 
     def drop_store(self, store: RawStore | TypedStore[Any, Any]) -> Pending[Any]:
-        """Drops the store with all that is in it; a store of that name which is opened later is a new, empty one.
+        """Drops the store with all that is in it; a store of that name which is opened later is a new, empty one. The
+        handles that there are stay with the dropped one: they find nothing, and their commits raise `BadInput`.
 
         (1) A frame says that it was dropped: from here on it is gone, also after a crash. (2) Frames delete its keys, in
         portions; where a crash comes between, the next open goes on. The number of the store is never given again. The
         result is there once all of that is durable.
         """
+        check_type("store", store, (RawStore, TypedStore))
         raw = store.raw if isinstance(store, TypedStore) else store
         with self._lock:
             self._check()
@@ -142,7 +150,9 @@ class BucketState(StateView):
                 raise BadInput(f"store {raw.namespace} is not there", hint="use a store of this state")
             dropped = self.registry.drop(raw.namespace)
             self._unlogged += dropped.dropping()
-            raw.bind(None)
+            raw.drop()
+            self._raw.pop(raw.namespace, None)
+            self._reads_of_dropped += raw.reads
         pending = self.commit(Change())
         return self._empty(dropped) or pending
 
@@ -151,14 +161,20 @@ class BucketState(StateView):
 
         The result is the position (of a record log: the number) of the frame, once it is durable.
         """
+        check_change(change)
         self._before_commit(change)
         timed = self._commits % _TIMED_EVERY == 0
         started = time.perf_counter() if timed else 0.0
         with self._lock:
             self._check()
             for store in change.edits:
-                if store.holder is not self:
-                    raise BadInput(f"store {store.namespace} belongs to another state", hint="use a store of this one")
+                if getattr(store, "holder", None) is not self:
+                    name = getattr(store, "namespace", "")
+                    raise BadInput(f"store {name} belongs to another state", hint="use a store of this one")
+                if store.dropped:
+                    raise BadInput(
+                        f"store {store.namespace} was dropped", hint="open it again: that is a new, empty one"
+                    )
             for typed in change.typed:
                 self._register_schema(typed)
             for store in change.edits:
@@ -195,7 +211,7 @@ class BucketState(StateView):
 
     @property
     def reads(self) -> int:
-        return sum(raw.reads for raw in tuple(self._raw.values()))
+        return self._reads_of_dropped + sum(raw.reads for raw in tuple(self._raw.values()))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -206,7 +222,7 @@ class BucketState(StateView):
 
     def _empty(self, dropped: Registration) -> Pending[Any] | None:
         """Deletes what a dropped store still has. None where that is nothing."""
-        store = _DroppedStore(self, dropped.namespace, dropped.number)
+        store = _Leftovers(self, dropped.namespace, dropped.number)
         last: Pending[Any] | None = None
         with self.engine.create_snapshot() as snapshot:
             keys = (key for key, _ in snapshot.iterate(dropped.number))

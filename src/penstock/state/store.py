@@ -12,20 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
+from penstock.arguments import check_type
 from penstock.errors import BadInput, Corruption, Unavailable
 from penstock.log import Pending
 from penstock.observe.metrics import METRICS
-from penstock.state.changes import DELETE, Change, Deletion
+from penstock.state.changes import DELETE, Change, Deletion, check_change, check_key
 from penstock.state.engines.engine import StateSnapshot
 from penstock.state.metrics import ITERATIONS
-from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.descriptor import HEADER_BYTES, KEY_VERSION, Namespace, StateDescriptor, refused
 from penstock.state.types.registry import Registry
 
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
+_KEYS = frozenset((bytes,))
 _VALUES = frozenset((bytes, Deletion))
+_SIZES_MAX = 1 << 12  # headers are remembered for payloads below this many bytes
 _TIMED_MASK = (1 << 10) - 1  # one read in 1024 is timed; the others pay one addition
 
 
@@ -117,14 +120,18 @@ class StateIterator(Iterator[T], Generic[T]):
 
 
 class RawStore:
-    """Bytes → bytes, sorted by key. A state has one object for each store, so that identity tells stores apart."""
+    """Bytes → bytes, sorted by key. A state has one object for each store, so that identity tells stores apart.
 
-    __slots__ = ("_get", "holder", "namespace", "number", "reads")
+    Once its owner dropped the store, it is empty and takes no changes for ever: a later store of that name is another.
+    """
+
+    __slots__ = ("_get", "dropped", "holder", "namespace", "number", "reads")
 
     def __init__(self, holder: Holder, namespace: Namespace, number: int | None) -> None:
         self.holder = holder
         self.namespace = namespace
         self.reads = 0
+        self.dropped = False
         self.bind(number)
 
     def bind(self, number: int | None) -> None:
@@ -134,6 +141,11 @@ class RawStore:
             self._get_unregistered if number is None else self.holder.engine.get
         )
 
+    def drop(self) -> None:
+        """The owner dropped the store."""
+        self.dropped = True
+        self.bind(None)
+
     def refuse(self, refuse: Callable[[Any, bytes], NoReturn]) -> None:
         """The state was closed: reads call `refuse`, which raises."""
         self._get = refuse
@@ -142,12 +154,19 @@ class RawStore:
         self.reads = reads = self.reads + 1
         try:
             if reads & _TIMED_MASK:
-                return self._get(self.number, key)
+                value = self._get(self.number, key)
+                if value is None:
+                    check_key(key)  # no store has what is no key; a hit needs no look at it
+                return value
             started = time.perf_counter()
             value = self._get(self.number, key)
         except Corruption as error:
             self.holder.heal(error)
             return self._get(self.number, key)
+        except (TypeError, ValueError, AttributeError):
+            check_key(key)
+            raise
+        check_key(key)
         METRICS.state_read_seconds.observe(time.perf_counter() - started)
         return value
 
@@ -162,29 +181,44 @@ class RawStore:
 
     def put(self, change: Change, key: bytes, value: bytes) -> None:
         """Adds the pair to the change; it becomes visible, and durable, with the change's commit."""
-        if change.mark is not None:
-            change.set(self, key, value)
-            return
+        if value is None:
+            raise BadInput("None is no value of a store of bytes", hint="delete deletes a key")
         try:
-            change.edits[self][key] = value
+            if change.mark is None:
+                change.edits[self][key] = value
+            else:
+                change.set(self, key, value)
         except KeyError:
+            check_key(key)
             change.edits[self] = {key: value}
+        except (AttributeError, TypeError):
+            check_change(change)
+            check_key(key)
+            raise
 
     def put_many(self, change: Change, items: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
         """As `put` for each pair, faster."""
+        check_change(change)
+        try:
+            table = dict(items)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"these are no pairs of a key and a value: {error}", hint="a mapping of bytes") from error
         if change.mark is not None:
-            for key, value in items.items() if isinstance(items, Mapping) else items:
+            for key, value in table.items():
                 change.set(self, key, value)
             return
-        change.edits.setdefault(self, {}).update(items)
+        change.edits.setdefault(self, {}).update(table)
 
     def delete(self, change: Change, key: bytes) -> None:
         """Adds the deletion to the change. The key need not be there."""
+        check_change(change)
+        check_key(key)
         change.set(self, key, None)
 
     def write(self, items: Mapping[bytes, bytes | Deletion]) -> Pending[Any]:
         """Commits puts, and deletes where the value is `DELETE`: all or none. The result is there once they are
         durable."""
+        check_type("items", items, Mapping)
         change = Change()
         kinds = set(map(type, items.values()))
         if not kinds <= _VALUES:
@@ -200,7 +234,10 @@ class RawStore:
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """The pairs of those keys that are there, all as of one moment."""
+        check_type("keys", keys, Iterable)
         wanted = list(keys)
+        if not set(map(type, wanted)) <= _KEYS:
+            raise BadInput("keys of a store are bytes")
         self.reads += len(wanted)
         number = self.find_number()
         if number is None:
@@ -214,6 +251,8 @@ class RawStore:
 
     def get_in(self, change: Change, key: bytes) -> bytes | None:
         """As `get`, with what the change, which is not committed yet, does to this store."""
+        check_change(change)
+        check_key(key)
         table = change.edits.get(self)
         return table[key] if table is not None and key in table else self.get(key)
 
@@ -222,6 +261,10 @@ class RawStore:
     ) -> StateIterator[tuple[bytes, bytes]]:
         """Pairs whose keys begin with `prefix`, from `start` (included) to `end` (excluded), in byte order; `reverse`:
         from the last to the first."""
+        check_key(prefix)
+        for bound in (start, end):
+            if bound is not None:
+                check_key(bound)
         first = max(prefix, start or b"")
         last = _after_prefix(prefix)
         if end is not None and (last is None or end < last):
@@ -239,7 +282,7 @@ class RawStore:
 
     def find_number(self) -> int | None:
         """The store's number in the registry; None while nobody registered the store."""
-        if self.number is None:
+        if self.number is None and not self.dropped:
             found = self.holder.registry.find(self.namespace)
             if found is not None:
                 self.bind(found.number)
@@ -253,17 +296,41 @@ class TypedStore(Generic[K, V]):
         self.raw = raw
         self.descriptor = descriptor
         self._encode_key = descriptor.encode_key
-        self._encode_value = descriptor.encode_value
-        self._decode_value = descriptor.decode_value
+        # For `put` and `get`, which run a million times: what is the same for all values of one size is made once.
+        self._key_bytes = descriptor.key.encode
+        self._payload = descriptor.value.encode
+        self._value_of = descriptor.value.decode
+        self._headers: dict[int, bytes] = {}  # by the size of the payload
+        self._sizes: dict[bytes, int] = {}  # by the header: the size of the whole value
         self.known_to: Registry | None = None  # a registry that is known to have this schema version
 
     def get(self, key: K) -> V | None:
         """The value. None where there is none; where None is a value that is stored, `contains` tells them apart."""
-        raw = self.raw.get(self._encode_key(key))
+        try:
+            encoded = KEY_VERSION + self._key_bytes(key)
+        except TypeError as error:
+            raise refused(key, error) from error
+        raw = self.raw.get(encoded)
         return None if raw is None else self._decode_value(raw)
+
+    def _decode_value(self, raw: bytes) -> V:
+        if self._sizes.get(raw[:HEADER_BYTES]) == len(raw):  # of this version and schema, and whole
+            return self._value_of(raw[HEADER_BYTES:])
+        value = self.descriptor.decode_value(raw)
+        self._header(len(raw) - HEADER_BYTES)
+        return value
+
+    def _header(self, size: int) -> bytes:
+        """What stands before a payload of this size, remembered where such a size may come often."""
+        header = self.descriptor.value_header(size)
+        if size < _SIZES_MAX:
+            self._headers[size] = header
+            self._sizes[header] = HEADER_BYTES + size
+        return header
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         """The pairs of those keys that are there, all as of one moment."""
+        check_type("keys", keys, Iterable)
         encoded = {self._encode_key(key): key for key in keys}
         return {encoded[raw]: self._decode_value(value) for raw, value in self.raw.get_many(encoded).items()}
 
@@ -311,16 +378,37 @@ class TypedStore(Generic[K, V]):
 
     def put(self, change: Change, key: K, value: V) -> None:
         """Adds the pair to the change; it becomes visible, and durable, with the change's commit."""
-        if self.known_to is not self.raw.holder.registry:
+        raw = self.raw
+        if self.known_to is not raw.holder.registry:
+            check_change(change)
             change.typed.add(self)
-        self.raw.put(change, self._encode_key(key), self._encode_value(value))
+        try:
+            encoded, payload = KEY_VERSION + self._key_bytes(key), self._payload(value)
+        except TypeError as error:
+            raise refused((key, value), error) from error
+        size = len(payload)
+        stored = (self._headers.get(size) or self._header(size)) + payload
+        try:
+            if change.mark is None:
+                change.edits[raw][encoded] = stored
+            else:
+                change.set(raw, encoded, stored)
+        except KeyError:
+            change.edits[raw] = {encoded: stored}
+        except AttributeError:
+            check_change(change)
+            raise
 
     def put_many(self, change: Change, items: Mapping[K, V]) -> None:
+        """As `put` for each pair."""
+        check_change(change)
+        check_type("items", items, Mapping)
         for key, value in items.items():
             self.put(change, key, value)
 
     def delete(self, change: Change, key: K) -> None:
         """Adds the deletion to the change. The key need not be there."""
+        check_change(change)
         if self.known_to is not self.raw.holder.registry:
             change.typed.add(self)
         self.raw.delete(change, self._encode_key(key))
@@ -330,6 +418,7 @@ class TypedStore(Generic[K, V]):
 
         None is a value like others: a codec that has none for it, as `json` has null, refuses it.
         """
+        check_type("items", items, Mapping)
         change = Change()
         for key, value in items.items():
             if value is DELETE:
@@ -339,7 +428,7 @@ class TypedStore(Generic[K, V]):
         return self.raw.holder.commit(change)
 
     def _decode(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, V]]:
-        decode_key, decode_value = self.descriptor.decode_key, self.descriptor.decode_value
+        decode_key, decode_value = self.descriptor.decode_key, self._decode_value
         for key, value in found:
             yield decode_key(key), decode_value(value)
 

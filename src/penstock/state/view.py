@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from penstock.arguments import check_type
 from penstock.errors import Corruption, NotSupported
 from penstock.log import Pending
 from penstock.log.closed import ClosedPart
 from penstock.state.changes import Change
 from penstock.state.engines.engine import StateEngine, StateSnapshot
 from penstock.state.store import Content, RawStore, TypedStore
-from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.descriptor import Namespace, StateDescriptor, check_namespace
 from penstock.state.types.evolution import Verdict, judge, refuse
 from penstock.state.types.registry import BYTES, Registration, Registry
 
@@ -34,6 +35,7 @@ class Stores:
 
     def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
         """The typed store. Raises `NotSupported` where this program cannot read what was written into it."""
+        check_type("descriptor", descriptor, StateDescriptor)
         with self._lock:
             found = self.registry.find(descriptor.namespace)
             if found is not None:
@@ -44,6 +46,7 @@ class Stores:
     def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
         """A store of bytes without types. Raises `NotSupported` where it was written with types."""
         namespace = Namespace(table, bucket, operator, name)
+        check_namespace(namespace)
         with self._lock:
             found = self.registry.find(namespace)
             if found is not None and found.typed:
@@ -55,6 +58,7 @@ class Stores:
 
     def verdict(self, descriptor: StateDescriptor[Any, Any]) -> Verdict | None:
         """Whether the descriptor can read the store: as it is, after migration, or not. None: no such store yet."""
+        check_type("descriptor", descriptor, StateDescriptor)
         found = self.registry.find(descriptor.namespace)
         return None if found is None else judge(descriptor, found)
 
@@ -85,6 +89,7 @@ class Stores:
                 raw.refuse(closed.refuse)
 
     def heal(self, error: Corruption) -> None:
+        """Called by a store whose read met damage: what cannot mend itself raises it."""
         raise error
 
     def commit(self, change: Change) -> Pending[Any]:
@@ -133,12 +138,7 @@ class SnapshotStores(Stores):
     def close(self) -> None:
         """Releases the state of that moment. Closing twice is fine."""
         self._snapshot.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._refuse_all("a snapshot of the state")
 
 
 class _SnapshotContent:

@@ -356,6 +356,7 @@ class _Run:
                 "state_dir": state_dir,
                 "source": settings.source,
                 "log": settings.log,
+                "state": settings.state,
                 "until": "now" if settings.once else None,
             },
             "delivery": {"state_dir": state_dir, "changefeeds": settings.changefeeds},

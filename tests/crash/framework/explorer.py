@@ -22,7 +22,7 @@ from typing import Any, Generic
 
 from penstock.errors import PenstockError
 from tests.crash.framework.program import DEFAULT_FAULTS, WorldT
-from tests.crash.framework.promises import Violation
+from tests.crash.framework.promises import BROKEN, Violation, raise_broken
 from tests.crash.framework.stepping import STEPS
 
 _CUT_SHARE = 0.35  # of a program's operations
@@ -99,12 +99,15 @@ class Explorer(Generic[WorldT]):
             if fates.random() < _CUT_SHARE:
                 crashed.append(world.crash(fates))
 
+        BROKEN.clear()
         world = self.make_world()
         world.on_moment = moment
         try:
             self.run_program(world, rng, faults=faults)
         except (PenstockError, OSError) as error:
+            raise_broken()
             raise self._stopped(error) from error
+        raise_broken()
         for world in crashed:
             self._check(world, fates, outcome, 0)
 
@@ -128,11 +131,13 @@ class Explorer(Generic[WorldT]):
         except Violation:
             raise
         except Exception as error:
+            raise_broken()
             raise self._stopped(error) from error
         finally:
             world.on_moment = None
             world.files.cut_power()
             STEPS.reset()
+        raise_broken()
         for second in again:
             self._check(second, rng, outcome, depth + 1)
 

@@ -32,11 +32,20 @@ class Session(Generic[WorldT, OpenedT]):
         self.rng = rng
         self.opened = opened
         self.dead = False  # an answer that arrives from then on is no fact
+        self.faulty = False  # an operation of the disk or the store fails: calls may fail, too
 
     def let_run(self) -> None:
         """Most times lets background threads finish; else more arrives first, which makes larger groups."""
         if self.rng.random() < 0.7:
             STEPS.pump()
+
+    def act(self, action: Callable[[Any], None]) -> None:
+        """Does one thing."""
+        action(self)
+
+    def close(self) -> None:
+        """Ends cleanly."""
+        self.opened.close()
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class Sessions(Generic[WorldT]):
         session = None
         try:
             session = self.open(world, rng)
+            session.faulty = faulty
             if fails_later and rng.random() < 0.5:
                 self.fail_metadata(world, rng)
             elif fails_later:  # and the disk with it
@@ -82,10 +92,10 @@ class Sessions(Generic[WorldT]):
             weights = [weight for weight, _ in self.actions]
             count = rng.randrange(self.actions_min, self.actions_max)
             for action in rng.choices([action for _, action in self.actions], weights, k=count):
-                action(session)
+                session.act(action)
             if ending < 0.9 or last:
                 STEPS.pump()
-                session.opened.close()
+                session.close()
         except PowerCut:
             pass
         except (PenstockError, OSError):

@@ -13,6 +13,7 @@ from penstock.clock import ManualClock
 from penstock.errors import OutcomeUnknown, Unavailable
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.metadata import MemoryMetadata
+from tests.crash.framework.process import Process
 
 
 class Facts(Protocol):
@@ -28,13 +29,17 @@ FactsT = TypeVar("FactsT", bound=Facts)
 
 @dataclass(kw_only=True)
 class CrashWorld(Generic[FactsT]):
-    """The machine. `on_moment` is called before each operation that changes something, on the disk or in the store."""
+    """The machine. `on_moment` is called before each operation that changes something, on the disk or in the store.
+
+    So is `beside` after it, where another process is at work too; what it does itself does not call it again.
+    """
 
     facts: FactsT
     files: MemoryFiles = field(default_factory=MemoryFiles)
     metadata: MemoryMetadata = field(default_factory=MemoryMetadata)
     clock: ManualClock = field(default_factory=ManualClock)
     on_moment: Callable[[Any], None] | None = None
+    beside: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self.mend_metadata()
@@ -57,6 +62,13 @@ class CrashWorld(Generic[FactsT]):
     def _moment(self) -> None:
         if self.on_moment is not None:
             self.on_moment(self)
+        if self.beside is not None:
+            beside, self.beside = self.beside, None
+            try:
+                beside()
+            finally:
+                if self.beside is None:
+                    self.beside = beside
 
     def _before_metadata_write(self, files: MemoryFiles) -> None:
         if files.power_is_off:  # `files` are those of the process that writes, which may be dead by now
@@ -81,13 +93,18 @@ class CrashWorld(Generic[FactsT]):
             metadata=self.metadata.crashed(rng),
             facts=self.facts.copy(),
             on_moment=None,
+            beside=None,
         )
+
+    def process(self, *, locks: bool = True) -> Process:
+        """One more process on the machine."""
+        return Process(self.files, self.metadata, locks=locks)
 
     def kill(self, rng: random.Random | None = None) -> None:
         """kill -9 of the process: what it wrote is there, what it still does reaches nothing. `rng` chooses what shows of
         a change whose outcome is unknown."""
         dead, self.files = self.files, self.files.kill()
-        dead.on_operation = None
+        dead.on_operation = self.beside = None
         dead.cut_power()
         self.metadata = self.metadata.killed(rng or random.Random(0))
         self._attach()

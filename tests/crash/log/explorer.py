@@ -13,7 +13,7 @@ from tests.crash.log.world import NAMES, PASSING, LogWorld, small_limits
 from tests.crash.stepping import stepping
 
 _GO_ON_SHARE = 0.15  # of the states: appended to, closed and, some of them, opened once more
-_LOOKS = ((), (), ("a",), ("b",))  # which cursors are opened: most of the cost is theirs
+_LOOKS = ((), (), (), ("a",), ("b",), (PASSING,))  # which cursors are opened: most of the cost is theirs
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def _recover(world: LogWorld, rng: random.Random) -> None:
     facts = world.facts
     facts.payloads = facts.payloads[:]  # other worlds share it
     go_on = rng.random() < _GO_ON_SHARE
-    names = NAMES if go_on else rng.choice(_LOOKS)
+    names = (*NAMES, PASSING) if go_on else rng.choice(_LOOKS)
     opened = world.open(names, with_state=go_on or rng.random() < 0.2)
     if not go_on:
         return
@@ -35,7 +35,9 @@ def _recover(world: LogWorld, rng: random.Random) -> None:
     if bytes(next(iter(opened.reader.read(position, position))).data) != facts.payloads[number]:
         raise Violation("what was appended after the crash is not read back")
     if rng.random() < 0.5:
-        opened.log.open_cursor(PASSING).clear_backlog().result()
+        version = facts.cursors[PASSING].send(frozenset(facts.durable))
+        opened.cursors[PASSING].clear_backlog().result()
+        facts.confirm(facts.cursors[PASSING], version)
     opened.close()
     if rng.random() < 0.3:
         world.open(names).close()

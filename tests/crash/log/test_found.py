@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import OutcomeUnknown, StorageFailed
 from penstock.files.memory import DiskFault, MemoryFiles
-from penstock.log import Log, LogSettings, RecordLog
+from penstock.log import Cursor, Log, LogReader, LogSettings, RecordLog
 from penstock.metadata import MemoryMetadata
 
 DIRECTORY = Path("/s/log")
@@ -104,3 +104,19 @@ def test_a_header_that_was_written_in_part_brings_nothing_into_force() -> None:
     again = RecordLog.open(DIRECTORY, "r", killed)
     assert [record.data for record in again.records()] == [b"first"]
     again.close()
+
+
+def test_a_forced_truncation_gives_back_the_cursors_that_it_moved() -> None:
+    """Their own processes could not open them until the log's owner closed it."""
+    files, metadata = MemoryFiles(), MemoryMetadata()
+    log = Log.open(DIRECTORY, LogSettings(ledger_entries_max=2), files, metadata=metadata)
+    positions = [log.append(b"entry").result() for _ in range(4)]
+    reader = LogReader.open(DIRECTORY, files, metadata)
+    cursor = Cursor.open(reader, Path("/s/cursors"), "c", files=files)
+    cursor.clear_backlog().result()
+    cursor.close()
+    log.truncate(positions[1], force=True)
+    cursor = Cursor.open(reader, Path("/s/cursors"), "c", files=files)
+    assert cursor.mark_delete_position == positions[1]
+    cursor.close()
+    log.close()

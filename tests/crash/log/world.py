@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position
+from penstock.log import Cursor, Entry, Log, LogReader, LogSettings, Pending, Position
 from penstock.log.check.offloaded import examine_offloaded
 from penstock.log.cursors import acks as cursor_acks
 from penstock.log.frames.end_file import EndFile
@@ -19,9 +19,11 @@ from penstock.log.offload.format import object_names
 from penstock.objects import open_objects
 from penstock.state import BucketState, StateDescriptor, StateSettings, TypedStore
 from penstock.state.types import codecs
+from tests.crash.framework.process import Process
 from tests.crash.framework.promises import must
 from tests.crash.framework.world import CrashWorld
-from tests.crash.log.facts import CURSORS_MIN, LogFacts
+from tests.crash.log.cursor_facts import CursorFacts
+from tests.crash.log.facts import CURSORS_MIN, Found, LogFacts
 
 DIRECTORY = Path("/s/log")
 CURSORS = Path("/s/cursors")
@@ -69,37 +71,78 @@ class LogWorld(CrashWorld[LogFacts]):
 
     facts: LogFacts = field(default_factory=LogFacts)
     trims: bool = False  # entries go once every cursor has passed them; then there is no state to replay
+    has_state: bool = True
     offloads: bool = False  # sealed ledgers are copied to an object store by themselves, and moved a second later
 
-    def open(self, names: Sequence[str] = NAMES, *, with_state: bool = True) -> Opened:
-        """Opens the log as its owner, these cursors and the state, and checks all of them against the facts."""
+    def open(self, names: Sequence[str] = NAMES, *, with_state: bool = True, process: Process | None = None) -> Opened:
+        """Opens the log as its owner, these cursors and the state, and checks all of them against the facts.
+
+        `process`: the one that opens it, where it is not the only one.
+        """
         fenced = self._fence_epoch()
-        settings = TRIMMED_SETTINGS if self.trims else SETTINGS
-        if self.offloads:
-            settings = dataclasses.replace(settings, **OFFLOADS, offload_threshold_bytes=1500)
-        log = Log.open(DIRECTORY, settings, self.files, self.clock, self.metadata)
+        files, metadata = (process.files, process.metadata) if process is not None else (self.files, self.metadata)
+        log = Log.open(DIRECTORY, self.settings, files, self.clock, metadata)
         must(log.epoch > max(self.facts.epoch, fenced), f"epoch {log.epoch} was used before")
-        reader = LogReader.open(DIRECTORY, self.files, self.metadata)
+        reader = LogReader.open(DIRECTORY, files, metadata)
         found = read_all(reader)
         self.facts.check_entries(found)
         if self.offloads:
             self._check_objects(log)
         must(not found or log.end() == found[-1][1] == reader.end(), f"{log.end()} and {reader.end()} are not the end")
         state = store = None
-        if with_state and not self.trims:
+        if with_state and self.has_state:
             state = BucketState.open(log, REPLAYED)
             store = state.store(COUNTER)
             must(store.get("n") == (found[-1][0] if found else None), "state is not that of the last entry")
-        numbers = {number for number, _, _ in found}
-        cursors, acked = {}, {}
-        for name in names:
-            cursors[name] = cursor = Cursor.open(reader, CURSORS, name, files=self.files)
-            acked[name] = {number for number, position, _ in found if cursor.is_acked(position)}
-            self.facts.check_cursor(name, acked[name], numbers)
-            must(cursor.backlog() == len(found) - len(acked[name]), f"the backlog of cursor {name} is not exact")
-        self.facts.reopened(found, acked)
+        opened = Opened(log, reader, {}, state, store)
+        self.facts.reopened(found, self._open_cursors(opened, names, found))
         self.facts.epoch = log.epoch
-        return Opened(log, reader, cursors, state, store)
+        return opened
+
+    @property
+    def settings(self) -> LogSettings:
+        settings = TRIMMED_SETTINGS if self.trims else SETTINGS
+        return dataclasses.replace(settings, **OFFLOADS, offload_threshold_bytes=1500) if self.offloads else settings
+
+    def _open_cursors(self, opened: Opened, names: Sequence[str], found: Found) -> dict[str, set[int] | None]:
+        """Opens and checks the cursors; what each one that is there has acked, None where it was not opened."""
+        acked: dict[str, set[int] | None] = dict.fromkeys(self.facts.cursors)
+        numbers = {number for number, _, _ in found}
+        registered = {info.name: info.mark_delete for info in opened.log.cursors()}
+        passing = self.facts.cursors.get(PASSING, CursorFacts([None]))
+        passing.check_there(PASSING, PASSING in registered)
+        if PASSING not in registered:
+            acked.pop(PASSING, None)
+        for name in names:
+            if name == PASSING:
+                cursor = opened.log.open_cursor(PASSING)
+            else:
+                cursor = Cursor.open(opened.reader, CURSORS, name, files=opened.reader.files)
+            opened.cursors[name] = cursor
+            is_acked = {number for number, position, _ in found if cursor.is_acked(position)}
+            if name in acked:
+                self.facts.cursors[name].check_acked(name, is_acked, numbers)
+            else:
+                must(not is_acked, f"the new cursor {name} has acks of a predecessor: {is_acked}")
+            must(cursor.backlog() == len(found) - len(is_acked), f"the backlog of cursor {name} is not exact")
+            place = cursor.mark_delete_position
+            beyond = opened.reader.count(place, registered.get(name, place))
+            must(
+                beyond <= 0,
+                f"cursor {name} is registered {beyond} entries beyond its place {place}: trim believes that",
+            )
+            acked[name] = is_acked
+        return acked
+
+    def open_passing(self, opened: Opened) -> None:
+        """Opens and checks the cursor that comes and goes, which is there."""
+        facts = self.facts.cursors[PASSING]
+        cursor = opened.cursors[PASSING] = opened.log.open_cursor(PASSING)
+        found = read_all(opened.reader)
+        there = {number for number, _, _ in found}
+        acked = {number for number, position, _ in found if cursor.is_acked(position)}
+        facts.check_acked(PASSING, acked, there)
+        self.facts.cursors[PASSING] = facts.found(acked, there)
 
     def _check_objects(self, log: Log) -> None:
         """Every offloaded copy in the ledger list is whole, and the list names every object, if only as a tombstone."""
@@ -130,14 +173,16 @@ class LogWorld(CrashWorld[LogFacts]):
             end_file.close()
 
 
-def read_all(reader: LogReader) -> list[tuple[int, Position, bytes]]:
-    """(number, position, data) of every entry."""
-    found = []
-    for entry in reader.read(reader.first, reader.end()):
-        data = bytes(entry.data)
-        number = data.split(b"|", 1)[0]
-        found.append((int(number) if number.isdigit() else -1, entry.position, data))
-    return found
+def read_all(reader: LogReader) -> Found:
+    """Every entry."""
+    return list(map(numbered, reader.read(reader.first, reader.end())))
+
+
+def numbered(entry: Entry) -> tuple[int, Position, bytes]:
+    """The entry with its number, which its data begins with; -1 where it does not."""
+    data = bytes(entry.data)
+    number = data.split(b"|", 1)[0]
+    return int(number) if number.isdigit() else -1, entry.position, data
 
 
 @contextlib.contextmanager

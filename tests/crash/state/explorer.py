@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
+from unittest import mock
 
+from penstock.state import state as bucket
 from tests.crash.framework.explorer import Explorer
 from tests.crash.state.program import run_program
 from tests.crash.state.world import StateWorld
@@ -27,4 +31,11 @@ def _recover(world: StateWorld, rng: random.Random) -> None:
         world.open().close()
 
 
-EXPLORER = Explorer("state", "the state", StateWorld, run_program, _recover, stepping)
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """A dropped store is emptied key by key, so that there are crashes between the frames of that."""
+    with stepping(), mock.patch.object(bucket, "_DROPPED_AT_ONCE", 1):
+        yield
+
+
+EXPLORER = Explorer("state", "the state", StateWorld, run_program, _recover, _surroundings)

@@ -3,6 +3,8 @@
 Every commit is an entry with its number as data and among its changes, and the state after it is remembered under that
 number. So a reopened state must be exactly that of the log's last entry, and this entry must be the last acknowledged one
 or a later one that was in flight: a prefix of the commits, with every acknowledged one in it.
+
+A drop of a store has a number too, which is in none of its frames: it is known by the keys that are gone.
 """
 
 from __future__ import annotations
@@ -25,10 +27,17 @@ class StateFacts:
     durable: int = 0
     truncating: int | None = None  # a truncation to this number was begun: a crash may leave it done or not
     next_number: int = 0
+    drops: bool = False  # a store was dropped, or may have been
 
     def copy(self) -> StateFacts:
         return StateFacts(
-            self.states, dict(self.positions), self.chain[:], self.durable, self.truncating, self.next_number
+            self.states,
+            dict(self.positions),
+            self.chain[:],
+            self.durable,
+            self.truncating,
+            self.next_number,
+            self.drops,
         )
 
     @property

@@ -1,10 +1,12 @@
-"""What a random program does with a log and its state in one session: commits, checkpoints, merges, trims, truncations."""
+"""What a random program does with a log and its state in one session: commits, drops, checkpoints, merges,
+trims, truncations; and what a process that follows it sees."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.files.memory import DiskFault
@@ -12,23 +14,64 @@ from penstock.log import Pending, Position
 from penstock.state import StateLost
 from tests.crash.framework.program import DEFAULT_FAULTS, Session, Sessions
 from tests.crash.framework.promises import must
-from tests.crash.state.world import DIRECTORY, Opened, StateWorld
+from tests.crash.state.world import DIRECTORY, SCRATCH_KEY, Follower, Opened, StateWorld
 from tests.crash.stepping import STEPS
 
 _VALUES = (b"", b"a", b"value " * 20, b"v" * 700)
 
 
+_SCRATCH_KEYS = range(SCRATCH_KEY, SCRATCH_KEY + 2)
+_KEYS = (*range(6), *_SCRATCH_KEYS)
+
+
 class StateSession(Session[StateWorld, Opened]):
+    follower: Follower | None = None
+
     def commit(self) -> None:
         """A group of one to three, each a few puts and deletes."""
         rng = self.rng
         for _ in range(rng.choice((1, 1, 2, 3))):
-            edits = {rng.randrange(6): rng.choice((None, *_VALUES)) for _ in range(rng.randrange(1, 4))}
-            number = self.facts.next_number
-            content = {**self.facts.newest, **edits, "number": number}
-            self.facts.commit({key: value for key, value in content.items() if value is not None})
-            self.opened.commit(number, edits).add_done_callback(partial(self._committed, number))
+            self._commit({rng.choice(_KEYS): rng.choice((None, *_VALUES)) for _ in range(rng.randrange(1, 4))})
         self.let_run()
+
+    def _commit(self, edits: dict[int, bytes | None]) -> None:
+        number = self.facts.next_number
+        content = {**self.facts.newest, **edits, "number": number}
+        self.facts.commit({key: value for key, value in content.items() if value is not None})
+        self.opened.commit(number, edits).add_done_callback(partial(self._committed, number))
+
+    def drop(self) -> None:
+        """The scratch store with what is in it; then there is a new one of its name."""
+        if not any(key in self.facts.newest for key in _SCRATCH_KEYS):  # a drop is known by what is gone
+            self._commit(dict.fromkeys(_SCRATCH_KEYS, b"to be dropped"))
+        followed = self.rng.random() < 0.5
+        if followed:
+            self.follow()
+        self.facts.drops = True
+        content = self.facts.newest.items()
+        number = self.facts.commit({key: value for key, value in content if key not in _SCRATCH_KEYS})
+        self.opened.drop_scratch().add_done_callback(partial(self._committed, number))
+        if followed:
+            self._commit({SCRATCH_KEY: b"in the new one"})
+            self.follow()
+        self.let_run()
+
+    def follow(self) -> None:
+        """A process that reads: opened once, then it goes on, whatever happens; where its place was trimmed, anew."""
+        STEPS.pump()
+        if self.facts.durable + 1 < len(self.facts.chain):
+            return
+        if self.follower is not None:
+            try:
+                found = self.follower.content()
+            except PenstockError:
+                if not self.world.trims:
+                    raise
+                self.follower = None
+        if self.follower is None:
+            self.follower = Follower(self.world)
+            found = self.follower.content()
+        must(found == self.facts.newest, "a follower does not see what was committed")
 
     def _committed(self, number: int, done: Pending[Position]) -> None:
         if not self.dead and done.exception() is None:
@@ -41,26 +84,32 @@ class StateSession(Session[StateWorld, Opened]):
         self.opened.state.engine.compact()
 
     def decay(self) -> None:
-        """The disk flips a bit of a checkpoint file; a scrub finds and mends it, whatever else goes on."""
+        """The disk flips a bit of a checkpoint file, or one of each manifest; a scrub finds and mends it, whatever else goes on."""
         directory = DIRECTORY / "state"
         files = self.world.files
         names = [name for name in files.list(directory) if name.startswith(("run-", "checkpoint-"))]
-        manifests = [name for name in names if name.startswith("checkpoint-")]
-        if len(manifests) < 2:  # after a truncation one checkpoint may be left, and a manifest has no parity
-            names = [name for name in names if name not in manifests]
         if not names:
             return
         if list(self.opened.state.engine.verify()):  # one that a failed scrub left: a second damage may be one too many
             self.opened.state.scrub()
             return
-        node = files._names[directory / self.rng.choice(names)]
-        at = self.rng.randrange(len(node.content))
-        for content in (node.content, node.durable):
-            if at < len(content):
-                content[at] ^= 1 << self.rng.randrange(8)
+        if self.rng.random() < 0.4:  # one copy of each manifest; of its bytes not those that only fill it up
+            for name in names:
+                if name.startswith("checkpoint-"):
+                    half = len(files._names[directory / name].content) // 2
+                    self._flip(directory / name, self.rng.choice((0, half)) + self.rng.randrange(200))
+        else:
+            name = self.rng.choice(names)
+            self._flip(directory / name, self.rng.randrange(len(files._names[directory / name].content)))
         STEPS.pump()
         self.opened.state.scrub()
         must(not list(self.opened.state.engine.verify()), "a scrub left damage behind")
+
+    def _flip(self, path: Path, at: int) -> None:
+        node = self.world.files._names[path]
+        for content in (node.content, node.durable):
+            if at < len(content):
+                content[at] ^= 1 << self.rng.randrange(8)
 
     def roll(self) -> None:
         """A roll begins a checkpoint, which is written beside the next actions."""
@@ -101,6 +150,8 @@ _ACTIONS: tuple[tuple[int, Callable[[StateSession], None]], ...] = (
     (3, StateSession.checkpoint),
     (1, StateSession.compact),
     (1, StateSession.decay),
+    (1, StateSession.drop),
+    (2, StateSession.follow),
     (2, StateSession.roll),
     (1, StateSession.trim),
     (2, StateSession.truncate),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.files import Files
+from penstock.errors import Corruption
+from penstock.files import Files, read_file
 from penstock.files.memory import MemoryFiles
 from penstock.log import LogReader, Position
 from penstock.state import changes
@@ -24,6 +26,8 @@ from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.engines.native.format import PAGE_BYTES
 from penstock.state.engines.native.pages import Pages
 from penstock.state.log_state import LogState
+from penstock.state.reader import StateReader
+from penstock.state.types.registry import Registration
 from tests.crash.framework.planted import Bug, Patch, PlantedBugs, must_be_caught, replace_without_sync
 from tests.crash.state.explorer import EXPLORER
 
@@ -269,10 +273,52 @@ def a_page_is_used_unchecked(patch: Patch) -> None:
     patch(NativeEngine, "verify", lambda _self: iter(()))
 
 
+@BUGS
+def parity_is_ignored(patch: Patch) -> None:
+    """A damaged page costs the checkpoint, and on a trimmed log the state."""
+
+    def helpless(self: Pages, page: int) -> bytes:
+        raise Corruption(f"page {page} is damaged")
+
+    patch(Pages, "_rebuild", helpless)
+
+
+@BUGS
+def the_second_copy_of_a_manifest_is_not_looked_at(patch: Patch) -> None:
+    def first_alone(files: Files, path: Path) -> manifests.CheckpointManifest:
+        return manifests.decode(read_file(files, path))
+
+    patch(manifests, "read", first_alone)
+
+
+@BUGS
+def a_drop_is_not_replayed(patch: Patch) -> None:
+    """The store is there again after a crash, with the keys that were not deleted yet."""
+    from_document = Registration.from_document
+    patch(Registration, "from_document", lambda record: replace(from_document(record), dropped=False))
+
+
+@BUGS
+def the_keys_of_a_dropped_store_stay_after_a_crash(patch: Patch) -> None:
+    patch(bucket.BucketState, "_finish_drops", lambda _self: None)
+
+
+@BUGS
+def the_keys_of_a_store_are_deleted_and_its_drop_is_not_logged(patch: Patch) -> None:
+    """After a crash between the frames the store is half empty."""
+    patch(Registration, "dropping", lambda _self: [])
+
+
+@BUGS
+def a_reader_keeps_a_dropped_store(patch: Patch) -> None:
+    """It goes on with the old number, and does not find what is in the new store of that name."""
+    patch(StateReader, "_unbind_dropped", lambda _self: None)
+
+
 @pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.__name__)
 def test_a_planted_bug_is_caught(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     must_be_caught(EXPLORER, planted, monkeypatch)
 
 
 def test_no_planted_bug_was_lost() -> None:
-    assert len(BUGS) == 18
+    assert len(BUGS) == 24

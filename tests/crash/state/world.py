@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.log import Log, LogReader, LogSettings, Pending, Position
 from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings, TypedStore
 from penstock.state.types import codecs
-from tests.crash.framework.promises import must
+from tests.crash.framework.promises import Violation, must
 from tests.crash.framework.world import CrashWorld
 from tests.crash.state.facts import Content, StateFacts
 
@@ -17,6 +17,8 @@ LOG = LogSettings(ledger_entries_max=3, preallocate_bytes=2048)
 TRIMMED_LOG = LogSettings(ledger_entries_max=3, preallocate_bytes=2048, retention_seconds=0.0)
 STATE = StateSettings(checkpoint_bytes=None, merge_runs_max=1, merge_ratio=10.0, scrub_interval_seconds=None)
 KEYS: StateDescriptor[int, bytes] = StateDescriptor("keys", "test", codecs.u64, codecs.raw)
+SCRATCH: StateDescriptor[int, bytes] = StateDescriptor("scratch", "test", codecs.u64, codecs.raw)  # dropped at times
+SCRATCH_KEY = 100  # keys from here on are in that store
 OTHER: StateDescriptor[str, int] = StateDescriptor("other", "test", codecs.text, codecs.u64)
 
 
@@ -27,6 +29,7 @@ class Opened:
     log: Log
     state: BucketState
     keys: TypedStore[int, bytes]
+    scratch: TypedStore[int, bytes]
     other: TypedStore[str, int]
 
     def content(self) -> Content:
@@ -35,12 +38,19 @@ class Opened:
     def commit(self, number: int, edits: dict[int, bytes | None]) -> Pending[Position]:
         change = self.state.begin()
         for key, value in edits.items():
+            store = self.scratch if key >= SCRATCH_KEY else self.keys
             if value is None:
-                self.keys.delete(change, key)
+                store.delete(change, key)
             else:
-                self.keys.put(change, key, value)
+                store.put(change, key, value)
         self.other.put(change, "number", number)
         return self.state.commit(change, b"%d" % number)
+
+    def drop_scratch(self) -> Pending[Position]:
+        """Drops the scratch store, and opens a new one of its name."""
+        pending = self.state.drop_store(self.scratch)
+        self.scratch = self.state.store(SCRATCH)
+        return pending
 
     def close(self) -> None:
         self.state.close()
@@ -48,8 +58,31 @@ class Opened:
 
 
 def content_of(view: BucketState | StateReader) -> Content:
-    with view.store(KEYS).items() as keys, view.store(OTHER).items() as other:
-        return {**dict(keys), **dict(other)}
+    with view.snapshot() as stores:
+        return {
+            **dict(stores.store(KEYS).items()),
+            **dict(stores.store(SCRATCH).items()),
+            **dict(stores.store(OTHER).items()),
+        }
+
+
+class Follower:
+    """A process that reads the state while others write it."""
+
+    def __init__(self, world: StateWorld) -> None:
+        self._log = LogReader.open(DIRECTORY, world.files, world.metadata)
+        self._reader = StateReader.open(self._log, settings=STATE)
+        self._keys, self._scratch = self._reader.store(KEYS), self._reader.store(SCRATCH)
+        self._other = self._reader.store(OTHER)
+
+    def content(self) -> Content:
+        """As of the durable end, through handles that were opened with the follower."""
+        self._reader.advance()
+        return {**dict(self._keys.items()), **dict(self._scratch.items()), **dict(self._other.items())}
+
+    def close(self) -> None:
+        self._reader.close()
+        self._log.close()
 
 
 @dataclass(kw_only=True)
@@ -63,8 +96,10 @@ class StateWorld(CrashWorld[StateFacts]):
         """Opens log and state as their owner, and checks both against the facts."""
         log = Log.open(DIRECTORY, TRIMMED_LOG if self.trims else LOG, self.files, self.clock, self.metadata)
         state = BucketState.open(log, STATE)
-        opened = Opened(log, state, state.store(KEYS), state.store(OTHER))
+        opened = Opened(log, state, state.store(KEYS), state.store(SCRATCH), state.store(OTHER))
         found = opened.content()
+        if self.facts.drops:
+            self._check_drops(state)
         self._check(found, log.reader(), log.end(), read_entry=read_entry)
         if follower:
             self._check_follower(found)
@@ -73,21 +108,29 @@ class StateWorld(CrashWorld[StateFacts]):
     def _check(self, found: Content, reader: LogReader, end: Position, *, read_entry: bool) -> None:
         facts = self.facts
         allowed = facts.allowed()
-        number = found.get("number", -1)
-        must(number in allowed, f"the state is that of entry {number}, allowed are {allowed}")
-        expected = facts.states[number]
-        differs = [key for key in {*found, *expected} if found.get(key) != expected.get(key)]
-        must(not differs, f"the state after entry {number} is not what was committed: keys {differs}")
+        number = next((one for one in allowed if facts.states[one] == found), None)
+        if number is None:
+            last = found.get("number", -1)
+            must(last in allowed, f"the state is that of entry {last}, allowed are {allowed}")
+            expected = facts.states[last]
+            differs = [key for key in {*found, *expected} if found.get(key) != expected.get(key)]
+            raise Violation(f"the state after entry {last} is not what was committed: keys {differs}")
         facts.found(number)
         if end.entry_id >= 0:  # an end without an entry: everything was trimmed
             facts.positions[number] = end
             if read_entry:
                 (entry,) = reader.read(end, end)
-                must(bytes(entry.data) == b"%d" % number, f"entry {number} and its state are not one: {entry.data!r}")
+                data = bytes(entry.data)
+                drops = facts.drops and data == b""  # a frame of a drop, or of one that this opening has finished
+                must(data == b"%d" % number or drops, f"entry {number} and its state are not one: {data!r}")
+
+    def _check_drops(self, state: BucketState) -> None:
+        """Nothing is left of stores that were dropped."""
+        with state.engine.create_snapshot() as snapshot:
+            for dropped in state.registry.dropped():
+                must(not list(snapshot.iterate(dropped.number)), f"keys of the dropped store {dropped.number} are left")
 
     def _check_follower(self, found: Content) -> None:
-        reader = LogReader.open(DIRECTORY, self.files, self.metadata)
-        follower = StateReader.open(reader, settings=STATE)
-        must(content_of(follower) == found, "a follower sees another state than the owner")
+        follower = Follower(self)
+        must(follower.content() == found, "a follower sees another state than the owner")
         follower.close()
-        reader.close()

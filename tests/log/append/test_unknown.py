@@ -36,7 +36,7 @@ def unknown() -> None:
 
 def next_owners(metadata: MemoryMetadata) -> list[MemoryMetadata]:
     """Both things that may be found after a power cut."""
-    found = {store._content.version: store for store in (metadata.crashed(random.Random(n)) for n in range(20))}
+    found = {store._shared.content.version: store for store in (metadata.crashed(random.Random(n)) for n in range(20))}
     assert len(found) == 2
     return list(found.values())
 
@@ -121,7 +121,7 @@ def test_a_kill_shows_one_outcome_and_the_next_owner_makes_it_durable() -> None:
         writes: list[int] = []
 
         def count(killed: MemoryMetadata = killed, writes: list[int] = writes) -> None:
-            writes.append(len(killed._others))
+            writes.append(len(killed._shared.others))
 
         killed.before_write = count
         other = Log.open(DIRECTORY, SMALL, files.kill(), ManualClock(), killed)

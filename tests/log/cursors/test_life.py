@@ -17,6 +17,7 @@ from penstock.errors import BadInput, Closed, Corruption, Fenced, OutcomeUnknown
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
+from penstock.log.cursors import opening
 from penstock.metadata import MemoryMetadata
 from penstock.operations.log.listing import list_cursors
 from tests.log.cursors.support import SETTINGS, at, values
@@ -151,6 +152,35 @@ def test_a_damaged_cursor_goes_on_where_it_was_registered(
     assert not caplog.text
     log.delete_cursor("c")
     assert list(directory.glob("c-*.rlog.damaged-*"))
+
+
+@pytest.mark.parametrize("step", ["files_aside", "encode_snapshot"])
+def test_a_crash_inside_a_fall_back_leaves_a_cursor_that_falls_back_again(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """Once the damaged files have other names, and once the new record log is made and has no record yet."""
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(at("2:0")).result(5)
+    cursor.close()
+    directory = tmp_path / "log" / "cursors"
+    (records,) = directory.glob("c-*.rlog")
+    damaged = bytearray(records.read_bytes())
+    damaged[-1] ^= 1
+    records.write_bytes(damaged)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, step, crash)
+        with pytest.raises(KeyboardInterrupt):
+            log.open_cursor("c")
+    assert damaged in [path.read_bytes() for path in directory.glob("c-*.rlog.damaged-*")]
+    again = log.open_cursor("c")
+    assert again.mark_delete_position == at("2:0")
+    assert "cursor c of log log is damaged" in caplog.text
+    assert [info.damage != "" for info in log.cursors() if info.name == "c"] == [True]
+    again.mark_delete(at("3:0")).result(5)
 
 
 def test_a_cursor_of_which_nothing_is_there_is_refused(log: Log, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ def test_both_checks_accept_whole_frames_and_stop_at_the_first_damaged_one(kerne
     data = [b"", b"x", bytes(7), random.Random(1).randbytes(1000), bytes(5000)]
     raw = b"".join(b"".join(encode_frame(7, 3, 10 + n, 99, 64, (item,), ())[0]) for n, item in enumerate(data))
     check_frames = check_chunk if kernels else _check_in_python
-    table, at, need, reason = check_frames(raw, 7, 10)
+    table, at, need, reason, more = check_frames(raw, 7, 10)
+    assert more == 0
     assert (table[:, 1].tolist(), at, need, reason) == ([len(item) for item in data], len(raw), 64, "")
     rng = random.Random(2)
     for _ in range(300):
@@ -26,7 +27,7 @@ def test_both_checks_accept_whole_frames_and_stop_at_the_first_damaged_one(kerne
         where = rng.randrange(len(bad))
         bad[where] ^= 1 << rng.randrange(8)
         try:
-            _, stopped, _, reason = check_frames(bytes(bad), 7, 10)
+            _, stopped, _, reason, _ = check_frames(bytes(bad), 7, 10)
         except Exception as error:  # a version that nobody knows
             assert "is not known" in str(error)
             continue

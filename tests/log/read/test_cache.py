@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.files import RealFiles
 from penstock.log import Log, LogReader, Position, wait_all
-from penstock.log.read.cache import _RUN_BYTES, ReadCache, ReadLimiter
+from penstock.log.read.cache import _RUN_BYTES, LogKey, ReadCache, ReadLimiter
 from penstock.log.read.run import FrameRun
 from tests.support.files import CountingFiles
 
@@ -174,6 +174,24 @@ def test_a_put_at_the_limit_does_not_depend_on_how_many_runs_there_are() -> None
         return min(found)
 
     assert seconds(24 << 20) < 3 * seconds(1 << 20)
+
+
+def test_a_full_cache_looks_at_its_consumers_once_for_many_puts() -> None:
+    """What a put at the limit costs must not be what it costs to look at every cursor of the process."""
+    looks: list[int] = []
+
+    class Watched(ReadCache):
+        def _needed_from(self, log: LogKey, ledger_id: int) -> float:
+            looks.append(ledger_id)
+            return super()._needed_from(log, ledger_id)
+
+    cache, log, consumer = Watched(bytes_max=1 << 20), uuid4(), threading.Event()
+    cache.expect(consumer, log, Position(1, 1_000_000))
+    for n in range(5000):
+        cache.put(log, FrameRun(1, n, bytes(500), np.zeros((1, 4), np.int64)))
+    held = cache.bytes // (500 + 32 + _RUN_BYTES)
+    assert len(looks) <= 64 * (5000 - held) / held + 2
+    assert 0.98 * cache.bytes_max < cache.bytes <= cache.bytes_max
 
 
 def test_the_owner_keeps_entries_only_for_those_who_read_on(tmp_path: Path) -> None:

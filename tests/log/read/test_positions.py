@@ -21,7 +21,7 @@ def _views(draw: st.DrawFn) -> LedgerViews:
     for number in ids:
         entries = draw(st.integers(0, 4))
         state = "open" if number == ids[-1] and draw(st.booleans()) else "sealed"
-        views.append(LedgerView(LedgerInfo(number, 1, state, entries), entries, 0))
+        views.append(LedgerView(LedgerInfo(number, 1, 0, state, entries), entries, 0))
     last = views[-1]._replace(entries=draw(st.integers(0, 4))) if views and not views[-1].info.sealed else None
     found = LedgerViews(views)
     return found.grown(last) if last is not None else found
@@ -56,7 +56,7 @@ def _seconds(directory: Path, ledgers: int) -> float:
     """CPU of a read from the tail of a log of so many ledgers: the least of several."""
     log = Log.open(directory / "log", LogSettings(maintenance_interval_seconds=0))
     span = log.append_many([b"x"] * 3000).result(60)
-    old = tuple(LedgerInfo(number, 1, "sealed", 1, 200, 1, 1) for number in range(-ledgers, 0))
+    old = tuple(LedgerInfo(number, 1, 0, "sealed", 1, 200, 1, 1) for number in range(-ledgers, 0))
     log._parts.catalog.change(lambda listed: dataclasses.replace(listed, ledgers=(*old, *listed.ledgers)))
     log.reader().refresh()
     cursor = log.open_cursor("c", durable=False, start=span.first)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Unavailable
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Terminated
+from penstock.log.cursors.table import CursorTable
 from penstock.operations.log.verify import verify_log
 
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=4096)
@@ -269,3 +270,38 @@ def test_any_order_of_appends_truncations_acks_and_restarts(tmp_path: Path, seed
         assert all(cursor.is_acked(position) == (position in acked) for position, _ in kept)
     outside.close()
     log.close()
+
+
+def test_a_cursor_that_was_moved_by_force_stays_open_only_where_it_was(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    reader = LogReader.open(tmp_path / "log")
+    cursor = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
+    cursor.mark_delete(positions[7]).result(5)
+    cursor.close()
+    here = log.open_cursor("here")
+    here.mark_delete(positions[8]).result(5)
+    log.truncate(positions[4], force=True)
+    cursor = Cursor.open(reader, tmp_path / "log" / "cursors", "c")
+    assert cursor.mark_delete_position == here.mark_delete_position == positions[4]
+    assert not here.failed
+    cursor.close()
+    reader.close()
+    log.close()
+
+
+def test_a_cursor_that_another_process_has_open_cannot_be_moved(tmp_path: Path) -> None:
+    """Forced or not: its owner would go on beyond the end. Nothing is removed, and no other cursor is moved."""
+    with Log.open(tmp_path / "log", SETTINGS) as log, LogReader.open(tmp_path / "log") as reader:
+        positions = [log.append(b"%d" % number).result() for number in range(8)]
+        first = log.open_cursor("a-first")
+        first.clear_backlog().result()
+        theirs = CursorTable(reader, tmp_path / "log" / "cursors")
+        theirs.open("theirs").clear_backlog().result()
+        with pytest.raises(Unavailable, match="cursor theirs of log log cannot be moved: another process has it open"):
+            log.truncate(positions[2], force=True)
+        assert log.end() == positions[-1]
+        assert first.mark_delete_position == positions[-1]
+        theirs.close()
+        log.truncate(positions[2], force=True)
+        assert log.end() == positions[2]
+        assert first.backlog() == 0

@@ -1,4 +1,4 @@
 """`penstock log`: looks into a log and works on one. `main.py` makes the group.
 
-Every command but create, append, trim and offload only looks.
+Every command but create, append, trim, offload and skip only looks.
 """

@@ -1,4 +1,4 @@
-"""`penstock log create`, `append`, `trim` and `offload`: the commands that take ownership of the log."""
+"""`penstock log create`, `append`, `trim`, `offload` and `skip`: the commands that take ownership of the log."""
 
 from __future__ import annotations
 
@@ -124,6 +124,34 @@ def offload(
         *(len(done.moved), "would go" if dry_run else "removed", _numbers(done.moved)),
         as_json=json,
     )
+
+
+def skip(
+    path: LogPathArgument,
+    ledger: Annotated[int, typer.Argument(metavar="LEDGER", help="The number of the damaged ledger.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would be lost.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Give up the entries of a ledger that cannot be read any more, for good: readers and cursors pass over them.
+
+    The last resort, where no copy of the ledger's file is left to restore. Also for a log that cannot be opened. An entry
+    that can be read is never skipped. With --yes it is refused (exit code 75) while a process has the log.
+    """
+    from penstock.operations.log.changing import skip_ledger
+
+    with end_quietly(as_json=json):
+        lost = skip_ledger(path, ledger, dry_run=not yes)
+        ranges = [(str(first), str(last)) for first, last in lost.ranges]
+        places = ", ".join(first if first == last else f"{first} … {last}" for first, last in ranges)
+        lines = [
+            f"{'skipped' if yes else 'would be lost'}: {lost.entries:,} entries, about {human_bytes(lost.bytes)}: {places}",
+            f"ledger {lost.ledger_id} keeps {lost.entries_kept:,} entries that can be read",
+        ]
+        lines += [f"cursor {name} had not acked {count:,} of them" for name, count in sorted(lost.cursors.items())]
+        if not yes:
+            lines.append("nothing was changed; restore the file from a copy if there is one, else say --yes")
+        document = {**lost._asdict(), "ranges": ranges, "skipped": yes}
+        print_result(document, "\n".join(lines), as_json=json)
 
 
 def _numbers(ledgers: list[int]) -> str:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def ls(path: LogPathArgument, json: JsonOption = False) -> None:
-    """Show the log and its ledgers: how many entries and bytes, since when, sealed or open."""
+    """Show the log and its ledgers: how many entries and bytes, made when, sealed or open.
+
+    BYTES are those of the frames; BODIES are what was appended, data and state changes.
+    """
     from penstock.operations.log.listing import summarize_log
 
     with end_quietly(as_json=json):
@@ -28,10 +31,14 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "id": view.info.id,
                     "epoch": view.info.epoch,
                     "state": view.info.state,
+                    "created_ms": view.info.created_ms,
                     "entries": view.entries,
+                    "messages": view.messages,
                     "bytes": view.frames_end,
+                    "body_bytes": view.body_bytes,
                     "first_ms": view.info.first_ms,
                     "last_ms": view.info.last_ms,
+                    "skipped": [list(run) for run in view.info.skipped],
                     "local": view.info.is_local,
                     "offload": _offload(view.info),
                 }
@@ -45,7 +52,9 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
                     "first": str(log.first),
                     "end": str(log.end),
                     "entries": log.entries,
+                    "messages": log.messages,
                     "bytes": log.bytes,
+                    "body_bytes": log.body_bytes,
                     "terminated": log.terminated,
                     "properties": log.properties,
                     "ledgers": ledgers,
@@ -53,16 +62,21 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
             )
             return
         note = "  terminated" if log.terminated else ""
-        size = f"{log.entries:,} entries  {human_bytes(log.bytes)}"
+        messages = "" if log.messages == log.entries else f"  {log.messages:,} messages"
+        size = f"{log.entries:,} entries{messages}  {human_bytes(log.bytes)} ({human_bytes(log.body_bytes)} of bodies)"
         say("[bold]LOG[/]  {}  {}  {} … {}  owner epoch {}{}", log.directory, size, log.first, log.end, log.epoch, note)
-        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "FIRST", "LAST", "WHERE")
+        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "BODIES", "CREATED", "FIRST", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
             times = (human_time(info.first_ms), human_time(info.last_ms)) if info.sealed else ("", "")
-            size = human_bytes(view.frames_end)
-            add_row(table, info.id, info.state, info.epoch, f"{view.entries:,}", size, *times, _where(info))
+            created = human_time(info.created_ms)
+            sizes = (human_bytes(view.frames_end), human_bytes(view.body_bytes))
+            add_row(table, info.id, info.state, info.epoch, f"{view.entries:,}", *sizes, created, *times, _where(info))
         say_table(table)
         stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
+        for info in (view.info for view in log.ledgers if view.info.skipped):
+            runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
+            say("[bold red]skipped, cannot be read:[/] {}", runs)
         for url, count in sorted(stores.items()):
             say("[dim]offloaded: {} ledgers at {}[/]", f"{count:,}", url)
 
@@ -124,7 +138,7 @@ def cursors(path: LogPathArgument, json: JsonOption = False) -> None:
                 line.name,
                 line.mark_delete,
                 f"{line.backlog_entries:,}" if known else "?",
-                human_bytes(line.backlog_bytes or 0) if known else "?",
+                human_bytes(line.backlog_bytes) if line.backlog_bytes is not None else "?",
                 f"{line.holes:,}" if known else "?",
                 human_time(line.active_ms),
                 note,

@@ -35,6 +35,7 @@ from penstock.log.append.ledger_sequence import Counters, LedgerSequence
 from penstock.log.append.queue import AppendQueue
 from penstock.log.append.request import AppendRequest, Terminated
 from penstock.log.frames.end_file import EndFile
+from penstock.log.frames.format import FRAME_BYTES_MIN
 from penstock.log.ledgers.catalog import LedgerCatalog
 from penstock.log.ledgers.store import LedgerStore, OpenLedger
 from penstock.log.pending import Pending
@@ -243,7 +244,7 @@ class Appender:
         self.ledgers.republish(ledger)
         entries, taken = entries_that_fit(group, ledger, self._settings, may_roll=self.ledgers.may_roll())
         wall_ms = self._clock.wall_ms()
-        first, offset = ledger.next_entry, ledger.synced_end
+        first, offset, messages = ledger.next_entry, ledger.synced_end, ledger.synced_messages
         keep = self._cache.wants(self._cache_key)
         try:
             packed = ledger.add(entries, wall_ms, keep=keep)
@@ -262,23 +263,27 @@ class Appender:
             self._cache.put(self._cache_key, run_of(ledger.info.id, frames, wall_ms))
         self.ledgers.last = last
         self.ledgers.used_now()
-        self._count(len(entries), ledger.synced_end - offset)
+        self._count(len(entries), ledger.synced_end - offset, ledger.synced_messages - messages)
         self._queue.take_from_flight(taken)
         with WATCH.paused(self._step):  # callbacks run in here, on this thread: they hold up the log, but not the disk
             answer(group if taken == len(group) else group[:taken], ledger.info.id, first)
         return taken
 
-    def _count(self, entries: int, size: int) -> None:
+    def _count(self, entries: int, size: int, messages: int) -> None:
         counters = self.counters
         counters.groups += 1
         counters.entries += entries
         counters.bytes += size
+        counters.messages += messages
         counters.sync_seconds += self._sync_seconds
         METRICS.log_append_entries.inc(entries)
         METRICS.log_append_bytes.inc(size)
+        METRICS.log_append_body_bytes.inc(size - entries * FRAME_BYTES_MIN)
+        METRICS.log_append_messages.inc(messages)
         METRICS.log_group_entries.observe(entries)
         METRICS.log_sync_seconds.observe(self._sync_seconds)
-        METRICS.log_append_seconds.observe(time.perf_counter() - self._queue.group_came)
+        now, queue = time.perf_counter(), self._queue
+        METRICS.log_append_seconds.observe_between(now - queue.group_taken, now - queue.group_came, entries)
 
     def _fail_group(self, group: list[AppendRequest], error: PenstockError) -> None:
         """Fails the appends, once it is sure that their entries never appear."""

@@ -10,7 +10,15 @@ from typing import Any
 
 from penstock.errors import BadInput, PenstockError
 from penstock.files import Buffer
-from penstock.log.frames.format import BODY_BYTES_MAX, CHANGE, BadFrame, Changes, StateChange, decode_changes
+from penstock.log.frames.format import (
+    BODY_BYTES_MAX,
+    CHANGE,
+    MESSAGES_MAX,
+    BadFrame,
+    Changes,
+    StateChange,
+    decode_changes,
+)
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _U64_MAX = (1 << 64) - 1
@@ -94,6 +102,13 @@ def _checked_change(change: Any) -> int:
 def _check_unsigned(what: str, value: Any, highest: int) -> None:
     if type(value) is not int or not 0 <= value <= highest:
         raise BadInput(f"the {what} of a state change is {value!r}", hint=f"a number from 0 to {highest}")
+
+
+def checked_messages(messages: Any) -> int:
+    """How many messages an entry stands for. Raises `BadInput`."""
+    if type(messages) is not int or not 1 <= messages <= MESSAGES_MAX:
+        raise BadInput(f"an entry cannot stand for {messages!r} messages", hint=f"a number from 1 to {MESSAGES_MAX}")
+    return messages
 
 
 def checked_pair(record: Any) -> tuple[Any, Any]:

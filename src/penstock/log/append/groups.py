@@ -36,11 +36,12 @@ def entries_that_fit(
     for taken, item in enumerate(group):
         if (end >= bytes_max or before + len(entries) >= entries_max) and may_roll and taken:
             return entries, taken
-        if item.count:
+        if item.count > 0:
             entries += item.data
             end += item.size + item.count * FRAME_BYTES_MIN
         else:
-            entries.append(NewEntry(item.data, item.changes) if item.changes else item.data)
+            plain = not item.changes and not item.count
+            entries.append(item.data if plain else NewEntry(item.data, item.changes, -item.count or 1))
             end += item.size + FRAME_BYTES_MIN
     return entries, len(group)
 
@@ -56,12 +57,12 @@ def answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
     answers: list[Any] = []
     for item in items:
         item.data = item.after = None
-        if item.count:
+        if item.count > 0:
             answers.append(Span(Position(ledger_id, first), Position(ledger_id, first + item.count - 1)))
         else:
             answers.append(first)
             item.ledger_id = ledger_id
-        first += item.count or 1
+        first += max(item.count, 1)
     complete_all(items, answers)
 
 
@@ -76,7 +77,7 @@ def split_unwritable(
     failed: dict[AppendRequest, BaseException] = {}
     for item in group:
         try:
-            for data in item.data if item.count else (item.data,):
+            for data in item.data if item.count > 0 else (item.data,):
                 encode_frame(
                     0, 0, 0, 0, 0, (data,) if isinstance(data, bytes | bytearray | memoryview) else data, item.changes
                 )

@@ -32,6 +32,7 @@ class Counters:
 
     entries: int = 0
     bytes: int = 0
+    messages: int = 0
     groups: int = 0
     rolls: int = 0
     switches: int = 0  # ledgers given up because they failed
@@ -90,7 +91,7 @@ class LedgerSequence:
         must not fail. The next group begins with another attempt (`republish`)."""
         for _ in range(2):
             try:
-                self._end_file.publish(ledger.info.id, ledger.synced_end, last)
+                self._end_file.publish(ledger.info.id, ledger.synced_end, last, ledger.synced_messages)
                 if ledger.synced_end - self._hinted >= max(
                     _HINT_BYTES, self._settings.ledger_bytes_max // HINTS_MAX * 2
                 ):

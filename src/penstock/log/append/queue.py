@@ -36,6 +36,7 @@ class AppendQueue:
         self.error = error  # why nothing can be appended any more; None while it can
         self.waiting_bytes = 0
         self.group_came = 0.0  # when the oldest append of the group in flight came
+        self.group_taken = 0.0  # when the writer took the group: no append of it came later
         self._name = name
         self._waiting_bytes_max = waiting_bytes_max
         self._queue: deque[AppendRequest] = deque()
@@ -158,7 +159,7 @@ class AppendQueue:
                 self._idle, self._wake_at = True, self._last_items
                 self._work.wait(min(GROUP_DELAY_SECONDS_MAX, sync_seconds / 4))
                 self._idle = False
-            self.group_came = self._oldest
+            self.group_came, self.group_taken = self._oldest, time.perf_counter()
             if not self._tasks and len(queue) <= GROUP_ITEMS_MAX and self.waiting_bytes <= GROUP_BYTES_MAX:
                 group = list(queue)
                 queue.clear()
@@ -179,7 +180,7 @@ class AppendQueue:
                 size += item.size
             self._last_items = len(group)
             if queue:
-                self._oldest = time.perf_counter()
+                self._oldest = self.group_taken
             self.waiting_bytes -= size
             self._in_flight = group
             self._room.notify_all()

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.errors import Terminal
 from penstock.log.frames.format import Changes
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, Span
 
 
 class Terminated(Terminal):
     """The log was terminated: nothing is appended any more."""
-
-
-class Span(NamedTuple):
-    """Where a batch is: from `first` to `last`, both included, all in one ledger."""
-
-    first: Position
-    last: Position
 
 
 class AppendRequest(Pending[Any]):
@@ -43,7 +36,9 @@ class AppendRequest(Pending[Any]):
         self.data = data
         self.changes = changes
         self.size = size
-        self.count = count  # 0: one entry, answered by its position; else so many entries, answered by their span
+        # 0: one entry, answered by its position; above 0: so many entries, answered by their span; below 0: one entry that
+        # stands for -count messages, answered by its position.
+        self.count = count
 
     def result(self, timeout: float | None = None) -> Any:
         """The answer. A position is made when it is asked for: most are looked at once, if at all."""
@@ -58,3 +53,6 @@ class AppendRequest(Pending[Any]):
         self.task = self.data = self.after = None
         self.changes = ()
         super().fail(error)
+
+
+__all__ = ["AppendRequest", "Span", "Terminated"]

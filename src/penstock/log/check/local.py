@@ -12,6 +12,7 @@ from uuid import UUID
 
 import google_crc32c
 import numpy as np
+from pyroaring import BitMap
 
 from penstock.errors import Corruption
 from penstock.files import File, Files, read_file
@@ -33,12 +34,30 @@ _U32 = struct.Struct("<I")
 def examine_ledger(files: Files, directory: Path, uuid: UUID, info: LedgerInfo, end_file: EndFile | None) -> Examined:
     """A ledger that the list names. Raises `FileNotFoundError`."""
     path = ledger_path(directory, info.id)
+    if info.skipped:
+        return _examine_skipped(files, path, info)
     file = files.open(path)
     try:
         damage = damage_found_by(lambda: read_file_header(file, LEDGER_MAGIC, uuid, info.id), path)
         if info.sealed:
             return _examine_sealed(file, info, damage)
         return examine_growing(file, info.id, 0, end_file, damage)
+    finally:
+        file.close()
+
+
+def _examine_skipped(files: Files, path: Path, info: LedgerInfo) -> Examined:
+    """A ledger of which entries were skipped: damage is what cannot be read and was not skipped."""
+    lost = BitMap(range(info.entries)) - info.skipped_entries()
+    if not lost:
+        return Examined(0, 0, [])
+    file = files.open(path)
+    try:
+        for line in walk_frames(file, info.id, 0, info.frames_end):
+            if line.header is not None and not line.fault:
+                lost.discard(line.header.entry_id)
+        damage = [Damage(path, 0, f"entry {entry} cannot be read") for entry in lost[:DAMAGE_MAX]]
+        return Examined(info.entries, file.size(), damage)
     finally:
         file.close()
 

@@ -8,6 +8,7 @@
 | `pointer.py` | the owner's side of the registration: when the mark-delete is published there |
 | `acks.py` | taking acks: changed in memory at once, durable in groups |
 | `reading.py` | which entries a cursor reads next |
+| `backlog.py` | how much it has still to do |
 | `opening.py` | opening and deleting a durable cursor |
 | `idle.py` | how long cursors were unused |
 | `cursor.py` | the owner's handle |

@@ -70,6 +70,16 @@ class Acked:
             self.mark_delete = Position(views[0].info.id, -1)
             self.advance(views)
 
+    def follow_skips(self, views: LedgerViews) -> int:
+        """Counts entries that were skipped, because they cannot be read, as acked; how many of them were not."""
+        passed = 0
+        for info in views.skipped:
+            lacking = self.unacked(info.id, 0, info.entries - 1) & info.skipped_entries()
+            if lacking:
+                self.add({info.id: lacking})
+                passed += len(lacking)
+        return passed
+
     def follow_truncation(self, views: LedgerViews) -> None:
         """Forgets the acks of entries that the log does not have any more. Without it, the mark-delete would go over
         entries that are not there."""

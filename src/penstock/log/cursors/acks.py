@@ -12,9 +12,11 @@ soon as this cursor sees it (`seen`), and at each open by the replay; the record
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from pyroaring import BitMap
 
@@ -32,12 +34,14 @@ from penstock.log.cursors.records import (
     encode_snapshot,
 )
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.reader import LogReader
 from penstock.log.records.record_log import RecordLog
 from penstock.log.records.workers import is_worker
 from penstock.observe.metrics import METRICS
+
+_logger = logging.getLogger(__name__)
 
 _COMPACT_BYTES_MIN = 1 << 20
 _COMPACT_FACTOR = 4  # times the last snapshot: what compactions write stays a fraction of what acks write
@@ -81,7 +85,7 @@ class Acks:
         self._pointer = pointer
         self._lock = threading.Lock()
         self._durable = state.acked.mark_delete
-        self._views = LedgerViews(truncations=reader.truncations)
+        self._views = LedgerViews(truncations=reader.truncations)  # `seen` looks at more before anything is read
         self._entries: dict[int, int] = {}  # how many a ledger that was asked for has, as of `_views`
         self._group: _Group | None = None
         self._compacting = False
@@ -133,7 +137,7 @@ class Acks:
 
     def seen(self, views: LedgerViews) -> None:
         """The ledgers as a reader sees them now. Where the log was truncated since the last time, the acks follow."""
-        if views.truncations != self._views.truncations:
+        if views.truncations != self._views.truncations or views.skipped != self._views.skipped:
             with self._lock:
                 self._look(views)
 
@@ -157,6 +161,7 @@ class Acks:
         ledger_id, entry_id = position
         with self._lock:
             if not 0 <= entry_id < self._entries.get(ledger_id, 0):
+                check_position("position", position)
                 self._refuse_unknown(position)
             group = self._join()
             acked = self._state.acked
@@ -177,8 +182,13 @@ class Acks:
 
     def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
         by_ledger: dict[int, list[int]] = {}
-        for ledger_id, entry_id in positions:
-            by_ledger.setdefault(ledger_id, []).append(entry_id)
+        try:
+            for ledger_id, entry_id in positions:
+                by_ledger.setdefault(ledger_id, []).append(entry_id)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"these are no positions: {error}", hint="an iterable of Position") from error
+        if not {type(number) for number in chain(by_ledger, *by_ledger.values())} <= {int}:
+            raise BadInput("these are no positions", hint="an iterable of Position")
         with self._lock:
             for ledger_id, entries in by_ledger.items():
                 if min(entries) < 0:
@@ -221,6 +231,7 @@ class Acks:
             self._close_group()
             answer = self._append(lambda: encode_reset(position), lambda: self._reached_by_reset(position))
             self._state.reset(position)
+            self._follow_skips()
             if self._store is None:
                 self._durable = position
             return answer
@@ -395,7 +406,14 @@ class Acks:
                 clip(self._group.bitmaps, views)
                 self._group.mark_delete = views.kept(self._group.mark_delete)
         self._state.acked.follow_trim(views)
+        self._follow_skips()
         return views
+
+    def _follow_skips(self) -> None:
+        """Entries that were skipped count as acked, and it is said how many of them this cursor had not acked."""
+        if self._views.skipped and (passed := self._state.acked.follow_skips(self._views)):
+            METRICS.log_passed_over_entries.inc(passed)
+            _logger.warning("cursor %s passes over %d entries that were skipped", self._name, passed)
 
     def _is_entry(self, position: Position) -> bool:
         """Whether the log has the entry, as of `_views`."""

@@ -18,25 +18,31 @@ from pathlib import Path
 from threading import Lock
 from types import TracebackType
 
+from pyroaring import BitMap
+
+from penstock.arguments import (
+    check_callable,
+    check_component,
+    check_count,
+    check_texts,
+    check_timeout,
+    check_type,
+)
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed
+from penstock.errors import Closed
 from penstock.files import REAL_FILES, Files
 from penstock.log.append.request import Terminated
+from penstock.log.closed import FORK_HINT, closed_in_children
 from penstock.log.cursors.acked import Acked, runs
 from penstock.log.cursors.acks import Acks, previous
+from penstock.log.cursors.backlog import CursorStats, backlog_about, backlog_bytes
 from penstock.log.cursors.opening import Start, open_durable, start_position
-from penstock.log.cursors.reading import (
-    Skip,
-    is_terminated,
-    nth_unacked,
-    read_entries,
-)
+from penstock.log.cursors.reading import Skip, is_terminated, nth_unacked, place_to_read, read_entries
 from penstock.log.cursors.records import CursorState
 from penstock.log.frames.format import Entry
 from penstock.log.metrics import forget_cursor, watch_cursor
 from penstock.log.pending import Pending
-from penstock.log.position import Position
-from penstock.log.read.entry_sizes import entry_sizes
+from penstock.log.position import Position, check_position, checked_positions
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
 from penstock.log.records.record_log import RecordLog
@@ -45,22 +51,8 @@ _ITERATED_ENTRIES = 1000  # of a batch that an iteration holds
 _ITERATED_BYTES = 4 << 20
 
 
-class CursorStats:
-    """What metrics and status show of a cursor."""
-
-    __slots__ = ("active_ms", "backlog_entries", "groups_persisted", "holes", "mark_delete", "record_bytes")
-
-    def __init__(self, cursor: Cursor) -> None:
-        self.mark_delete = cursor.mark_delete_position
-        self.backlog_entries = cursor.backlog()
-        self.holes = cursor.hole_count()
-        self.record_bytes = cursor.record_bytes
-        self.groups_persisted = cursor._acks.groups_persisted
-        self.active_ms = cursor.last_active_ms
-
-
 class Cursor:
-    """The owner's handle. Thread-safe."""
+    """The owner's handle. Thread-safe. Its properties are what it knew last, once it is closed; every call raises `Closed`."""
 
     def __init__(
         self, reader: LogReader, name: str, acks: Acks, records: RecordLog | None = None, tail: Tail | None = None
@@ -69,14 +61,20 @@ class Cursor:
         self._reader = reader
         self._acks = acks
         self._records = records
-        self._tail = tail or Tail()
+        self.tail = tail or Tail()
         self._read_lock = Lock()
         self._read_position = _after(acks.durable_mark_delete)
-        self._cancelled = 0
+        self._moves = 0  # of the read position, by anything but a read
+        self.cancelled = 0
         self._closed = False
+        self._closed_hint = ""
         self._on_close: Callable[[], None] | None = None
+        self.withdraw = (
+            self.close
+        )  # for an opener whom it did not reach; a table closes it unless another opener has it
         if records is not None:
             watch_cursor(self)
+        closed_in_children(self)
 
     @classmethod
     def open(
@@ -96,6 +94,11 @@ class Cursor:
 
         Raises `Unavailable` while another process owns it, `Corruption` where its records are damaged or gone.
         """
+        check_type("reader", reader, LogReader)
+        check_component("files", files, "make_directory")
+        check_component("clock", clock, "wall_ms")
+        check_type("tail", tail, Tail, optional=True)
+        check_callable("on_moved", on_moved)
         records, state, pointer = open_durable(
             reader, directory, name, start, files=files, clock=clock, on_moved=on_moved
         )
@@ -112,6 +115,10 @@ class Cursor:
         tail: Tail | None = None,
     ) -> Cursor:
         """A cursor that is not durable: it is not registered, and does not hold back trim."""
+        check_type("reader", reader, LogReader)
+        check_type("name", name, str)
+        check_component("clock", clock, "wall_ms")
+        check_type("tail", tail, Tail, optional=True)
         state = CursorState(Acked(start_position(reader, start)))
         return cls(reader, name, Acks(reader, name, state, clock=clock), None, tail)
 
@@ -152,6 +159,7 @@ class Cursor:
 
     def is_acked(self, position: Position) -> bool:
         """Whether an ack of this entry was taken (it may still be on its way to the disk)."""
+        check_position("position", position)
         self._check_open()
         return self._acks.contains(position)
 
@@ -169,21 +177,12 @@ class Cursor:
     def backlog_bytes(self) -> int:
         """As `backlog`, in bytes of the entries' data. Exact."""
         self._check_open()
-        sizes = entry_sizes(self._reader)
-        total = 0
-        for view, count in self._acks.counts(self._reader.ledgers()):
-            if count == view.entries:
-                total += sizes.total(self._reader, view) if count else 0
-            elif count:
-                unacked = self._acks.unacked(view.info.id, 0, view.entries - 1)
-                total += sizes.some(self._reader, view, unacked)
-        return total
+        return backlog_bytes(self._reader, self._acks)
 
     def backlog_about(self) -> tuple[int, int]:
         """(backlog in entries, exact; in bytes of frames, estimated: a ledger acked in part counts in proportion)."""
-        counts = [(view, count) for view, count in self._acks.counts(self._reader.ledgers()) if count]
-        sizes = (view.frames_end * count // view.entries for view, count in counts)
-        return sum(count for _, count in counts), sum(sizes)
+        self._check_open()
+        return backlog_about(self._reader, self._acks)
 
     def earliest_ms(self) -> int | None:
         """When the oldest entry of the backlog was written; None where there is no backlog."""
@@ -192,16 +191,26 @@ class Cursor:
 
     def holes(self) -> Iterator[tuple[Position, Position]]:
         """The acked runs after the mark-delete, as (first, last); for status."""
-        for number, bitmap in self._acks.bitmaps().items():
-            for first, last in runs(bitmap):
-                yield Position(number, first), Position(number, last)
+        self._check_open()
+        bitmaps = self._acks.bitmaps()
+        return (
+            (Position(n, first), Position(n, last)) for n, bitmap in bitmaps.items() for first, last in runs(bitmap)
+        )
 
     def hole_count(self) -> int:
+        self._check_open()
         return self._acks.holes()
 
     def stats(self) -> CursorStats:
         self._check_open()
-        return CursorStats(self)
+        return CursorStats(
+            mark_delete=self.mark_delete_position,
+            backlog_entries=self.backlog(),
+            holes=self.hole_count(),
+            record_bytes=self.record_bytes,
+            groups_persisted=self._acks.groups_persisted,
+            active_ms=self.last_active_ms,
+        )
 
     # -- acks ----------------------------------------------------------------------------------------------------
 
@@ -210,10 +219,12 @@ class Cursor:
 
         Acking again is fine. Raises `BadInput` where an entry of them is not durable in the log.
         """
+        if last is None and type(first) is Position and type(first[0]) is type(first[1]) is int and first[1] >= 0:
+            return self._acks.ack_one(first)
+        check_position("first", first)
+        check_position("last", first if last is None else last)
         if last is None or first == last:
-            if first.entry_id >= 0:
-                return self._acks.ack_one(first)
-            first = last = previous(first, self._reader.ledgers())
+            first = last = first if first.entry_id >= 0 else previous(first, self._reader.ledgers())
         return self._acks.ack_range(first, last)
 
     def ack_each(self, positions: Iterable[Position]) -> Pending[None]:
@@ -225,12 +236,14 @@ class Cursor:
 
         `properties`, where given, become durable with it and replace those of the last mark-delete that had any.
         """
+        check_position("position", position)
+        if properties is not None:
+            check_texts("properties", properties)
         return self._acks.move_to(position, properties)
 
     def skip(self, entries: int) -> Pending[None]:
         """Acks the first `entries` entries of the backlog: up to its end where it is shorter."""
-        if entries < 0:
-            raise BadInput(f"cannot skip {entries} entries")
+        check_count("entries", entries)
         position = self.nth_position(entries) if entries else self._acks.mark_delete
         answer = self.clear_backlog() if position is None else self._acks.move_to(position)
         self._not_before_mark_delete()
@@ -248,11 +261,10 @@ class Cursor:
         Also "earliest" and "latest". Where the entry was trimmed, the first entry that is kept takes its place.
         """
         self._check_open()
-        target = self._valid(position)
+        target = place_to_read(self._reader, position)
         before = Position(target.ledger_id, target.entry_id - 1) if target.entry_id > 0 else None
         answer = self._acks.reset(before or previous(Position(target.ledger_id, -1), self._reader.ledgers()))
-        with self._read_lock:
-            self._read_position = target
+        self._move(target)
         return answer
 
     def properties(self) -> dict[str, str]:
@@ -265,9 +277,7 @@ class Cursor:
 
     def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
         """Replaces all properties; done once that is durable."""
-        for key, value in properties.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise BadInput(f"property {key!r}: names and values are text")
+        check_texts("properties", properties)
         return self._acks.set_properties(properties)
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -284,8 +294,11 @@ class Cursor:
         Stops after the entry that reaches `max_bytes`. Entries for which `skip(position)` is true are passed over,
         unacked.
         """
-        if max_entries < 1 or (max_bytes is not None and max_bytes < 1):
-            raise BadInput(f"cannot read {max_entries} entries of {max_bytes} bytes", hint="at least one")
+        check_count("max_entries", max_entries, least=1)
+        check_count("max_bytes", max_bytes, least=1, optional=True)
+        if end is not None:
+            check_position("end", end)
+        check_callable("skip", skip, optional=True)
         with self._read_lock:
             self._check_open()
             self._acks.used_now()
@@ -313,11 +326,12 @@ class Cursor:
 
         Raises `Terminated` where nothing can come any more, `Closed` where the cursor is closed meanwhile.
         """
+        check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
-        cancelled = self._cancelled
+        cancelled = self.cancelled
         attempt = 0
         while True:
-            seen = self._tail.count
+            seen = self.tail.count
             entries = self.read(max_entries, max_bytes, skip=skip)
             if not entries and is_terminated(self._reader):
                 entries = self.read(max_entries, max_bytes, skip=skip)  # entries may have come before the termination
@@ -326,21 +340,22 @@ class Cursor:
                         f"log {self._reader.name} was terminated, and cursor {self.name} has read all of it"
                     )
             left = None if deadline is None else deadline - time.monotonic()
-            if entries or self._cancelled != cancelled or (left is not None and left <= 0):
+            if entries or self.cancelled != cancelled or (left is not None and left <= 0):
                 return entries
-            self._tail.wait(seen, attempt, left)
+            self.tail.wait(seen, attempt, left)
             attempt += 1
 
     def cancel_reads(self) -> None:
         """Whoever waits in `read_or_wait` gets an empty list."""
-        self._cancelled += 1
-        self._tail.notify()
+        self._check_open()
+        self.cancelled += 1
+        self.tail.notify()
 
     def replay(self, positions: Iterable[Position]) -> list[Entry]:
         """These entries again, in order, without those that are acked. The read position stays."""
         self._check_open()
         entries: list[Entry] = []
-        for position in sorted(set(positions)):
+        for position in sorted(set(checked_positions(positions))):
             if not self._acks.contains(position):
                 entries += self._reader.entries(position, position)
         return entries
@@ -352,22 +367,19 @@ class Cursor:
 
     def nth_position(self, number: int) -> Position | None:
         self._check_open()
-        if number < 1:
-            raise BadInput(f"there is no entry number {number}", hint="the first one is 1")
+        check_count("number", number, least=1)
         return nth_unacked(self._acks, self._reader.ledgers(), _after(self._acks.mark_delete), number)
 
     def seek(self, position: Position | str) -> None:
         """Reads go on at `position` ("earliest": the first entry of the log; "latest": after the last). Not durable."""
         self._check_open()
-        target = self._valid(position)
-        with self._read_lock:
-            self._read_position = target
+        target = place_to_read(self._reader, position)
+        self._move(target)
 
     def rewind(self) -> None:
         """Reads begin after the mark-delete again."""
         self._check_open()
-        with self._read_lock:
-            self._read_position = _after(self._acks.mark_delete)
+        self._move(_after(self._acks.mark_delete))
 
     def find_newest(self, matches: Callable[[Entry], bool], *, everywhere: bool = False) -> Position | None:
         """The newest entry that matches, by binary search over the backlog, or over all of the log.
@@ -387,9 +399,17 @@ class Cursor:
         found = self._reader.find_by_time(wall_ms)
         return None if found is None or (not everywhere and found <= self._acks.mark_delete) else found
 
-    def follow_truncation(self) -> None:
-        """The log was truncated: from here on acks of the entries that went are refused."""
+    def follow_log(self) -> None:
+        """The log was truncated, or entries of it were skipped: from here on acks of entries that went are refused, and
+        those that were skipped count as acked."""
         self._acks.seen(self._reader.ledgers())
+
+    def unacked(self, ledger_id: int, last: int) -> BitMap:
+        """The entries of the ledger up to `last` that are not acked, with the acks that are still on their way."""
+        check_count("ledger_id", ledger_id)
+        check_count("last", last)
+        self._check_open()
+        return self._acks.unacked(ledger_id, 0, last)
 
     @property
     def taken_mark_delete(self) -> Position:
@@ -403,7 +423,7 @@ class Cursor:
         self._closed = True
         forget_cursor(self)
         self._reader.cache.forget(self)
-        self._tail.notify()
+        self.tail.notify()
         try:
             self._acks.close()
         finally:
@@ -413,6 +433,7 @@ class Cursor:
 
     def call_at_close(self, callback: Callable[[], None]) -> None:
         """For a list of open cursors, which must learn of the close."""
+        check_callable("callback", callback)
         self._on_close = callback
 
     def __enter__(self) -> Cursor:
@@ -427,46 +448,51 @@ class Cursor:
     def __iter__(self) -> Iterator[Entry]:
         """The entries that are not acked, from the read position up to the end of the log as it is by then.
 
-        Read in batches; where the iteration is left early, reads go on at the first entry that it did not give.
+        Read in batches; where the iteration is left early, reads go on at the first entry that it did not give. Where the
+        cursor is moved meanwhile (`seek`, `reset`, `rewind`), the iteration goes on from there.
         """
         while entries := self.read(_ITERATED_ENTRIES, _ITERATED_BYTES):
-            given = 0
+            given, moves = 0, self._moves
             try:
                 for entry in entries:
+                    self._check_open()
                     given += 1
                     yield entry
+                    if self._moves != moves:
+                        break
             finally:
-                if given < len(entries):
-                    with self._read_lock:
-                        self._read_position = min(self._read_position, entries[given].position)
+                if given < len(entries) and self._moves == moves and not self._closed:
+                    self.give_back(entries[given].position)
+
+    def give_back(self, position: Position) -> None:
+        """Reads go on at `position` or before it: what was read from there on reached nobody."""
+        check_position("position", position)
+        self._check_open()
+        with self._read_lock:
+            self._read_position = min(self._read_position, position)
 
     # ------------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"cursor {self.name} is closed")
+            raise Closed(f"cursor {self.name} is closed", hint=self._closed_hint)
+
+    def forked(self) -> None:
+        """In a forked child, which does not own the cursor; a thread that it does not have may hold the lock."""
+        self._read_lock = Lock()
+        self._closed = True
+        self._closed_hint = FORK_HINT
+
+    def _move(self, position: Position) -> None:
+        """Reads go on there, whatever was read before."""
+        with self._read_lock:
+            self._read_position = position
+            self._moves += 1
 
     def _not_before_mark_delete(self) -> None:
         with self._read_lock:
             self._read_position = max(self._read_position, _after(self._acks.mark_delete))
 
-    def _valid(self, position: Position | str) -> Position:
-        """`position` as a place to read from, moved to what the log has."""
-        if isinstance(position, Position):
-            first, end = self._reader.first, self._reader.end()
-            return max(min(position, self._reader.next(end)), first)
-        if position == "earliest":
-            return self._reader.first
-        if position == "latest":
-            return self._reader.next(self._reader.end())
-        raise BadInput(f"{position!r} is no position", hint="a position, earliest or latest")
-
 
 def _after(mark_delete: Position) -> Position:
     return Position(mark_delete.ledger_id, mark_delete.entry_id + 1)
-
-
-__all__ = [
-    "Cursor",
-    "CursorStats",
-]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from penstock.arguments import check_name, checked_path, shown
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption
 from penstock.files import Files, typed_errors
@@ -25,9 +26,9 @@ from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snap
 from penstock.log.cursors.registry import Registered, find, forget, move
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerList
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.reader import LogReader
-from penstock.log.records.generations import has_files, record_log_files, set_aside
+from penstock.log.records.generations import files_aside, has_files, record_log_files, set_aside
 from penstock.log.records.record_log import RecordLog
 from penstock.metadata import VersionConflict
 
@@ -53,6 +54,9 @@ def open_durable(
     on_moved: Callable[[], None],
 ) -> Opened:
     """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where it is damaged or gone."""
+    check_name("a cursor", name)
+    check_start(start)
+    directory = checked_path("the directory of a cursor", directory)
     known = find(reader.metadata, reader.name, name)
     if known is not None and known.deleting:
         delete_durable(reader, directory, name, files)
@@ -122,16 +126,19 @@ def _fall_back(
     reader: LogReader, directory: Path, known: Registered, error: Corruption, *, files: Files, clock: Clock
 ) -> Registered:
     """(1) the registration says what is wrong; (2) the damaged files are set aside; (3) a new record log begins with a
-    snapshot at the registered mark-delete. A crash in between leaves a cursor that falls back again.
+    snapshot at the registered mark-delete. A crash in between leaves a cursor that falls back again: files that were set
+    aside show that its disk is there.
 
     Raises `error` where there is nothing to set aside, `Unavailable` while a process owns the cursor.
     """
     name, wall_ms = known.name, clock.wall_ms()
     with typed_errors(f"cursor {name} of log {reader.name}"), files.lock(directory / f"{name}.lock"):
-        if not has_files(files, directory, name):
+        if has_files(files, directory, name):
+            known = move(reader.metadata, reader.name, replace(known, damage=error.message))
+        elif not (known.damage and files_aside(files, directory, name)):
             raise error
-        known = move(reader.metadata, reader.name, replace(known, damage=error.message))
-        aside = set_aside(files, directory, name, wall_ms)
+        set_aside(files, directory, name, wall_ms)
+        aside = files_aside(files, directory, name)
     records = RecordLog.open(directory, name, files, clock)
     try:
         state = CursorState(Acked(known.mark_delete), active_ms=wall_ms)
@@ -143,7 +150,7 @@ def _fall_back(
         "again. The damaged files are kept: %s",
         name,
         reader.name,
-        error.message,
+        known.damage,
         known.mark_delete,
         ", ".join(map(str, aside)),
     )
@@ -181,8 +188,17 @@ def _register(
     return written, known
 
 
+def check_start(start: object) -> None:
+    """Raises `BadInput` unless a cursor may start there."""
+    if isinstance(start, Position):
+        check_position("the start of a cursor", start)
+    elif not isinstance(start, str) or start not in ("earliest", "latest"):
+        raise BadInput(f"a cursor cannot start at {shown(start)}", hint="earliest, latest or a position")
+
+
 def start_position(reader: LogReader, start: Start) -> Position:
     """The mark-delete of a new cursor, as of the present ledger list."""
+    check_start(start)
     listed = reader.metadata.get(log_list_key(reader.name))
     ledgers = LedgerList.decode(listed.value).ledgers if listed else ()
     first = Position(ledgers[0].id if ledgers else reader.first.ledger_id, -1)
@@ -190,8 +206,6 @@ def start_position(reader: LogReader, start: Start) -> Position:
         return first
     if start == "latest":
         return max(reader.end(), first)
-    if not isinstance(start, Position):
-        raise BadInput(f"a cursor cannot start at {start!r}", hint="earliest, latest or a position")
     if start > reader.end():
         raise BadInput(f"a cursor cannot start at {start}, the log ends at {reader.end()}")
     return max(start, first)

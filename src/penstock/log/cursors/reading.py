@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 from pyroaring import BitMap
 
+from penstock.arguments import shown
 from penstock.errors import BadInput, Corruption, StorageFailed, Unavailable
 from penstock.log.cursors.acked import runs
 from penstock.log.cursors.acks import Acks
 from penstock.log.frames.format import Entry
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.positions import LedgerViews
 from penstock.log.read.reader import LogReader
 
@@ -122,3 +123,15 @@ def nth_unacked(acks: Acks, views: LedgerViews, start: Position, number: int) ->
             return Position(ledger_id, wanted[number - 1])
         number -= len(wanted)
     return None
+
+
+def place_to_read(reader: LogReader, position: Position | str) -> Position:
+    """`position` as a place to read from, moved to what the log has. Raises `BadInput` where it is none."""
+    if isinstance(position, Position):
+        check_position("position", position)
+        return max(min(position, reader.next(reader.end())), reader.first)
+    if isinstance(position, str) and position == "earliest":
+        return reader.first
+    if isinstance(position, str) and position == "latest":
+        return reader.next(reader.end())
+    raise BadInput(f"{shown(position)} is no position", hint="a position, earliest or latest")

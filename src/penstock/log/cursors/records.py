@@ -107,6 +107,7 @@ def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorSt
             state.acked.follow_truncation(views)
             if state.acked.mark_delete < before:
                 state.set_back_from = before
+        state.acked.follow_skips(views)
         state.acked.advance(views)
         _refuse_beyond(state.acked.mark_delete, views)
         state.acked.follow_trim(views)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from pyroaring import BitMap
+
+from penstock.arguments import check_amount, check_count, check_name, check_names, check_type
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
+from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.idle import IdleTimes
-from penstock.log.cursors.opening import Start, delete_durable
+from penstock.log.cursors.opening import Start, check_start, delete_durable
 from penstock.log.cursors.records import CursorState, replay
 from penstock.log.cursors.registry import Registered, find, registered
 from penstock.log.pending import Pending
-from penstock.log.position import Position
+from penstock.log.position import Position, check_position
 from penstock.log.read.reader import LogReader
 from penstock.log.read.tail import Tail
 from penstock.log.records.reading import read_records
 
 CURSORS_NAME = "cursors"
+_LEFT = -1
 
 
 class CursorInfo(NamedTuple):
@@ -55,6 +60,7 @@ class CursorTable:
         self._on_moved = on_moved
         self._lock = threading.Lock()
         self._cursors: dict[str, Pending[Cursor]] = {}
+        self._openers: dict[str, int] = {}  # to how many a cursor of `_cursors` was given; _LEFT once nobody has it
         self._in_memory: set[Cursor] = set()
         self._idle = IdleTimes(reader.metadata, reader.name, clock)
         self._expiring = threading.Lock()  # for `_idle`
@@ -65,10 +71,12 @@ class CursorTable:
 
         With `durable` off, each call makes a new cursor. Raises as `Cursor.open`.
         """
+        check_start(start)
         if not durable:
             cursor = Cursor.in_memory(self._reader, name, start, clock=self._clock, tail=self._tail)
             self._keep(cursor)
             return cursor
+        check_name("a cursor", name)
         while True:
             with self._lock:
                 self._check_open()
@@ -79,8 +87,11 @@ class CursorTable:
             if ours:
                 self._open(name, start, opening)
             cursor = opening.result()
-            if not cursor.failed:
-                return cursor
+            with self._lock:
+                openers = self._openers.get(name, 0)
+                if not cursor.failed and openers != _LEFT:
+                    self._openers[name] = openers + 1
+                    return cursor
             with contextlib.suppress(Exception):  # its other users get the error that stopped it from their own calls
                 cursor.close()
 
@@ -116,16 +127,66 @@ class CursorTable:
                 positions[known.name] = state.acked.mark_delete if state is not None else known.mark_delete
         return positions
 
-    def follow_truncation(self) -> None:
-        """The log was truncated: the cursors that are open here take no more acks of what went."""
+    def reset(self, names: Collection[str], position: Position) -> None:
+        """Makes `position` the next entry of each of these cursors, durably. One that nobody has open here is closed again:
+        its own process must be able to open it.
+
+        Raises `Unavailable` while another process owns one of them.
+        """
+        check_names("names", names)
+        for name in names:  # before any of them is touched
+            check_name("a cursor", name)
+        check_position("position", position)
+        here = {cursor.name for cursor in self.opened()}
+        cursors: list[Cursor] = []
+        try:
+            for name in names:  # all of them, before any is moved
+                cursors.append(self._open_to_move(name))
+            for cursor in cursors:
+                cursor.reset(position).result()
+        finally:
+            for cursor in cursors:
+                if cursor.name not in here:
+                    cursor.close()
+
+    def _open_to_move(self, name: str) -> Cursor:
+        try:
+            return self.open(name)
+        except Unavailable as error:
+            raise Unavailable(
+                f"cursor {name} of log {self._reader.name} cannot be moved: another process has it open",
+                hint="nothing was changed; close it there, or move it back there, then try again",
+            ) from error
+
+    def lacking(self, ledger_id: int, entries: BitMap) -> dict[str, int]:
+        """How many of these entries of a ledger each durable cursor has not acked, whoever owns it; those that lack none
+        are left out. A cursor whose records are damaged counts from its registration."""
+        check_count("ledger_id", ledger_id)
+        check_type("entries", entries, BitMap)
+        here = {cursor.name: cursor for cursor in self.opened() if cursor.durable}
+        lacking = {}
+        for known in registered(self._reader.metadata, self._reader.name):
+            if known.name in here:
+                wanted = here[known.name].unacked(ledger_id, entries.max())
+            else:
+                state = self._recorded(known)
+                acked = state.acked if state is not None else Acked(known.mark_delete)
+                wanted = acked.unacked(ledger_id, 0, entries.max())
+            if count := len(wanted & entries):
+                lacking[known.name] = count
+        return lacking
+
+    def follow_log(self) -> None:
+        """The log was truncated, or entries of it were skipped: the cursors that are open here learn of it."""
         for cursor in self.opened():
-            cursor.follow_truncation()
+            cursor.follow_log()
 
     def delete(self, name: str) -> None:
         """Removes the cursor for good; one that is open here is closed. What a crash leaves is finished later.
 
         Raises `BadInput` where there is none, `Unavailable` while another process owns it.
         """
+        check_name("a cursor", name)
         self._check_open()
         with self._lock:
             opening = self._cursors.get(name)
@@ -142,6 +203,7 @@ class CursorTable:
 
         Time counts as far as a process saw it go by (idle.py): a step of the clock deletes nothing. Activity by reads alone counts once the cursor was closed: only then is it written.
         """
+        check_amount("inactive_seconds", inactive_seconds)
         self._check_open()
         with self._lock:
             here = set(self._cursors)
@@ -198,7 +260,15 @@ class CursorTable:
             opening.fail(error)
             return
         cursor.call_at_close(lambda: self._drop(name, opening))
+        cursor.withdraw = lambda: self._withdraw(cursor)
         opening.complete(cursor)
+
+    def _withdraw(self, cursor: Cursor) -> None:
+        with self._lock:
+            openers = self._openers.get(cursor.name, 0) - 1
+            self._openers[cursor.name] = openers if openers > 0 else _LEFT
+        if openers <= 0:
+            cursor.close()
 
     def _is_unused(self, known: Registered, inactive_seconds: float) -> bool:
         """Whether the cursor did nothing for so long. Its records are read where that may be: a registration may be old."""
@@ -229,6 +299,7 @@ class CursorTable:
         with self._lock:
             if self._cursors.get(name) is opening:
                 del self._cursors[name]
+                self._openers.pop(name, None)
 
     def _where(self, known: Registered | None) -> Path:
         if known is None:

@@ -29,12 +29,13 @@ _REASONS = (  # by the status that `kernels.check_frames` returns
 _scratch = threading.local()
 
 
-def check_chunk(raw: bytes, file_id: int, first: int) -> tuple[I64Array, int, int, str]:
+def check_chunk(raw: bytes, file_id: int, first: int) -> tuple[I64Array, int, int, str, int]:
     """The whole frames at the head of `raw`, which must be entry `first` and the entries after it.
 
-    Returns (table, end, need, reason). The table has a row for each frame, all of which match their checksums: offset in
+    Returns (table, end, need, reason, more). The table has a row for each frame, all of which match their checksums: offset in
     `raw`, bytes of data, bytes of changes, wall_ms. `end` is where the last of them ends. `need` is how many bytes the next
-    frame takes, as far as that is known. `reason` says why no frame stands at `end`; "" where `raw` merely ends there.
+    frame takes, as far as that is known. `reason` says why no frame stands at `end`; "" where `raw` merely ends there. `more` is
+    how many messages the frames stand for beyond one each.
     """
     if len(raw) <= _PYTHON_BYTES_MAX and _KERNELS not in sys.modules:
         return _check_in_python(raw, file_id, first)
@@ -44,16 +45,16 @@ def check_chunk(raw: bytes, file_id: int, first: int) -> tuple[I64Array, int, in
     found = getattr(_scratch, "found", None)  # a fresh table each time would cost more in page faults than the check
     if found is None or len(found) < rows:
         found = _scratch.found = np.empty((rows, 5), np.int64)
-    count, at, status, need = check_frames(np.frombuffer(raw, np.uint8), 0, file_id, first, found)
+    count, at, status, need, more = check_frames(np.frombuffer(raw, np.uint8), 0, file_id, first, found)
     if status == BAD_VERSION:
         raise _unknown_version(raw[at + 4], raw[at + 5])
     reason = "" if status == END else _REASONS[status]
-    return found[:count, :4].copy(), at, need, reason
+    return found[:count, :4].copy(), at, need, reason, more
 
 
-def _check_in_python(raw: bytes, file_id: int, first: int) -> tuple[I64Array, int, int, str]:
+def _check_in_python(raw: bytes, file_id: int, first: int) -> tuple[I64Array, int, int, str, int]:
     rows: list[tuple[int, int, int, int]] = []
-    at, need, reason = 0, HEADER_BYTES, ""
+    at, need, reason, more = 0, HEADER_BYTES, "", 0
     while at + HEADER_BYTES <= len(raw):
         try:
             header = decode_header(raw, at, file_id)
@@ -67,9 +68,10 @@ def _check_in_python(raw: bytes, file_id: int, first: int) -> tuple[I64Array, in
             reason = str(error)
             break
         rows.append((at, header.data_len, header.changes_len, header.wall_ms))
+        more += header.messages - 1
         at += need
         need = HEADER_BYTES
-    return np.array(rows, np.int64).reshape(-1, 4), at, need, reason
+    return np.array(rows, np.int64).reshape(-1, 4), at, need, reason, more
 
 
 def _unknown_version(version: int, flags: int) -> NotSupported:

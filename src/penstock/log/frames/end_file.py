@@ -19,7 +19,8 @@ from penstock.files import File, Files
 from penstock.log.position import Position
 
 _SECTOR = 512
-RECORD_BYTES = 64
+RECORD_BYTES = 72
+_CRC_AT = RECORD_BYTES - 4
 HINTS_AT = 4096
 HINTS_MAX = 1024
 HINT_BYTES = 32
@@ -46,9 +47,9 @@ _ODD_SLOTS, _EVEN_SLOTS = RECORDS[1:3], RECORDS[4:6]
 _SLOTS = (*_ODD_SLOTS, *_EVEN_SLOTS)
 _SLOTS_AT = _SLOTS[0].offset
 _SLOTS_BYTES = _SLOTS[-1].offset + RECORD_BYTES - _SLOTS_AT
-_FENCE = struct.Struct("<4sIQ44x")
-_SLOT = struct.Struct("<4sIQQQQqQ4x")
-_FINAL_END = struct.Struct("<4sIQQQQ20x")
+_FENCE = struct.Struct("<4sIQ52x")
+_SLOT = struct.Struct("<4sIQQQQqQQ4x")
+_FINAL_END = struct.Struct("<4sIQQQQ28x")
 _HINT = struct.Struct("<QQQ4x")
 _U32 = struct.Struct("<I")
 _READ_ATTEMPTS = 50
@@ -58,7 +59,7 @@ class SyncedEnd(NamedTuple):
     """What a slot says: `file_id` is durable up to byte `synced_end`; `last` is the last durable entry of the whole log.
 
     `truncations` is that of the ledger list for which the slot was written: a reader whose list has a lower one knows of
-    entries that are gone.
+    entries that are gone. `messages`: how many the durable entries of the file stand for.
     """
 
     epoch: int
@@ -67,6 +68,7 @@ class SyncedEnd(NamedTuple):
     last: Position
     commits: int
     truncations: int = 0
+    messages: int = 0
 
 
 class FinalEnd(NamedTuple):
@@ -135,12 +137,20 @@ class EndFile:
         if highest > self._epoch:
             raise _fenced(self._file.path, self._epoch, highest)
 
-    def publish(self, file_id: int, synced_end: int, last: Position) -> None:
+    def publish(self, file_id: int, synced_end: int, last: Position, messages: int = 0) -> None:
         """Shows readers the data up to here, which must be synced."""
         self._commits += 1
         at, magic, _ = _slots_of(self._epoch)[(self._commits + 1) % 2]
         record = _SLOT.pack(
-            magic, self.truncations, self._epoch, file_id, synced_end, last.ledger_id, last.entry_id, self._commits
+            magic,
+            self.truncations,
+            self._epoch,
+            file_id,
+            synced_end,
+            last.ledger_id,
+            last.entry_id,
+            self._commits,
+            messages,
         )
         self._file.write_at(at, record + _U32.pack(google_crc32c.value(record)))
 
@@ -198,7 +208,7 @@ class EndFile:
     def read_final_end(self) -> FinalEnd | None:
         """The newest final end; None where there is none."""
         raw = self._file.read_at(_FINAL_END_PLACE.offset, RECORD_BYTES)
-        if len(raw) < RECORD_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
+        if len(raw) < RECORD_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, _CRC_AT)[0]:
             return None
         magic, _, _, file_id, frames_end, entries = _FINAL_END.unpack_from(raw)
         return FinalEnd(file_id, frames_end, entries) if magic == _FINAL_END_PLACE.magic else None
@@ -220,7 +230,7 @@ class EndFile:
         if is_blank(raw):
             return 0
         for _ in range(_READ_ATTEMPTS):
-            if len(raw) == RECORD_BYTES and google_crc32c.value(raw[:-4]) == _U32.unpack_from(raw, 60)[0]:
+            if len(raw) == RECORD_BYTES and google_crc32c.value(raw[:-4]) == _U32.unpack_from(raw, _CRC_AT)[0]:
                 return int(_FENCE.unpack_from(raw)[2])
             raw = self._file.read_at(_FENCE_PLACE.offset, RECORD_BYTES)
         # A power cut tore the record while an owner opened. That owner wrote nothing yet, and the metadata has its epoch.
@@ -243,12 +253,12 @@ def _record(raw: bytes, place: RecordPlace) -> bytes:
 
 def _slot(raw: bytes, place: RecordPlace) -> SyncedEnd | None:
     record = _record(raw, place)
-    if len(record) < RECORD_BYTES or google_crc32c.value(record[:-4]) != _U32.unpack_from(record, 60)[0]:
+    if len(record) < RECORD_BYTES or google_crc32c.value(record[:-4]) != _U32.unpack_from(record, _CRC_AT)[0]:
         return None
-    found, truncations, epoch, file_id, synced_end, last_file, last_entry, commits = _SLOT.unpack_from(record)
+    found, truncations, epoch, file_id, synced_end, last_file, last_entry, commits, messages = _SLOT.unpack_from(record)
     if found != place.magic:
         return None
-    return SyncedEnd(epoch, file_id, synced_end, Position(last_file, last_entry), commits, truncations)
+    return SyncedEnd(epoch, file_id, synced_end, Position(last_file, last_entry), commits, truncations, messages)
 
 
 def _fenced(path: Path, epoch: int, highest: int) -> Fenced:

@@ -20,6 +20,8 @@ HEADER_BYTES = HEADER.size + 4
 TRAILER_BYTES = 4
 FRAME_BYTES_MIN = HEADER_BYTES + TRAILER_BYTES  # without data and changes
 BODY_BYTES_MAX = (1 << 31) - 1
+MESSAGES_MAX = 1 << 16
+MESSAGES_AT = 6  # in the header: two bytes, how many messages less one
 OP_PUT = 1
 OP_TOMBSTONE = 2
 CHANGE = struct.Struct("<QBBHIQII")  # of a state change, before its key and value
@@ -52,6 +54,7 @@ class Entry(NamedTuple):
     data: memoryview
     changes: tuple[StateChange, ...]
     wall_ms: int
+    messages: int = 1  # how many it stands for, as its writer said
 
 
 class FrameInfo(NamedTuple):
@@ -61,10 +64,11 @@ class FrameInfo(NamedTuple):
     data_bytes: int
     changes: tuple[StateChange, ...]
     wall_ms: int
+    messages: int = 1
 
 
 class Header(NamedTuple):
-    """The fields of a frame's header, in their order (magic, version, flags and header_crc left out)."""
+    """The fields of a frame's header, in their order (magic, version, flags and header_crc left out; `messages` last)."""
 
     file_id: int
     epoch: int
@@ -74,6 +78,7 @@ class Header(NamedTuple):
     data_len: int
     changes_len: int
     changes_crc: int
+    messages: int = 1
 
     @property
     def frame_bytes(self) -> int:
@@ -143,6 +148,7 @@ def encode_frame(  # noqa: PLR0917 (the hot path: keywords cost)
     synced_end: int,
     data: Sequence[Buffer],
     changes: Changes,
+    messages: int = 1,
 ) -> tuple[list[Buffer], int]:
     """The buffers of one frame, the caller's data among them uncopied, and their length together."""
     raw_changes = encode_changes(changes, wall_ms) if changes else b""
@@ -156,7 +162,7 @@ def encode_frame(  # noqa: PLR0917 (the hot path: keywords cost)
         MAGIC,
         VERSION,
         0,
-        0,
+        messages - 1,
         file_id,
         epoch,
         entry_id,
@@ -194,7 +200,7 @@ def decode_header(raw: bytes, at: int, file_id: int) -> Header:
             f"frame version {fields[1]} with flags {fields[2]:#x} is not known",
             hint="a newer Penstock wrote it: upgrade",
         )
-    header = Header(*fields[4:])
+    header = Header._make((*fields[4:], fields[3] + 1))
     if header.file_id != file_id:
         raise BadFrame(f"the frame belongs to file {header.file_id}")
     return header

@@ -24,20 +24,13 @@ class FrameIndex:
         self.times = array("Q")  # pairs of (highest wall_ms so far, entry)
         self.first_ms = 0
         self.last_ms = 0
+        self.messages = 0  # that all frames stand for
 
-    def add(self, offset: int, wall_ms: int) -> None:
-        entry = len(self.offsets)
-        self.offsets.append(offset)
-        if entry == 0:
-            self.first_ms = wall_ms
-        self.last_ms = max(self.last_ms, wall_ms)
-        if entry % _TIME_INDEX_EVERY == 0:
-            self.times.extend((self.last_ms, entry))
-
-    def add_many(self, offsets: npt.NDArray[np.integer], wall_ms: npt.NDArray[np.integer] | int) -> None:
-        """As `add`, for consecutive frames; `wall_ms` is one time for all of them, or an array with one time each."""
+    def add_many(self, offsets: npt.NDArray[np.integer], wall_ms: npt.NDArray[np.integer] | int, messages: int) -> None:
+        """Adds consecutive frames, which stand for so many messages; `wall_ms` is one time for all of them, or an array."""
         if not len(offsets):
             return
+        self.messages += messages
         first = len(self.offsets)
         self.offsets.frombytes(offsets.astype(np.uint64).tobytes())
         if isinstance(wall_ms, int):
@@ -54,9 +47,10 @@ class FrameIndex:
             self.times.extend((int(highest[entry - first]), entry))
         self.last_ms = int(highest[-1])
 
-    def truncated_to(self, entries: int) -> FrameIndex:
-        """The index of the first `entries` entries. Its `last_ms` may be that of a later entry: too high, never too low."""
+    def truncated_to(self, entries: int, messages: int) -> FrameIndex:
+        """The index of the first `entries` entries, which stand for so many messages. Its `last_ms` may be that of a later entry: too high, never too low."""
         shorter = FrameIndex()
+        shorter.messages = messages
         shorter.offsets = self.offsets[:entries]
         shorter.times = self.times[: 2 * -(-entries // _TIME_INDEX_EVERY)]
         if entries:

@@ -147,8 +147,8 @@ def _index_frames(file: FrameSource, file_id: int, entry_id: int, stop: int, ind
     chunk = _CHUNK_BYTES_MIN
     while offset < stop:
         raw = file.read_at(offset, min(chunk, stop - offset))
-        table, at, need, reason = check_chunk(raw, file_id, entry_id)
-        index.add_many(table[:, 0] + offset, table[:, 3])
+        table, at, need, reason, more = check_chunk(raw, file_id, entry_id)
+        index.add_many(table[:, 0] + offset, table[:, 3], len(table) + more)
         entry_id += len(table)
         offset += at
         if reason:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import HEADER_BYTES, MAGIC, BadFrame, Header, decode_changes, decode_header, verify_body
+from penstock.log.frames.index import FrameIndex
 from penstock.log.frames.reader import FrameSource
 
 _CHUNK_BYTES = 4 << 20
@@ -47,6 +50,25 @@ def walk_frames(file: FrameSource, file_id: int, entry_id: int, stop: int) -> It
         yield FrameLine(offset, header.frame_bytes, header, fault)
         offset += header.frame_bytes
         entry_id, epoch = header.entry_id + 1, max(epoch, header.epoch)
+
+
+def walked_index(file: FrameSource, file_id: int, entries: int, stop: int) -> FrameIndex:
+    """The index of a file of which some frames are damaged. An entry that cannot be read has the offset at which the one
+    before it ends, so that offsets never fall; its time is that of the one before it."""
+    offsets, times = np.empty(entries, np.int64), np.empty(entries, np.int64)
+    known, end, wall_ms, messages = 0, FILE_HEADER_BYTES, 0, 0
+    for line in walk_frames(file, file_id, 0, stop):
+        if line.header is None or line.fault or not known <= line.header.entry_id < entries:
+            continue
+        entry = line.header.entry_id
+        offsets[known:entry], times[known:entry] = end, wall_ms
+        offsets[entry], times[entry] = line.offset, line.header.wall_ms
+        known, end, wall_ms = entry + 1, line.offset + line.bytes, line.header.wall_ms
+        messages += line.header.messages
+    offsets[known:], times[known:] = end, wall_ms
+    index = FrameIndex()
+    index.add_many(offsets, times, messages)
+    return index
 
 
 def _next_header(file: FrameSource, file_id: int, start: int, stop: int) -> int:

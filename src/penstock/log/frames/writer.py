@@ -22,14 +22,16 @@ _KERNELS = "penstock.log.frames.kernels"
 _KERNEL_FRAMES_MIN = 24  # fewer are encoded in Python
 _IMPORT_FRAMES_MIN = 256  # the same, while numba is not imported yet
 _NO_HEADER, _NO_TRAILER = bytes(HEADER_BYTES), bytes(TRAILER_BYTES)
+_ONE_EACH = np.empty(0, np.int64)  # of messages
 _GAP = bytearray(TRAILER_BYTES + HEADER_BYTES)  # between the data of two frames: a trailer and a header
 
 
 class NewEntry(NamedTuple):
-    """An entry to be appended: its data, in one buffer or several, and its state changes."""
+    """An entry to be appended: its data, in one buffer or several, its state changes, the messages that it stands for."""
 
     data: Buffer | Sequence[Buffer]
     changes: Changes = ()
+    messages: int = 1
 
 
 class EncodedFrames(NamedTuple):
@@ -40,11 +42,12 @@ class EncodedFrames(NamedTuple):
     offsets: I64Array
     data_lens: I64Array
     changes_lens: I64Array
+    more: int = 0  # messages that they stand for beyond one each
 
 
-def _buffers(entry: NewEntry | Buffer) -> tuple[Sequence[Buffer], Changes]:
-    data, changes = entry if isinstance(entry, NewEntry) else (entry, ())
-    return (data,) if isinstance(data, bytes | bytearray | memoryview) else data, changes
+def _buffers(entry: NewEntry | Buffer) -> tuple[Sequence[Buffer], Changes, int]:
+    data, changes, messages = entry if isinstance(entry, NewEntry) else (entry, (), 1)
+    return (data,) if isinstance(data, bytes | bytearray | memoryview) else data, changes, messages
 
 
 class FrameWriter:
@@ -58,6 +61,7 @@ class FrameWriter:
         self.next_entry = next_entry
         self.end = end
         self.synced_end = end
+        self.messages = self.synced_messages = 0  # that the frames since the file was opened stand for
         self._epoch = epoch
         self._preallocate_bytes = preallocate_bytes
         self._allocated = file.size()
@@ -65,14 +69,15 @@ class FrameWriter:
         self._small: list[Buffer] = []
         file.seek_append(end)
 
-    def add(self, data: Sequence[Buffer], changes: Changes, wall_ms: int) -> int:
+    def add(self, data: Sequence[Buffer], changes: Changes, wall_ms: int, messages: int = 1) -> int:
         """Queues one frame for `sync`. Returns its offset in the file."""
         buffers, size = encode_frame(
-            self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, data, changes
+            self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, data, changes, messages
         )
         offset = self.end
         self.end += size
         self.next_entry += 1
+        self.messages += messages
         if size <= _JOIN_BYTES_MAX:
             self._small += buffers
         else:
@@ -101,27 +106,29 @@ class FrameWriter:
         parts: list[Buffer] = []
         data_lens: list[int] = []
         changes_lens: list[int] = []
+        counts: list[int] = []
 
         def encode() -> None:
             if data_lens:
                 lens, more = np.array(data_lens, np.int64), np.array(changes_lens, np.int64)
-                encoded.append(self._fill(bytearray().join(parts), lens, more, wall_ms))
+                encoded.append(self._fill(bytearray().join(parts), lens, more, wall_ms, np.array(counts, np.int64)))
                 start = self.end - len(encoded[-1].raw)
                 offsets.extend((encoded[-1].offsets + start).tolist())
-                for gathered in (parts, data_lens, changes_lens):
+                for gathered in (parts, data_lens, changes_lens, counts):
                     gathered.clear()
 
         for entry in entries:
-            buffers, changes = _buffers(entry)
+            buffers, changes, messages = _buffers(entry)
             size = sum(map(len, buffers))
             if size > join_bytes_max:
                 encode()
-                offsets.append(self.add(buffers, changes, wall_ms))
+                offsets.append(self.add(buffers, changes, wall_ms, messages))
                 continue
             raw_changes = encode_changes(changes, wall_ms) if changes else b""
             parts += (_NO_HEADER, *buffers, raw_changes, _NO_TRAILER)
             data_lens.append(size)
             changes_lens.append(len(raw_changes))
+            counts.append(messages)
         encode()
         return np.asarray(offsets, np.int64), encoded
 
@@ -131,25 +138,33 @@ class FrameWriter:
         offsets = np.empty(len(entries), np.int64)
         encoded: list[EncodedFrames] = []
         for number, entry in enumerate(entries):
-            buffers, changes = _buffers(entry)
+            buffers, changes, messages = _buffers(entry)
             offsets[number] = self.end
             data_len = sum(map(len, buffers))
             if data_len > keep_bytes_max:
-                self.add(buffers, changes, wall_ms)
+                self.add(buffers, changes, wall_ms, messages)
                 continue
             frame, size = encode_frame(
-                self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, buffers, changes
+                self.file_id, self._epoch, self.next_entry, wall_ms, self.synced_end, buffers, changes, messages
             )
             raw = bytearray().join(frame)
             self._gather((raw,))
             lens = np.array((data_len,), np.int64)
             more = np.array((size - data_len - HEADER_BYTES - TRAILER_BYTES,), np.int64)
-            encoded.append(EncodedFrames(self.next_entry, raw, np.zeros(1, np.int64), lens, more))
+            encoded.append(EncodedFrames(self.next_entry, raw, np.zeros(1, np.int64), lens, more, messages - 1))
             self.end += size
             self.next_entry += 1
+            self.messages += messages
         return offsets, encoded
 
-    def _fill(self, raw: bytearray | memoryview, lens: I64Array, more: I64Array, wall_ms: int) -> EncodedFrames:
+    def _fill(
+        self,
+        raw: bytearray | memoryview,
+        lens: I64Array,
+        more: I64Array,
+        wall_ms: int,
+        messages: I64Array = _ONE_EACH,
+    ) -> EncodedFrames:
         from penstock.log.frames.kernels import fill_frames  # here, because numba is slow to import
 
         offsets = np.empty(len(lens), np.int64)
@@ -163,12 +178,16 @@ class FrameWriter:
             wall_ms,
             self.synced_end,
             offsets,
+            messages,
         )
-        encoded = EncodedFrames(self.next_entry, raw, offsets, lens, more)
+        encoded = EncodedFrames(
+            self.next_entry, raw, offsets, lens, more, int(messages.sum()) - len(lens) if len(messages) else 0
+        )
         self._flush_small()
         self._waiting.append(raw)
         self.end += len(raw)
         self.next_entry += len(lens)
+        self.messages += len(lens) + encoded.more
         return encoded
 
     def _gather(self, buffers: Iterable[Buffer]) -> None:
@@ -188,6 +207,7 @@ class FrameWriter:
         """Forgets what was added since the last sync; `next_entry` is the entry id that the next frame gets."""
         self._waiting, self._small = [], []
         self.end = self.synced_end
+        self.messages = self.synced_messages
         self.next_entry = next_entry
 
     def go_on(self) -> None:
@@ -205,3 +225,4 @@ class FrameWriter:
         self.file.append(waiting)
         self.file.datasync()
         self.synced_end = self.end
+        self.synced_messages = self.messages

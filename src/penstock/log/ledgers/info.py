@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
+
+from pyroaring import BitMap
 
 from penstock.errors import NotSupported
 from penstock.log.frames.index import FrameIndex
@@ -64,13 +66,33 @@ class LedgerInfo:
 
     id: int
     epoch: int
+    created_ms: int = 0
     state: str = "open"
     entries: int = 0
     frames_end: int = 0
     first_ms: int = 0
     last_ms: int = 0
+    messages: int = 0  # that its entries stand for
     footer: bool = True
     offload: Offload | None = None
+    skipped: tuple[tuple[int, int], ...] = ()  # runs of entries that cannot be read and were given up: first, last
+    _text: str | None = field(default=None, init=False, repr=False, compare=False)  # kept by `text`
+
+    def skipped_entries(self) -> BitMap:
+        bitmap = BitMap()
+        for first, last in self.skipped:
+            bitmap.add_range(first, last + 1)
+        return bitmap
+
+    def kept_parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The entries `first` to `last` without those that were skipped, as (first, last) of each part."""
+        for low, high in self.skipped:
+            if low <= last and high >= first:
+                if first < low:
+                    yield first, low - 1
+                first = high + 1
+        if first <= last:
+            yield first, last
 
     @property
     def sealed(self) -> bool:
@@ -94,23 +116,42 @@ class LedgerInfo:
             frames_end=frames_end,
             first_ms=index.first_ms,
             last_ms=index.last_ms,
+            messages=index.messages,
             footer=footer,
         )
 
     def document(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "_text"}
         if self.footer:
             del fields["footer"]
+        if self.messages == self.entries:
+            del fields["messages"]
+        if not self.skipped:
+            del fields["skipped"]
         if self.offload is None:
             del fields["offload"]
         else:
             fields["offload"] = dataclasses.asdict(self.offload)
         return fields
 
+    def text(self) -> str:
+        """The document as JSON. Made once: a log of ten thousand ledgers writes all of them again at each roll."""
+        if self._text is None:
+            object.__setattr__(self, "_text", json.dumps(self.document(), separators=(",", ":")))
+        return cast(str, self._text)
+
     @classmethod
     def of(cls, document: dict[str, Any]) -> LedgerInfo:
         offload = document.get("offload")
-        return cls(**{**document, "offload": Offload(**offload)}) if offload else cls(**document)
+        if offload or "skipped" in document:
+            document = {
+                **document,
+                "offload": Offload(**offload) if offload else None,
+                "skipped": tuple((first, last) for first, last in document.get("skipped", ())),
+            }
+        if "messages" not in document:
+            document = {**document, "messages": document.get("entries", 0)}
+        return cls(**document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +205,6 @@ class LedgerList:
             "epoch": self.epoch,
             "next_ledger": self.next_ledger,
             "trimmed_below": self.trimmed_below,
-            "ledgers": [ledger.document() for ledger in self.ledgers],
         }
         if self.deleting:
             document["deleting"] = list(self.deleting)
@@ -177,7 +217,8 @@ class LedgerList:
         for flag in ("terminated", "deleted"):
             if getattr(self, flag):
                 document[flag] = True
-        return json.dumps(document, separators=(",", ":")).encode()
+        ledgers = ",".join([ledger.text() for ledger in self.ledgers])
+        return f'{json.dumps(document, separators=(",", ":"))[:-1]},"ledgers":[{ledgers}]}}'.encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> LedgerList:

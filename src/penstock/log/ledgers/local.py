@@ -20,6 +20,7 @@ from penstock.log.frames.file_header import (
 )
 from penstock.log.frames.index import FrameIndex
 from penstock.log.frames.reader import find_end, holds_frames, rebuild_index
+from penstock.log.frames.walk import walked_index
 from penstock.log.frames.writer import EncodedFrames, FrameWriter, NewEntry
 from penstock.log.ledgers.footer import Footer, encode_footer, read_footer
 from penstock.log.ledgers.info import LedgerInfo, ledger_id_of, ledger_path
@@ -50,13 +51,18 @@ class LocalLedger:
     def synced_end(self) -> int:
         return self._writer.synced_end
 
+    @property
+    def synced_messages(self) -> int:
+        return self._writer.synced_messages
+
     def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[EncodedFrames]:
+        before = self._writer.messages
         try:
             offsets, kept = self._writer.add_many(entries, wall_ms, keep=keep)
         except BaseException:
             self._writer.take_back(self.synced_entries)
             raise
-        self._index.add_many(offsets, wall_ms)
+        self._index.add_many(offsets, wall_ms, self._writer.messages - before)
         return kept
 
     def sync(self) -> None:
@@ -73,7 +79,7 @@ class LocalLedger:
         self._writer.go_on()
 
     def seal_as_failed(self) -> LedgerInfo:
-        durable = self._index.truncated_to(self.synced_entries)
+        durable = self._index.truncated_to(self.synced_entries, self.synced_messages)
         return self.info.seal(durable, self.synced_end, footer=False)
 
     def close(self) -> None:
@@ -96,6 +102,8 @@ class LocalLedgerFile:
         return self._file.size()
 
     def footer(self, info: LedgerInfo) -> Footer:
+        if info.skipped:
+            return Footer.of(walked_index(self, info.id, info.entries, info.frames_end), info.frames_end)
         if info.footer:
             return read_footer(self, info)
         index = self._recovered
@@ -126,7 +134,7 @@ class LocalLedgerStore:
             file = create_frame_file(self._files, path, LEDGER_MAGIC, header, self._preallocate_bytes)
         except OSError as error:
             raise StorageFailed(f"{path}: cannot be made: {error}", hint="free space or repair the disk") from error
-        return LocalLedger(LedgerInfo(ledger_id, epoch), file, self._preallocate_bytes)
+        return LocalLedger(LedgerInfo(ledger_id, epoch, created_ms), file, self._preallocate_bytes)
 
     def recover(self, info: LedgerInfo, synced_end: int, final_end: FinalEnd | None) -> LedgerInfo:
         path = ledger_path(self._directory, info.id)

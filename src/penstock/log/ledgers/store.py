@@ -58,6 +58,11 @@ class OpenLedger(Protocol):
     @property
     def synced_end(self) -> int: ...
 
+    @property
+    def synced_messages(self) -> int:
+        """How many messages its durable entries stand for."""
+        ...
+
     def add(self, entries: Sequence[NewEntry | Buffer], wall_ms: int, *, keep: bool) -> list[EncodedFrames]:
         """Queues entries, all or none, where everything before them is synced. With `keep` it returns their frames in memory, for readers at the tail."""
         ...

@@ -50,7 +50,7 @@ def to_offload(ledgers: Sequence[LedgerInfo], keep_bytes: int) -> list[LedgerInf
     going: list[LedgerInfo] = []
     kept = 0
     for info in reversed(ledgers):
-        if info.sealed and not info.is_offloaded:
+        if info.sealed and not info.is_offloaded and not info.skipped:  # what is damaged is not copied
             kept += info.frames_end
             if kept > keep_bytes:
                 going.append(info)

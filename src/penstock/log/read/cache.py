@@ -13,6 +13,7 @@ while its consumer keeps the entries: a consumer that keeps them cannot block ot
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import threading
 import weakref
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
+from penstock.arguments import check_count
 from penstock.files import REAL_FILES, Files
 from penstock.log.metrics import watch_cache
 from penstock.log.pending import Pending
@@ -33,6 +35,7 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 _REQUEUES_MAX = 2
 _RUN_BYTES = 500  # what the objects of a run take beside its bytes and its table, as measured
 _DEAD_MIN = 64
+_ROOM_SHARE = 64  # a full cache makes room for 1/64 of its size at a time
 
 LogKey = Hashable  # what tells a log from all others of this process: see `cache_key`
 _Ledger = tuple[LogKey, int]
@@ -84,9 +87,6 @@ class _Runs:
         self._dead = 0
         self._head = 0  # where the first run may be: a guess that saves the search
 
-    def __len__(self) -> int:
-        return len(self._runs) - self._dead
-
     def at(self, first: int) -> FrameRun | None:
         """The run that starts at this entry."""
         at = bisect.bisect_left(self._firsts, first)
@@ -108,18 +108,21 @@ class _Runs:
             self._firsts.insert(at, run.first)
             self._runs.insert(at, run)
 
-    def remove(self, run: FrameRun) -> None:
-        head = self._head
-        if head < len(self._runs) and self._runs[head] is run:  # first in, first out: most often it is the first one
-            self._runs[head] = None
+    def remove(self, run: FrameRun) -> bool:
+        """Whether there are others left."""
+        head, runs = self._head, self._runs
+        if head < len(runs) and runs[head] is run:  # first in, first out: most often it is the first one
+            runs[head] = None
             self._head = head + 1
         else:
-            self._runs[bisect.bisect_left(self._firsts, run.first)] = None
-        self._dead += 1
-        if self._dead >= _DEAD_MIN and 2 * self._dead > len(self._runs):
-            self._runs = [run for run in self._runs if run is not None]
+            runs[bisect.bisect_left(self._firsts, run.first)] = None
+        dead = self._dead = self._dead + 1
+        if dead >= _DEAD_MIN and 2 * dead > len(runs):
+            self._runs = [run for run in runs if run is not None]
             self._firsts = [run.first for run in self._runs if run is not None]
             self._dead = self._head = 0
+            return bool(self._runs)
+        return dead < len(runs)
 
     def all(self) -> Iterator[FrameRun]:
         return (run for run in self._runs if run is not None)
@@ -133,10 +136,11 @@ class ReadCache:
         self.bytes = 0
         self.hits = 0
         self.misses = 0
+        self.evictions = 0  # of runs, to make room
         self.limiter = ReadLimiter(in_flight_bytes_max)
         self._lock = threading.Lock()
         self._ledgers: dict[_Ledger, _Runs] = {}
-        self._queue: OrderedDict[FrameRun, _Runs] = OrderedDict()  # the first goes first
+        self._queue: OrderedDict[FrameRun, tuple[_Runs, int]] = OrderedDict()  # with its bytes; the first goes first
         self._expected: weakref.WeakKeyDictionary[object, tuple[LogKey, Position]] = weakref.WeakKeyDictionary()
         self._reads: dict[tuple[LogKey, int, int], Pending[FrameRun]] = {}
 
@@ -180,10 +184,9 @@ class ReadCache:
             if old is not None:
                 if old.last >= run.last:
                     return
-                del self._queue[old]
-                self.bytes -= _bytes_of(old)
+                self.bytes -= self._queue.pop(old)[1]
             runs.put(run)
-            self._queue[run] = runs
+            self._queue[run] = (runs, size)
             self.bytes += size
             if self.bytes > self.bytes_max:
                 self._evict()
@@ -224,8 +227,7 @@ class ReadCache:
             gone = [key for key in self._ledgers if key[0] == log and (ledger_ids is None or key[1] in ledger_ids)]
             for key in gone:
                 for run in self._ledgers.pop(key).all():
-                    del self._queue[run]
-                    self.bytes -= _bytes_of(run)
+                    self.bytes -= self._queue.pop(run)[1]
 
     def forked(self) -> None:
         """In a forked child: whoever holds a lock or has a read under way is a thread that the child does not have."""
@@ -234,20 +236,33 @@ class ReadCache:
         self.limiter = ReadLimiter(self.limiter.bytes_max)
 
     def _evict(self) -> None:
-        while self.bytes > self.bytes_max and self._queue:
-            run, runs = self._queue.popitem(last=False)
-            if self._expected and run.requeues < _REQUEUES_MAX and self._still_needed(runs.ledger[0], run):
-                run.requeues += 1
-                self._queue[run] = runs
-                continue
-            self.bytes -= _bytes_of(run)
-            runs.remove(run)
-            if not len(runs):
+        """Makes some more room than is needed now, so that what a look at all consumers costs is shared by many puts."""
+        enough, left = self.bytes_max - self.bytes_max // _ROOM_SHARE, self.bytes
+        needed_from: dict[_Runs, float] = {}
+        queue = self._queue
+        while left > enough and queue:
+            run, held = queue.popitem(last=False)
+            runs, size = held
+            if run.requeues < _REQUEUES_MAX:
+                if runs not in needed_from:
+                    needed_from[runs] = self._needed_from(*runs.ledger)
+                if run.last >= needed_from[runs]:
+                    run.requeues += 1
+                    queue[run] = held
+                    continue
+            left -= size
+            self.evictions += 1
+            if not runs.remove(run):
                 del self._ledgers[runs.ledger]
+        self.bytes = left
 
-    def _still_needed(self, log: LogKey, run: FrameRun) -> bool:
-        last = Position(run.ledger_id, run.last)
-        return any(expected == log and position <= last for expected, position in self._expected.values())
+    def _needed_from(self, log: LogKey, ledger_id: int) -> float:
+        """The first entry of the ledger that a consumer has not reached; infinity where all of them are beyond it."""
+        ahead = [position for expected, position in self._expected.values() if expected == log]
+        lowest = min(ahead, default=None)
+        if lowest is None or lowest.ledger_id > ledger_id:
+            return math.inf
+        return lowest.entry_id if lowest.ledger_id == ledger_id else 0
 
 
 PROCESS_CACHE = ReadCache()
@@ -265,5 +280,7 @@ def cache_for(files: Files) -> ReadCache:
 
 def configure_cache(bytes_max: int, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX) -> None:
     """Sets the sizes of the process's cache, which all of its logs share."""
+    check_count("bytes_max", bytes_max)
+    check_count("in_flight_bytes_max", in_flight_bytes_max, least=1)
     PROCESS_CACHE.bytes_max = bytes_max
     PROCESS_CACHE.limiter.bytes_max = in_flight_bytes_max

@@ -16,7 +16,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from penstock.log.position import Position
-from penstock.log.read.reader import LedgerView, LogReader
+from penstock.log.read.positions import LedgerView
+from penstock.log.read.reader import LogReader
 
 _LEDGERS_MAX = 8
 _SMALL_BYTES = 4096  # below this mean size, reading everything is faster than going from header to header
@@ -51,6 +52,11 @@ class EntrySizes:
     def _of(self, reader: LogReader, view: LedgerView) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         number = view.info.id
         sizes = self._sizes.pop(number, None) or array("I")
+        if len(sizes) < view.entries and view.info.skipped:
+            sizes = array("I", bytes(4 * view.entries))  # nothing where an entry was skipped
+            for run, low, high in reader.runs(Position(number, 0), Position(number, view.entries - 1)):
+                for entry in range(low, high + 1):
+                    sizes[entry] = int(run.table[entry - run.first, 1])
         if len(sizes) < view.entries:
             first, last = Position(number, len(sizes)), Position(number, view.entries - 1)
             if view.frames_end < _SMALL_BYTES * view.entries:

@@ -11,8 +11,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
+from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.format import FRAME_BYTES_MIN
 from penstock.log.ledgers.info import LedgerInfo
-from penstock.log.position import Position
+from penstock.log.position import Position, Span
 
 
 class LedgerView(NamedTuple):
@@ -21,16 +23,24 @@ class LedgerView(NamedTuple):
     info: LedgerInfo
     entries: int
     frames_end: int
+    messages: int = 0  # that they stand for
+
+    @property
+    def body_bytes(self) -> int:
+        """What callers appended, data and state changes: `frames_end` without the header and the frames."""
+        return max(self.frames_end - FILE_HEADER_BYTES - self.entries * FRAME_BYTES_MIN, 0)
 
 
 class _Sums:
-    """The numbers of the ledgers, and how many entries come before each of them; shared by the views of one list."""
+    """The numbers of the ledgers, how many entries come before each of them, and those of which entries were skipped;
+    shared by the views of one list."""
 
-    __slots__ = ("before", "ids")
+    __slots__ = ("before", "ids", "skipped")
 
     def __init__(self, views: Sequence[LedgerView]) -> None:
         self.ids = [view.info.id for view in views]
         self.before = list(itertools.accumulate((view.entries for view in views), initial=0))
+        self.skipped = tuple(view.info for view in views if view.info.skipped)
 
 
 class LedgerViews(Sequence[LedgerView]):
@@ -95,8 +105,28 @@ class LedgerViews(Sequence[LedgerView]):
             yield self[at]
 
     @property
+    def skipped(self) -> tuple[LedgerInfo, ...]:
+        """The ledgers of which entries were skipped."""
+        return self._sums.skipped
+
+    def skipped_spans(self) -> list[Span]:
+        """The entries that were skipped, in order."""
+        return [
+            Span(Position(info.id, first), Position(info.id, last))
+            for info in self._sums.skipped
+            for first, last in info.skipped
+        ]
+
+    def not_skipped(self, number: int) -> int:
+        """The number of the first entry at or after that one which was not skipped; at most one after the last."""
+        for first, last in self.skipped_spans():
+            if self.up_to(first) - 1 <= number < self.up_to(last):
+                number = self.up_to(last)
+        return number
+
+    @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """How many entries there are, those that were skipped too."""
         return self._sums.before[len(self) - 1] + self._last.entries if self._last is not None else 0
 
     @property

@@ -10,14 +10,17 @@ raises `Corruption` and is never skipped. Reading a trimmed entry raises `Trimme
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-from penstock.errors import BadInput, Closed, Unavailable
+from penstock.arguments import check_callable, check_component, check_count, checked_path
+from penstock.errors import BadInput, Closed, Corruption, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
 from penstock.log.frames.end_file import EndFile, SyncedEnd
@@ -27,16 +30,20 @@ from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.store import TieredLedgerStore
-from penstock.log.position import Position
+from penstock.log.position import Position, Span, check_position
 from penstock.log.read.cache import ReadCache, cache_for, cache_key
 from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, LedgerViews
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
+from penstock.log.read.search import newest_by_time, newest_match
 from penstock.log.read.time_index import OpenTimeIndex
 from penstock.metadata import MetadataStore, SqliteMetadata
+from penstock.observe.metrics import METRICS
 
 END_NAME = "end"
+
+_logger = logging.getLogger(__name__)
 
 
 def log_key(directory: Path) -> str:
@@ -46,6 +53,12 @@ def log_key(directory: Path) -> str:
 
 def default_metadata_path(directory: Path) -> Path:
     return directory.parent / "metadata.sqlite"
+
+
+def check_components(files: object, metadata: object) -> None:
+    """Raises `BadInput` where the two are no file system and no metadata store (or None)."""
+    check_component("files", files, "make_directory")
+    check_component("metadata", metadata, "transaction", optional=True)
 
 
 class Trimmed(BadInput):
@@ -87,16 +100,27 @@ class LogReader:
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
         self._open_times = OpenTimeIndex()
+        self._told: set[LedgerInfo] = set()  # ledgers of which it was said that entries are passed over
         self._locator = Locator(self._end_file)
 
     @classmethod
-    def open(cls, directory: Path, files: Files = REAL_FILES, metadata: MetadataStore | None = None) -> LogReader:
-        """Raises `Unavailable` while there is no log yet."""
+    def open(
+        cls,
+        directory: Path,
+        files: Files = REAL_FILES,
+        metadata: MetadataStore | None = None,
+        *,
+        read_attempts_max: int = READ_ATTEMPTS_MAX,
+    ) -> LogReader:
+        """Raises `Unavailable` while there is no log yet. `read_attempts_max`: of each copy of a ledger."""
+        directory = checked_path("the directory of a log", directory)
+        check_count("read_attempts_max", read_attempts_max, least=1)
+        check_components(files, metadata)
         owns = metadata is None
         if metadata is None:
             metadata = SqliteMetadata(default_metadata_path(directory), must_exist=True)
         try:
-            return cls(directory, files, metadata, owns)
+            return cls(directory, files, metadata, owns, read_attempts_max=read_attempts_max)
         except BaseException:
             if owns:
                 metadata.close()
@@ -181,6 +205,7 @@ class LogReader:
         `Corruption` where an entry does not match its checksum.
         """
         self._check_open()
+        check_count("max_bytes", max_bytes, optional=True)
         runs = self.runs(start, end, self)
         entries = itertools.chain.from_iterable(run.entries(low, high) for run, low, high in runs)
         return entries if max_bytes is None else _up_to(entries, max_bytes)
@@ -202,7 +227,13 @@ class LogReader:
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data, for callers that want only state changes or sizes. Far less is read."""
         for position, header, changes in self.scan_encoded(start, end):
-            yield FrameInfo(position, header.data_len, decode_changes(changes, header.wall_ms), header.wall_ms)
+            yield FrameInfo(
+                position,
+                header.data_len,
+                decode_changes(changes, header.wall_ms),
+                header.wall_ms,
+                header.messages,
+            )
 
     def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
         """As `scan`, with the state changes encoded, as they stand in the frame: no object for each change."""
@@ -216,24 +247,39 @@ class LogReader:
 
     def next(self, position: Position) -> Position:
         """The address after `position`, across the ends of ledgers; it may not be written yet."""
+        check_position("position", position)
         return self.ledgers().next(position)
 
     def previous(self, position: Position) -> Position | None:
         """The entry before `position`; None where the log keeps none before it."""
+        check_position("position", position)
         return self.ledgers().previous(position)
 
     def advance(self, position: Position, entries: int) -> Position:
         """The entry `entries` after `position`, at most the last one."""
+        check_position("position", position)
+        check_count("entries", entries)
         return self.ledgers().advance(position, entries)
 
     def nth(self, number: int) -> Position | None:
         """The entry with that number, counted from 0 at the first that is kept; None where there are not so many."""
+        check_count("number", number)
         return self.ledgers().numbered(number)
 
     def count(self, after: Position, to: Position) -> int:
         """How many kept entries lie after `after`, up to and including `to`."""
+        check_position("after", after)
+        check_position("to", to)
         views = self.ledgers()
         return views.up_to(to) - views.up_to(after)
+
+    def skipped(self, start: Position, end: Position) -> list[Span]:
+        """The entries from `start` to `end` that were skipped because they cannot be read (`Log.skip`): readers pass over
+        them."""
+        check_position("start", start)
+        check_position("end", end)
+        spans = self.ledgers().skipped_spans()
+        return [Span(max(a, start), min(b, end)) for a, b in spans if a <= end and b >= start]
 
     def find_newest(self, matches: Callable[[Entry], bool], after: Position | None = None) -> Position | None:
         """The newest entry for which `matches` holds; it must hold for every entry up to some point and for none after it.
@@ -241,40 +287,24 @@ class LogReader:
         A binary search: reads about log2(n) entries. None where no entry matches. With `after`, only entries after that
         position are searched.
         """
-        views = self.ledgers()
-        low = views.up_to(after) if after is not None else 0
-        found, high = None, views.entries
-        while low < high:
-            middle = (low + high) // 2
-            position = views.numbered(middle)
-            assert position is not None
-            if matches(next(self.entries(position, position))):
-                found, low = position, middle + 1
-            else:
-                high = middle
-        return found
+        check_callable("matches", matches)
+        if after is not None:
+            check_position("after", after)
+        return newest_match(self.ledgers(), lambda position: matches(next(self.entries(position, position))), after)
 
     def find_by_time(self, wall_ms: int) -> Position | None:
         """The newest entry such that it and all entries before it were written at or before `wall_ms`, if there is one.
 
-        Most ledgers are decided by their times in the list. Within a ledger the time index (of its footer; of the open
-        ledger, in memory) leads to at most 64 headers. The index in memory first takes in what was appended since.
+        Within a ledger the time index (of its footer; of the open ledger, in memory) leads to at most 64 headers. The index
+        in memory first takes in what was appended since.
         """
-        found: Position | None = None
+        check_count("wall_ms", wall_ms)
         views = self.ledgers()
         self._open_times.keep_only(view.info.id for view in views if not view.info.sealed)
-        for view in views:
-            if not view.entries:
-                continue
-            if view.info.sealed and view.info.last_ms <= wall_ms:
-                found = Position(view.info.id, view.entries - 1)
-                continue
-            entry = (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
-            for info in self.scan(Position(view.info.id, entry), Position(view.info.id, view.entries - 1)):
-                if info.wall_ms > wall_ms:
-                    return found
-                found = info.position
-        return found
+        return newest_by_time(views, wall_ms, self._entry_before, self.scan)
+
+    def _entry_before(self, view: LedgerView, wall_ms: int) -> int:
+        return (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
 
     def _time_index_before(self, view: LedgerView, wall_ms: int) -> int:
         runs = self._run_reader(view)
@@ -349,6 +379,8 @@ class LogReader:
 
     def _spans(self, start: Position, end: Position) -> list[tuple[LedgerView, int, int]]:
         """The entries from `start` to `end`, ledger by ledger: (view, first entry, last entry)."""
+        check_position("start", start)
+        check_position("end", end)
         views = self.ledgers()
         if start.ledger_id < self._list.trimmed_below:
             raise Trimmed(start, views.first)
@@ -362,11 +394,26 @@ class LogReader:
             if view.info.id == end.ledger_id:
                 reached = reached or end.entry_id <= last
                 last = min(last, end.entry_id)
-            if first <= last:
-                spans.append((view, first, last))
+            if not view.info.skipped:
+                if first <= last:
+                    spans.append((view, first, last))
+                continue
+            parts = list(view.info.kept_parts(first, last))
+            spans += [(view, *part) for part in parts]
+            self._passed_over(view.info, last - first + 1 - sum(high - low + 1 for low, high in parts))
         if not reached and start <= end:
             raise BadInput(f"entry {end} is beyond the durable end of the log", hint="ask for its end() first")
         return spans
+
+    def _passed_over(self, info: LedgerInfo, entries: int) -> None:
+        """Tells that a read passed over so many entries that were skipped on demand."""
+        if entries <= 0:
+            return
+        METRICS.log_passed_over_entries.inc(entries)
+        if info not in self._told:
+            self._told.add(info)
+            runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
+            _logger.warning("readers of log %s pass over entries that were skipped: %s", self.name, runs)
 
     def _run_reader(self, view: LedgerView) -> RunReader:
         return RunReader(
@@ -386,13 +433,33 @@ class LogReader:
         reader = self._run_reader(view)
         try:
             while first <= last:
-                run = reader.run(first, last)
-                yield run, first, min(last, run.last)
+                started = time.perf_counter()
+                try:
+                    run = reader.run(first, last)
+                except Corruption as error:
+                    yield from self._after_a_skip(view, first, last, consumer, error)
+                    return
+                stop = min(last, run.last)
+                METRICS.log_read_entry_seconds.observe(time.perf_counter() - started, stop - first + 1)
+                yield run, first, stop
                 first = run.last + 1
                 if consumer is not None:
                     self.cache.expect(consumer, self.cache_key, Position(view.info.id, first))
         finally:
             reader.close()
+
+    def _after_a_skip(
+        self, view: LedgerView, first: int, last: int, consumer: object | None, damage: Corruption
+    ) -> Iterator[tuple[FrameRun, int, int]]:
+        """For a read that met damage: goes on where the damaged entries were skipped since; else raises `damage`."""
+        self.refresh()
+        now = self.ledgers().find(view.info.id)
+        if now is None or now.info.skipped == view.info.skipped:
+            raise damage
+        parts = list(now.info.kept_parts(first, last))
+        self._passed_over(now.info, last - first + 1 - sum(high - low + 1 for low, high in parts))
+        for low, high in parts:
+            yield from self._runs(now, low, high, consumer)
 
     def _reread(self, view: LedgerView) -> LedgerView:
         """For a ledger of which a copy is gone: the ledger as the list has it now. Raises `Trimmed` where it has it no more."""
@@ -418,10 +485,10 @@ class LogReader:
 
 def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
     if info.sealed:
-        return LedgerView(info, info.entries, info.frames_end)
+        return LedgerView(info, info.entries, info.frames_end, info.messages)
     if slot is not None and slot.file_id == info.id:
         entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
-        return LedgerView(info, entries, slot.synced_end)
+        return LedgerView(info, entries, slot.synced_end, slot.messages)
     return LedgerView(info, 0, FILE_HEADER_BYTES)
 
 
@@ -432,6 +499,3 @@ def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
         total += len(entry.data)
         if total >= max_bytes:
             return
-
-
-__all__ = ["END_NAME", "LedgerView", "LedgerViews", "LogReader", "Trimmed", "default_metadata_path", "log_key"]

@@ -12,6 +12,7 @@ from penstock.files import Buffer
 from penstock.log.frames.format import (
     FRAME_BYTES_MIN,
     HEADER_BYTES,
+    MESSAGES_AT,
     Entry,
     FrameInfo,
     StateChange,
@@ -26,16 +27,20 @@ _ENTRY = functools.partial(tuple.__new__, Entry)
 
 
 class FrameRun:
-    """Entries `first` to `last` of a ledger. `table` has a row for each: offset in `raw`, data_len, changes_len, wall_ms."""
+    """Entries `first` to `last` of a ledger. `table` has a row for each: offset in `raw`, data_len, changes_len, wall_ms.
 
-    __slots__ = ("first", "last", "ledger_id", "raw", "requeues", "table")
+    `more` is how many messages they stand for beyond one each.
+    """
 
-    def __init__(self, ledger_id: int, first: int, raw: Buffer, table: I64Array) -> None:
+    __slots__ = ("first", "last", "ledger_id", "more", "raw", "requeues", "table")
+
+    def __init__(self, ledger_id: int, first: int, raw: Buffer, table: I64Array, more: int = 0) -> None:
         self.ledger_id = ledger_id
         self.first = first
         self.last = first + len(table) - 1
         self.raw = raw
         self.table = table
+        self.more = more
         self.requeues = 0  # how often the cache kept it because a cursor had not read it yet
 
     @property
@@ -63,12 +68,19 @@ class FrameRun:
             _POSITION, zip(itertools.repeat(self.ledger_id), range(first, first + len(starts)), strict=False)
         )
         data = map(view.__getitem__, map(slice, starts, ends))
-        return map(_ENTRY, zip(positions, data, changes, times, strict=False))
+        messages = self._messages(table) if self.more else itertools.repeat(1)
+        return map(_ENTRY, zip(positions, data, changes, times, messages, strict=False))
+
+    def _messages(self, table: I64Array) -> Iterable[int]:
+        raw = np.frombuffer(self.raw, np.uint8)
+        at = table[:, 0] + MESSAGES_AT
+        messages: list[int] = ((raw[at + 1].astype(np.int64) << 8) + raw[at] + 1).tolist()
+        return messages
 
     def infos(self, first: int, last: int) -> Iterator[FrameInfo]:
         """As `entries`, without the data."""
         for entry in self.entries(first, last):
-            yield FrameInfo(entry.position, len(entry.data), entry.changes, entry.wall_ms)
+            yield FrameInfo(entry.position, len(entry.data), entry.changes, entry.wall_ms, entry.messages)
 
 
 def run_of(ledger_id: int, frames: EncodedFrames, wall_ms: int) -> FrameRun:
@@ -76,4 +88,4 @@ def run_of(ledger_id: int, frames: EncodedFrames, wall_ms: int) -> FrameRun:
     table = np.empty((len(frames.offsets), 4), np.int64)
     table[:, 0], table[:, 1], table[:, 2] = frames.offsets, frames.data_lens, frames.changes_lens
     table[:, 3] = wall_ms
-    return FrameRun(ledger_id, frames.first, frames.raw, table)
+    return FrameRun(ledger_id, frames.first, frames.raw, table, frames.more)

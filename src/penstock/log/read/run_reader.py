@@ -183,7 +183,7 @@ class RunReader:
         while True:
             with self._cache.limiter.take(size):
                 raw = file.read_at(offset, size)
-                table, _, need, reason = check_chunk(raw, view.info.id, entry)
+                table, _, need, reason, more = check_chunk(raw, view.info.id, entry)
             if len(table) or reason:
                 break
             if offset + need > stop or len(raw) < size:
@@ -192,7 +192,7 @@ class RunReader:
         if not len(table):
             raise BadFrameAt(offset, reason)
         # Where a bad frame follows good ones, the good ones are handed out; the next read fails at the bad one.
-        run = FrameRun(view.info.id, entry, raw, table)
+        run = FrameRun(view.info.id, entry, raw, table, more)
         self._next = (run.last + 1, offset + run.end)
         if not view.info.sealed:
             self._locator.remember(view.info.id, *self._next)

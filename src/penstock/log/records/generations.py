@@ -249,18 +249,23 @@ def generation_of(name: str, entry: str) -> int | None:
     return int(digits) if len(digits) == 16 and digits.isdecimal() else None
 
 
-def set_aside(files: Files, directory: Path, name: str, wall_ms: int) -> list[Path]:
-    """Gives every file of a damaged record log another name, under which nobody looks for it; the new names.
+_ASIDE = ".damaged-"
+
+
+def set_aside(files: Files, directory: Path, name: str, wall_ms: int) -> None:
+    """Gives every file of a damaged record log another name, under which nobody looks for it.
 
     The lock stays, and is held already. A crash half way leaves some files: they are set aside the next time.
     """
-    aside = []
     for entry in _own_files(files, directory, name):
-        target = directory / f"{entry}.damaged-{wall_ms}"
-        files.rename(directory / entry, target)
-        aside.append(target)
+        files.rename(directory / entry, directory / f"{entry}{_ASIDE}{wall_ms}")
     files.sync_directory(directory)
-    return aside
+
+
+def files_aside(files: Files, directory: Path, name: str) -> list[Path]:
+    """The files of the record log that were ever set aside."""
+    return [directory / entry for entry in files.list(directory) if _ASIDE in entry
+            and _is_own(entry.rpartition(_ASIDE)[0], name)]  # fmt: skip
 
 
 def has_files(files: Files, directory: Path, name: str) -> bool:
@@ -269,8 +274,11 @@ def has_files(files: Files, directory: Path, name: str) -> bool:
 
 
 def _own_files(files: Files, directory: Path, name: str) -> list[str]:
-    single = (f"{name}.current", f"{name}.end")
-    return [entry for entry in files.list(directory) if entry in single or generation_of(name, entry) is not None]
+    return [entry for entry in files.list(directory) if _is_own(entry, name)]
+
+
+def _is_own(entry: str, name: str) -> bool:
+    return entry in (f"{name}.current", f"{name}.end") or generation_of(name, entry) is not None
 
 
 def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:

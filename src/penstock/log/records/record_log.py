@@ -9,15 +9,15 @@ mixture. Every open makes a generation of its own, so that a deposed owner write
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from penstock.arguments import check_callable, check_component, check_name, check_type, checked_path
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed, PenstockError, fresh
+from penstock.errors import Closed, PenstockError, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.checking import checked_append, checked_pair, unwritable
 from penstock.log.closed import closed_in_children
@@ -36,7 +36,6 @@ _WAITING_BYTES_MAX = 64 << 20
 # With more record logs than this open, each holds its two descriptors only during a commit; opening them costs far less
 # than the commit's sync.
 _KEEP_OPEN_MAX = 64
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class Record(NamedTuple):
@@ -108,10 +107,10 @@ class RecordLog:
     @classmethod
     def open(cls, directory: Path, name: str, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK) -> RecordLog:
         """Becomes the owner. Raises `Unavailable` while another process is, `Corruption` where records are damaged."""
-        if not _NAME.fullmatch(name):
-            raise BadInput(
-                f"{name!r} cannot be the name of a record log", hint="letters, digits, dot, dash, underscore"
-            )
+        directory = checked_path("the directory of a record log", directory)
+        check_name("a record log", name)
+        check_component("files", files, "make_directory")
+        check_component("clock", clock, "wall_ms")
         with typed_errors(f"record log {directory / name}"), contextlib.ExitStack() as resources:
             files.make_directory(directory)
             resources.enter_context(files.lock(directory / f"{name}.lock"))
@@ -150,6 +149,7 @@ class RecordLog:
 
     def append_built(self, build: Builder) -> Pending[int]:
         """Appends the record that `build` returns; it is called when the group is written. Never waits for room."""
+        check_callable("build", build)
         return self._commits.submit(build, wait=False)
 
     def records(self) -> Iterator[Record]:
@@ -190,6 +190,7 @@ class RecordLog:
 
     def rewrite_later(self, records: Iterable[Record | tuple[Buffer, Changes]]) -> Pending[int]:
         """As `rewrite`, in order with the appends, without waiting. Safe to call from a callback."""
+        check_type("records", records, Iterable)
         taken: list[tuple[Sequence[Buffer], Changes]] = []
         size = 0
         for record in records:
@@ -205,6 +206,7 @@ class RecordLog:
         `build` is called between two groups, on the thread that commits. A compaction that fails leaves the records as
         they are. The caller makes sure that only one compaction or rewrite is under way at a time.
         """
+        check_callable("build", build)
         compaction = _Compaction(Pending())
 
         def start() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from penstock.errors import BadInput
+from penstock.files import Files
 from penstock.log.append.appender import Appender
 from penstock.log.cursors.table import CursorTable
 from penstock.log.ledgers import holds
 from penstock.log.ledgers.catalog import LedgerCatalog
+from penstock.log.ledgers.info import LedgerInfo
 from penstock.log.ledgers.store import LedgerStore
 from penstock.log.offload.offloader import Offloader, OffloadProgress
 from penstock.log.position import Position
 from penstock.log.read.reader import LogReader
 from penstock.log.retention.maintenance import Maintenance
+from penstock.log.retention.skip import Skipping, plan_skip, skip_in_list
 from penstock.log.retention.trim import Trimmer
 from penstock.log.retention.truncate import Truncator
 from penstock.log.settings import LogSettings
@@ -32,6 +35,7 @@ class Retention:
         log_name: str,
         thread_name: str,
         *,
+        files: Files,
         settings: LogSettings,
         metadata: MetadataStore,
         catalog: LedgerCatalog,
@@ -45,6 +49,7 @@ class Retention:
         on_gone: Callable[[set[int]], None],
     ) -> None:
         self._log_name = log_name
+        self._files = files
         self._settings = settings
         self._metadata = metadata
         self._catalog = catalog
@@ -121,15 +126,29 @@ class Retention:
     def truncate(self, position: Position, *, own: Collection[str], force: bool) -> list[int]:
         truncator = self._truncator()
         if force:
-            for hold in truncator.beyond(position, own):
-                if hold.kind == "cursor":
-                    self._cursors().open(hold.name).reset(self._reader().next(position)).result()
+            names = [hold.name for hold in truncator.beyond(position, own) if hold.kind == "cursor"]
+            self._cursors().reset(names, self._reader().next(position))
         gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
         self._on_gone(gone)
-        self._cursors().follow_truncation()
+        self._cursors().follow_log()
         self._trimmer.delete_tombstoned()
         self._offloader.discard()
         return sorted(gone)
+
+    def skip(self, ledger_id: int, *, dry_run: bool) -> Skipping:
+        def plan() -> tuple[Skipping, LedgerInfo]:
+            return plan_skip(self._reader(), self._catalog.list, ledger_id, self._files, self._cursors())
+
+        skipping, skipped = plan()
+        if not dry_run:
+            newest = self._catalog.list.ledgers[-1]
+            if newest.id == ledger_id and not newest.sealed:  # it is still written: the plan holds once it is not
+                self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
+                skipping, skipped = plan()
+            self._catalog.change(lambda listed: skip_in_list(listed, skipped))
+            self._on_gone({ledger_id})
+            self._cursors().follow_log()
+        return skipping
 
     def close(self) -> None:
         """Ends the maintenance, then the offload."""

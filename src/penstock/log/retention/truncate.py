@@ -97,10 +97,10 @@ class Truncator:
         """The cursors and pins that stand after the position."""
         if holds is None:
             holds = self._holds().holds
+        views = self._reader.ledgers()
+        kept = views.up_to(position)
         return [
-            hold
-            for hold in holds
-            if not (hold.kind == "pin" and hold.name in own) and self._reader.count(position, hold.after) > 0
+            hold for hold in holds if not (hold.kind == "pin" and hold.name in own) and views.up_to(hold.after) > kept
         ]
 
     def _holds(self) -> Holds:
@@ -145,7 +145,14 @@ class Truncator:
         assert end > FILE_HEADER_BYTES
         # `last_ms` stays: it may be the time of an entry that goes, but is never lower than the times of those that
         # stay.
-        return dataclasses.replace(info, entries=entries, frames_end=end, footer=False)
+        clipped = tuple((first, min(last, entries - 1)) for first, last in info.skipped if first < entries)
+        messages = entries
+        if info.messages != info.entries:
+            stay = self._reader.scan(Position(info.id, 0), Position(info.id, entries - 1))
+            messages = sum(frame.messages for frame in stay)
+        return dataclasses.replace(
+            info, entries=entries, frames_end=end, messages=messages, footer=False, skipped=clipped
+        )
 
 
 def _last(listed: LedgerList) -> Position:

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from penstock.capture.log_config import LogConfig
+from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
 from penstock.sources.settings import SourceSettings, process_settings
 from penstock.supervisor.settings import RunSettings
@@ -32,6 +33,7 @@ class Config(BaseModel):
     source: SourceSettings
     sinks: dict[str, SinkSettings] = Field(min_length=1)
     log: LogConfig = LogConfig()
+    state: StateConfig = StateConfig()
     spark: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("version")
@@ -64,18 +66,23 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
         source=process_settings(config.source),
         changefeeds={name: changefeed_settings(config, name) for name in config.sinks},
         log=config.log.model_dump(mode="json", by_alias=True),
+        state=config.state.model_dump(mode="json"),
         spark=dict(config.spark),
         once=once,
     )
 
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
-    """One sink's settings as delivery and the driver read them: the sink's own, and the source's filter of tables."""
+    """One sink's settings as delivery and the driver read them: the sink's own, the source's filter of tables, and how
+    a process reads the log: how much of it it keeps in memory, and how often it tries."""
     tables = config.source.tables
     return {
         **config.sinks[name].model_dump(mode="json", exclude_none=True),
         "source_include": list(tables.include),
         "source_exclude": list(tables.exclude),
+        "cache_bytes_max": config.log.cache.size,
+        "in_flight_bytes_max": config.log.cache.in_flight,
+        "read_attempts_max": config.log.read_attempts_max,
     }
 
 

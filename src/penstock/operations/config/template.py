@@ -47,6 +47,7 @@ source:
 # log:                                # what every sink has already: kept for ever unless told otherwise
 #   keep: {{for: 7d, size: 100GiB}}     # older, or beyond this size: trimmed
 #   offload: {{url: s3://bucket/log, keep_local: 10GiB, lag: 4h}}
+#                                     # every other key of log: is in docs/log-settings.md, of state: in docs/state.md
 """
 
 

@@ -8,6 +8,6 @@ another process owns the log.
 | `locate.py` | shared by all: find and open the log that is meant |
 | `listing.py` | ls, cursors |
 | `reading.py` | read, tail, inspect |
-| `changing.py` | create, append, trim, offload |
+| `changing.py` | create, append, trim, offload, skip |
 | `verify.py` | verify |
 """

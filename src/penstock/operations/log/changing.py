@@ -1,6 +1,6 @@
-"""Changes a log, as its owner: `penstock log create`, `append`, `trim` and `offload`.
+"""Changes a log, as its owner: `penstock log create`, `append`, `trim`, `offload` and `skip`.
 
-A dry run of `trim` or `offload` says what would go. It takes no ownership.
+A dry run of `trim`, `offload` or `skip` says what would go. It takes no ownership.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
-from penstock.log import Log, LogSettings, OffloadProgress, Position
+from penstock.log import Log, LogSettings, OffloadProgress, Position, Skipping, skip_closed
 from penstock.log.ledgers.holds import read_holds
 from penstock.log.offload.offloader import to_offload
 from penstock.log.read.reader import default_metadata_path
@@ -75,6 +75,11 @@ def trim_log(path: Path, keep_seconds: float | None, keep_bytes: int | None, *, 
             break
         going.append(info.id)
     return going
+
+
+def skip_ledger(path: Path, ledger: int, *, dry_run: bool) -> Skipping:
+    """Gives up what cannot be read of the ledger, or says what would be lost. Works on a log that cannot be opened."""
+    return skip_closed(locate_log(path), ledger, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.clock import SYSTEM_CLOCK
-from penstock.errors import Corruption
+from penstock.errors import Corruption, StorageFailed, Unavailable
 from penstock.files import REAL_FILES
 from penstock.log import Cursor, LedgerView, LogReader, Position
 from penstock.log.cursors.acks import Acks
@@ -26,7 +26,9 @@ class LogSummary:
     first: Position
     end: Position
     entries: int
+    messages: int
     bytes: int
+    body_bytes: int
     terminated: bool
     properties: dict[str, str]
     ledgers: list[LedgerView]
@@ -44,7 +46,9 @@ def summarize_log(path: Path) -> LogSummary:
             reader.first,
             reader.end(),
             sum(view.entries for view in views),
+            sum(view.messages for view in views),
             sum(view.frames_end for view in views),
+            sum(view.body_bytes for view in views),
             listed.terminated,
             dict(listed.properties),
             list(views),
@@ -53,7 +57,7 @@ def summarize_log(path: Path) -> LogSummary:
 
 @dataclass(frozen=True, slots=True)
 class CursorLine:
-    """A cursor as its record log says; `fault` says why where that cannot be read."""
+    """A cursor as its record log says; `fault` says why where that, or what it has still to read, cannot be read."""
 
     name: str
     mark_delete: Position
@@ -84,13 +88,19 @@ def _cursor_line(reader: LogReader, known: Registered) -> CursorLine:
     except (Corruption, FileNotFoundError) as error:
         return CursorLine(known.name, known.mark_delete, active_ms=known.active_ms, fault=str(error))
     cursor = Cursor(reader, known.name, Acks(reader, known.name, state, clock=SYSTEM_CLOCK))
+    size, fault = None, ""
+    try:
+        size = cursor.backlog_bytes()
+    except (Corruption, StorageFailed, Unavailable) as error:  # of a ledger that the cursor has still to read
+        fault = f"its backlog cannot be read: {error.message}"
     return CursorLine(
         known.name,
         state.acked.mark_delete,
         cursor.backlog(),
-        cursor.backlog_bytes(),
+        size,
         cursor.hole_count(),
         max(state.active_ms, known.active_ms),
         state.properties,
+        fault=fault,
         damage=known.damage,
     )

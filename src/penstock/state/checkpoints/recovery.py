@@ -205,6 +205,7 @@ def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position
         )
 
     report("replay", always=True)
+    refuse_skipped(reader, start, to)
     for position, header, raw in reader.scan_encoded(start, to):  # noqa: B007 (read after the loop and by `report`)
         if raw:
             waiting.append(raw)
@@ -221,6 +222,17 @@ def replay(reader: LogReader, engine: StateEngine, start: Position, to: Position
         changes += engine.apply_encoded(b"".join(waiting))
     bytes_total = done
     report("done", always=True)
+
+
+def refuse_skipped(reader: LogReader, start: Position, to: Position) -> None:
+    """Raises `Corruption` where entries between the two were skipped, because they cannot be read: their changes of state are
+    lost, and a state without them would be a wrong one."""
+    if spans := reader.skipped(start, to):
+        told = ", ".join(f"{first} … {last}" for first, last in spans)
+        raise Corruption(
+            f"state cannot be made from log {reader.name}: entries were skipped, and their changes are lost: {told}",
+            hint="restore a checkpoint that is newer than these entries, or the log, from a copy",
+        )
 
 
 def _size(reader: LogReader, start: Position, to: Position) -> tuple[int, int]:

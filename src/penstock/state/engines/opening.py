@@ -49,12 +49,16 @@ def open_engine(
 
 def _refuse_other_engine(name: str, directory: Path, files: Files) -> None:
     """Raises `BadInput` where the other engine wrote this state: its checkpoints would be passed over in silence."""
-    names = files.list(directory)
-    native = any(generation_of(file) is not None for file in names)
-    rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
-    for other, there in (("native", native), ("rocksdb", rocksdb)):
-        if there and other != name:
+    for other in engines_of(directory, files):
+        if other != name:
             raise BadInput(
                 f"the state in {directory} was written by the engine {other!r}, not by {name!r}",
                 hint=f"open it with engine {other!r}; `restore_from_snapshot` moves it to another directory",
             )
+
+
+def engines_of(directory: Path, files: Files) -> list[str]:
+    """The engines that have a checkpoint in the directory."""
+    native = any(generation_of(file) is not None for file in files.list(directory))
+    rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
+    return [name for name, there in (("native", native), ("rocksdb", rocksdb)) if there]

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import ormsgpack as _msgpack
 
+from penstock.arguments import shown
 from penstock.errors import BadInput, Corruption
 
 T = TypeVar("T")
@@ -49,9 +50,10 @@ class _U64Codec:
     name = "u64"
 
     def encode(self, value: int) -> bytes:
-        if not 0 <= value < 1 << 64:
-            raise BadInput(f"{value} does not fit into 64 bits without a sign")
-        return _U64.pack(value)
+        try:
+            return _U64.pack(value)
+        except struct.error as error:
+            raise BadInput(f"{shown(value)} is no whole number of 64 bits without a sign") from error
 
     def decode(self, raw: bytes) -> int:
         return _whole(self.decode_part(raw, 0), raw)
@@ -70,9 +72,10 @@ class _I64Codec:
     name = "i64"
 
     def encode(self, value: int) -> bytes:
-        if not -_SIGN <= value < _SIGN:
-            raise BadInput(f"{value} does not fit into 64 bits")
-        return _U64.pack(value + _SIGN)
+        try:
+            return _U64.pack(value + _SIGN)
+        except (struct.error, TypeError) as error:
+            raise BadInput(f"{shown(value)} is no whole number of 64 bits") from error
 
     def decode(self, raw: bytes) -> int:
         return _whole(self.decode_part(raw, 0), raw)
@@ -90,14 +93,12 @@ class _I64Codec:
 class _RawCodec:
     name = "raw"
 
-    def encode(self, value: bytes) -> bytes:
-        return bytes(value)
-
-    def decode(self, raw: bytes) -> bytes:
-        return raw
+    # As they are, without a call of Python's own; what is no buffer is refused (`bytes(5)` would be five zeros).
+    encode = staticmethod(b"".__add__)
+    decode = staticmethod(bytes)
 
     def encode_part(self, value: bytes) -> bytes:
-        return bytes(value).replace(b"\x00", _ESCAPED) + _END
+        return self.encode(value).replace(b"\x00", _ESCAPED) + _END
 
     def decode_part(self, raw: bytes, at: int) -> tuple[bytes, int]:
         end = raw.find(b"\x00", at)
@@ -114,7 +115,12 @@ class _TextCodec:
     name = "text"
 
     def encode(self, value: str) -> bytes:
-        return value.encode()
+        if not isinstance(value, str):
+            raise BadInput(f"{shown(value)} is no text")
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(f"{value!a} has no UTF-8") from error
 
     def decode(self, raw: bytes) -> str:
         try:
@@ -123,7 +129,7 @@ class _TextCodec:
             raise Corruption(f"a text is not UTF-8: {error}") from error
 
     def encode_part(self, value: str) -> bytes:
-        return raw.encode_part(value.encode())
+        return raw.encode_part(self.encode(value))
 
     def decode_part(self, source: bytes, at: int) -> tuple[str, int]:
         value, after = raw.decode_part(source, at)
@@ -160,7 +166,7 @@ class _JsonCodec(ValueCodec):
     def encode(self, value: Any) -> bytes:
         try:
             return _json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"this value has no JSON: {error}", hint="use a model codec, or convert it first") from error
 
     def decode(self, raw: bytes) -> Any:
@@ -209,8 +215,8 @@ class TupleCodec:
         return f"tuple({','.join(part.name for part in self._parts)})"
 
     def encode(self, value: tuple[Any, ...]) -> bytes:
-        if len(value) != len(self._parts):
-            raise BadInput(f"a key of {len(self._parts)} parts is needed, got {value!r}")
+        if not isinstance(value, tuple | list) or len(value) != len(self._parts):
+            raise BadInput(f"a key of {len(self._parts)} parts is needed, got {shown(value)}")
         return self.prefix(value)
 
     def decode(self, raw: bytes) -> tuple[Any, ...]:
@@ -226,8 +232,8 @@ class TupleCodec:
         return tuple(values), at
 
     def prefix(self, value: tuple[Any, ...]) -> bytes:
-        if len(value) > len(self._parts):
-            raise BadInput(f"a prefix of at most {len(self._parts)} parts is needed, got {value!r}")
+        if not isinstance(value, tuple | list) or len(value) > len(self._parts):
+            raise BadInput(f"a prefix of at most {len(self._parts)} parts is needed, got {shown(value)}")
         return b"".join(part.encode_part(item) for part, item in zip(self._parts, value, strict=False))
 
 

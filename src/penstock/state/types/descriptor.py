@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from penstock.arguments import check_component, check_text, check_type, shown
 from penstock.errors import BadInput, Corruption, NotSupported
 from penstock.log.frames.format import BODY_BYTES_MAX
 from penstock.state.types.codecs import Codec
@@ -17,6 +18,7 @@ V = TypeVar("V")
 KEY_VERSION = b"\x01"
 VALUE_VERSION = 1
 VALUE_HEADER = struct.Struct("<BHI")  # version, schema id, payload length
+HEADER_BYTES = VALUE_HEADER.size
 SCHEMA_MAX = (1 << 16) - 1
 BUCKET_MAX = (1 << 32) - 1
 
@@ -32,6 +34,20 @@ class Namespace(NamedTuple):
     def __str__(self) -> str:
         bucket = f"{self.table}/{self.bucket}/" if self.table or self.bucket else ""
         return f"{bucket}{self.operator}/{self.state}"
+
+
+def refused(value: object, error: TypeError) -> BadInput:
+    """The error for a key or value that a codec cannot encode."""
+    return BadInput(f"a store cannot hold {shown(value)}: {error}", hint="what the store's codecs take")
+
+
+def check_namespace(value: Namespace) -> None:
+    """Raises `BadInput` where this cannot be the name of a store."""
+    check_text("the name of a store", value.state, empty=False)
+    check_text("the operator of a store", value.operator, empty=False)
+    check_text("the table of a store", value.table)
+    if type(value.bucket) is not int or not 0 <= value.bucket <= BUCKET_MAX:
+        raise BadInput(f"store {value.state}: bucket must be between 0 and {BUCKET_MAX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +77,14 @@ class StateDescriptor(Generic[K, V]):
     bucket: int = 0
 
     def __post_init__(self) -> None:
-        if not self.name or not self.operator:
-            raise BadInput("a store needs a name and an operator")
-        if not 0 <= self.schema_version <= SCHEMA_MAX:
+        check_namespace(self.namespace)
+        if type(self.schema_version) is not int or not 0 <= self.schema_version <= SCHEMA_MAX:
             raise BadInput(f"store {self.name}: schema_version must be between 0 and {SCHEMA_MAX}")
-        if not 0 <= self.bucket <= BUCKET_MAX:
-            raise BadInput(f"store {self.name}: bucket must be between 0 and {BUCKET_MAX}")
+        check_component("key", self.key, "decode_part")
+        check_component("value", self.value, "decode_part")
+        check_type("migrations", self.migrations, tuple)
+        for step in self.migrations:
+            check_type("a migration", step, Migration)
         steps = [step.version for step in self.migrations]
         if len(set(steps)) != len(steps) or any(not 0 <= step < self.schema_version for step in steps):
             raise BadInput(
@@ -79,7 +97,10 @@ class StateDescriptor(Generic[K, V]):
         return Namespace(self.table, self.bucket, self.operator, self.name)
 
     def encode_key(self, key: K) -> bytes:
-        return KEY_VERSION + self.key.encode(key)
+        try:
+            return KEY_VERSION + self.key.encode(key)
+        except TypeError as error:
+            raise refused(key, error) from error
 
     def decode_key(self, raw: bytes) -> K:
         if raw[:1] != KEY_VERSION:
@@ -90,16 +111,22 @@ class StateDescriptor(Generic[K, V]):
         return self.key.decode(raw[1:])
 
     def encode_prefix(self, prefix: K) -> bytes:
-        return KEY_VERSION + self.key.prefix(prefix)
+        try:
+            return KEY_VERSION + self.key.prefix(prefix)
+        except TypeError as error:
+            raise refused(prefix, error) from error
 
     def encode_value(self, value: V) -> bytes:
         payload = self.value.encode(value)
-        if len(payload) > BODY_BYTES_MAX:
+        return self.value_header(len(payload)) + payload
+
+    def value_header(self, size: int) -> bytes:
+        """What stands before a payload of this size."""
+        if size > BODY_BYTES_MAX:
             raise BadInput(
-                f"store {self.name}: a value of {len(payload)} bytes is too large",
-                hint=f"at most {BODY_BYTES_MAX} bytes",
+                f"store {self.name}: a value of {size} bytes is too large", hint=f"at most {BODY_BYTES_MAX} bytes"
             )
-        return VALUE_HEADER.pack(VALUE_VERSION, self.schema_version, len(payload)) + payload
+        return VALUE_HEADER.pack(VALUE_VERSION, self.schema_version, size)
 
     def decode_value(self, raw: bytes) -> V:
         schema, payload = split_value(self.name, raw)

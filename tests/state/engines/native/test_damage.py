@@ -90,13 +90,15 @@ def examine(files: MemoryFiles, states: dict[Position | None, Content], path: Pa
 
 @pytest.mark.parametrize("part", range(4))
 def test_every_flip_is_found_and_mended(machine: tuple[MemoryFiles, dict[Position | None, Content]], part: int) -> None:
-    """In a run, the newest state stays there; a manifest is stepped over."""
+    """The newest state stays there, whichever bit of whichever file it is."""
     files, states = machine
     for path in sorted(files._names):
-        for offset in range(part, len(files._names[path].content), 4):
+        raw = files._names[path].content
+        for offset in range(part, len(raw), 4):
+            if raw[offset] == ord(" ") == raw[offset - 1] and offset % 256 != part:
+                continue  # between the copies of a manifest; a few of these places are enough
             copy = damaged(files, path, offset, offset // 4 % 8)
-            whole = examine(copy, states, path, scrub=offset % 16 == part)
-            assert whole or path.suffix == ".json"
+            assert examine(copy, states, path, scrub=offset % 16 == part)
 
 
 def test_flipped_bits_of_large_files_are_found_where_they_matter() -> None:
@@ -169,12 +171,16 @@ def test_two_damages_in_one_stripe_are_named() -> None:
 
 
 def test_every_cut_file_is_found(machine: tuple[MemoryFiles, dict[Position | None, Content]]) -> None:
+    """A manifest cut within its first copy is stepped over; everything else is mended."""
     files, states = machine
     for path in sorted(files._names):
-        length = len(files._names[path].content)
-        for size in range(length):
+        raw = bytes(files._names[path].content)
+        copy_bytes = len(raw[: len(raw) // 2].rstrip()) + 1 if path.suffix == ".json" else 0
+        for size in range(len(raw)):
+            if raw[size - 1 : size + 1] == b"  " and size % 256:
+                continue  # between the copies of a manifest; a few of these places are enough
             whole = examine(damaged(files, path, size, None), states, path, scrub=size % 16 == 0)
-            assert not whole or path.suffix == ".run"
+            assert whole or path.suffix == ".run" or size < copy_bytes
 
 
 def test_a_missing_file_is_found(machine: tuple[MemoryFiles, dict[Position | None, Content]]) -> None:
@@ -193,7 +199,9 @@ def test_no_good_checkpoint_is_reported(machine: tuple[MemoryFiles, dict[Positio
     copy = files.kill()
     for path in copy._names:
         if path.suffix == ".json":
-            copy._names[path].content[5] ^= 1
+            raw = copy._names[path].content
+            raw[5] ^= 1
+            raw[len(raw) // 2 + 5] ^= 1
     engine = opened(copy)
     assert engine.position is None
     assert len(engine.damaged) == 2, "not the silence of a state that never was"

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.errors import StorageFailed
+from penstock.errors import Corruption, StorageFailed
 from penstock.files.memory import MemoryFiles
 from penstock.log import StateChange
+from penstock.state.engines.layered import FrozenLayers
 from penstock.state.engines.native import parity, writer
+from penstock.state.engines.native.format import PAGE_BYTES, BadRun, Header
+from penstock.state.engines.native.run import RunName, SortedRun
 from penstock.state.settings import StateSettings
-from tests.state.engines.native.memory import at, content, opened
+from tests.state.engines.native.memory import DIRECTORY, at, opened
 from tests.state.engines.opener import Opener
 
 
@@ -94,20 +97,36 @@ def test_a_run_that_the_disk_did_not_keep_is_never_named(lies_at: int) -> None:
         write_on_a_lying_disk(lies_at)
 
 
-@pytest.mark.parametrize("lies_at", [0, 1])
-def test_without_the_read_back_the_state_would_be_lost(lies_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug to the test before: this is what it protects from."""
+@pytest.mark.parametrize("lies_at", [0, 1], ids=["data", "end"])
+def test_only_the_read_back_finds_that_the_disk_did_not_keep_a_run(
+    lies_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug to the test before: with the comparison of that part left out, a run is written and named, and
+    nothing of it can be had."""
+    files = LyingDisk()
+    engine = opened(files)
+    engine.apply([StateChange(1, b"%04d" % n, b"new") for n in range(100)])
+    frozen = engine.freeze()
+    assert isinstance(frozen, FrozenLayers)
+    files.make_directory(DIRECTORY)
+    files.lies_at = lies_at
 
-    def trusting(file: Any, layout: Any, page: int, count: int, checksums: Any) -> Any:
-        start = page * 4096
-        return np.frombuffer(file.read_at(start, min(count * 4096, layout.data_bytes - start)), np.uint8)
+    def write() -> RunName:
+        name = writer.write_layers(files, DIRECTORY, Header(1, at(1), 0, 1), frozen.layers, bottom=True)
+        assert name is not None
+        return name
 
-    monkeypatch.setattr(parity, "_compared", trusting)
-    monkeypatch.setattr(writer, "compare_end", lambda *_: None)
-    try:
-        files = write_on_a_lying_disk(lies_at)
-    except Exception:  # opened at once, before it is trusted: found there
-        return
-    engine = opened(files, verify=True)
-    assert engine.damaged
-    assert content(engine) == {(1, b"%04d" % n): b"old" for n in range(100)}, "one checkpoint less"
+    with pytest.raises(StorageFailed, match="the disk does not hold at"):
+        write()
+    if lies_at == 0:
+        monkeypatch.setattr(parity, "_compared", _read_alone)
+    else:
+        monkeypatch.setattr(writer, "compare_end", lambda *_: None)
+    name = write()
+    with pytest.raises((BadRun, Corruption)):
+        SortedRun(files, DIRECTORY, name).check_all()
+
+
+def _read_alone(file: Any, layout: Any, page: int, count: int, _checksums: Any) -> Any:
+    start = page * PAGE_BYTES
+    return np.frombuffer(file.read_at(start, min(count * PAGE_BYTES, layout.data_bytes - start)), np.uint8)

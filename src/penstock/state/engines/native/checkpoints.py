@@ -186,14 +186,11 @@ class Checkpoints:
         for checkpoint in self.kept:
             path = self.directory / checkpoint.manifest.file
             try:
-                same = manifests.read(self._files, path) == checkpoint.manifest
-                problem = "" if same else "the manifest is another one"
+                damage = manifests.find_damage(self._files, path, checkpoint.manifest)
             except FileNotFoundError:
-                problem = "the file is not there"
-            except BadRun as error:
-                problem = error.problem
-            if problem:
-                found.append((checkpoint, Finding(str(path), 0, problem)))
+                damage = BadRun(0, "the file is not there")
+            if damage is not None:
+                found.append((checkpoint, Finding(str(path), damage.offset, damage.problem)))
         return found
 
     def renew_damaged(self) -> None:
@@ -211,13 +208,16 @@ class Checkpoints:
                 continue
             path = self.directory / name
             try:
-                runs = manifests.read(self._files, path).runs
+                manifest = manifests.read(self._files, path)
+                damage = manifests.find_damage(self._files, path, manifest)
             except FileNotFoundError:
                 continue  # the owner removed it meanwhile
             except BadRun as error:
                 yield Finding(str(path), error.offset, error.problem)
                 continue
-            for run in runs:
+            if damage is not None:
+                yield Finding(str(path), damage.offset, damage.problem)
+            for run in manifest.runs:
                 if run in seen:
                     continue
                 seen.add(run)

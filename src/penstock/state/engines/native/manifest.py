@@ -1,18 +1,24 @@
-"""Manifests (docs/formats/checkpoint.md): one small file for each checkpoint, written once and never changed."""
+"""Manifests (docs/formats/checkpoint.md): one small file for each checkpoint, written once and never changed.
+
+The last checkpoint of a trimmed log is all there is of the state, so no single bad page may cost it: a manifest holds
+its content twice, on different pages, and is good while one of the copies is.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import google_crc32c
 
-from penstock.errors import NotSupported
-from penstock.files import Files, read_file, replace_file
+from penstock.errors import NotSupported, StorageFailed
+from penstock.files import Files, replace_file
+from penstock.files.seam import REPAIR_HINT
 from penstock.log.position import Position
-from penstock.state.engines.native.format import BadRun
+from penstock.state.engines.native.format import PAGE_BYTES, BadRun
 from penstock.state.engines.native.run import RunName
 
 _FORMAT = "penstock state checkpoint"
@@ -65,13 +71,15 @@ def encode(manifest: CheckpointManifest) -> bytes:
         "runs": [run._asdict() for run in manifest.runs],
     }
     line = json.dumps(record, sort_keys=True).encode()
-    return b"%s\n%08x\n" % (line, google_crc32c.value(line))
+    copy = b"%s\n%08x\n" % (line, google_crc32c.value(line))
+    pages = len(copy) // PAGE_BYTES + 1
+    return 2 * (copy.ljust(pages * PAGE_BYTES - 1) + b"\n")
 
 
-def decode(raw: bytes) -> CheckpointManifest:
-    """Raises `BadRun` where the manifest is damaged, `NotSupported` where its version is not known."""
-    line, _, _ = raw.partition(b"\n")
-    if raw != b"%s\n%08x\n" % (line, google_crc32c.value(line)):
+def decode(copy: bytes) -> CheckpointManifest:
+    """Raises `BadRun` where the copy is damaged, `NotSupported` where its version is not known."""
+    line, _, rest = copy.partition(b"\n")
+    if rest[:9] != b"%08x\n" % google_crc32c.value(line):
         raise BadRun(0, "the checksum of the manifest does not match")
     try:
         record = json.loads(line)
@@ -94,18 +102,48 @@ def decode(raw: bytes) -> CheckpointManifest:
 
 
 def write(files: Files, directory: Path, manifest: CheckpointManifest) -> None:
-    replace_file(files, directory / manifest.file, [encode(manifest)])
+    """Durable when this returns. Raises `StorageFailed` where the disk does not hold what was written."""
+    path = directory / manifest.file
+    replace_file(files, path, [encode(manifest)])
+    try:
+        damage = find_damage(files, path, manifest)
+    except FileNotFoundError as error:
+        damage = BadRun(0, str(error))
+    if damage is not None:
+        raise StorageFailed(f"{path}: {damage.problem} at {damage.offset}, just after it was written", hint=REPAIR_HINT)
 
 
 def read(files: Files, path: Path) -> CheckpointManifest:
-    """Raises `BadRun`, `NotSupported` or `FileNotFoundError`."""
-    try:
-        raw = read_file(files, path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:  # a bad sector
-        raise BadRun(0, f"the manifest cannot be read: {error}") from error
-    manifest = decode(raw)
-    if manifest.file != path.name:
-        raise BadRun(0, f"the manifest calls itself {manifest.file}")
-    return manifest
+    """The manifest, as the first sound copy has it. Raises `BadRun`, `NotSupported` or `FileNotFoundError`."""
+    with closing(files.open(path)) as file:
+        size = file.size()
+        half = size // 2 if size % (2 * PAGE_BYTES) == 0 else size  # else the file was cut, or grew
+        problems: list[BadRun] = []
+        for start in range(0, max(size, 1), max(half, 1)):
+            try:
+                manifest = decode(file.read_at(start, half))
+            except BadRun as error:
+                problems.append(BadRun(start, error.problem))
+            except OSError as error:  # a bad sector
+                problems.append(BadRun(start, f"the manifest cannot be read: {error}"))
+            else:
+                if manifest.file != path.name:
+                    raise BadRun(0, f"the manifest calls itself {manifest.file}")
+                return manifest
+    raise problems[0]
+
+
+def find_damage(files: Files, path: Path, manifest: CheckpointManifest) -> BadRun | None:
+    """What is wrong with the file of this manifest, in either copy. None: nothing. Raises `FileNotFoundError`."""
+    wanted = encode(manifest)
+    with closing(files.open(path)) as file:
+        file.forget_cached()
+        try:
+            found = file.read_at(0, max(file.size(), len(wanted)))
+        except OSError as error:
+            return BadRun(0, f"the manifest cannot be read: {error}")
+    if found == wanted:
+        return None
+    shorter = min(len(found), len(wanted))
+    at = next((at for at in range(shorter) if found[at] != wanted[at]), shorter)
+    return BadRun(at, "the manifest is not what was written")

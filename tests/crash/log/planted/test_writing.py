@@ -106,11 +106,11 @@ def the_epoch_is_used_before_it_is_durable(patch: Patch) -> None:
     transaction = MemoryMetadata.transaction
 
     def late(self: MemoryMetadata, operations: Sequence[Operation]) -> int:
-        before = self._content
+        before = self._shared.content
         version = transaction(self, operations)
         raises = any(isinstance(o, Put) and o.key.startswith("log/")
                      and epoch(o.value) > epoch(before.entries[o.key].value) for o in operations)  # fmt: skip
-        self._others = (before,) if raises else ()
+        self._shared.others = (before,) if raises else ()
         return version
 
     def epoch(raw: bytes) -> int:
@@ -142,8 +142,9 @@ def an_unknown_outcome_counts_as_made(patch: Patch) -> None:
         try:
             return transaction(self, operations)
         except OutcomeUnknown:
-            before, (*rest, made) = self._content, self._others
-            self._unknown, self._content, self._others = None, made, (*rest, before)
+            shared = self._shared
+            before, (*rest, made) = shared.content, shared.others
+            self._unknown, shared.content, shared.others = None, made, (*rest, before)
             return made.version
 
     patch(MemoryMetadata, "transaction", believing)

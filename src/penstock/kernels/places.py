@@ -1,0 +1,107 @@
+"""Where compiled kernels are kept between processes: only where nobody else can write.
+
+What lies in the cache is machine code that the next process runs. So a directory counts only if it and every directory
+above it belong to this user or to root, and nobody else may write to them (in a sticky directory, such as /tmp, what is
+ours stays ours). The first such place is used:
+
+1. `NUMBA_CACHE_DIR`, where it is set;
+2. `penstock/kernels` in the user's cache directory (`XDG_CACHE_HOME`, else `~/.cache`);
+3. `penstock-kernels-<uid>` in the system's temporary directory, for this user alone.
+
+Where there is none, kernels are compiled in memory, by each process anew: everything works all the same. One warning a
+process says so, or says that the directory which the user named is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_logger = logging.getLogger(__name__)
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_warned = False
+
+
+@functools.cache
+def place_for(source_directory: Path) -> Path | None:
+    """The directory for compiled kernels of the files in `source_directory`; None where nothing can be kept."""
+    refusals: list[str] = []
+    for place in _places():
+        try:
+            found = _prepared(place, _name_of(source_directory))
+        except OSError as error:
+            refusals.append(str(error))
+            continue
+        if refusals and os.environ.get("NUMBA_CACHE_DIR"):
+            warn_once(f"compiled kernels are kept in {place}: {refusals[0]}")
+        return found
+    warn_once(f"every process compiles its kernels anew, because there is no place to keep them: {'; '.join(refusals)}")
+    return None
+
+
+def warn_once(message: str) -> None:
+    """Says it, unless something was said in this process already."""
+    global _warned
+    if not _warned:
+        _warned = True
+        _logger.warning("%s", message)
+
+
+def _places() -> Iterator[Path]:
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if named:
+        yield Path(named).absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    if not caches.is_absolute():  # the specification of XDG_CACHE_HOME says to pass over a relative one
+        with contextlib.suppress(RuntimeError):  # nobody knows the user's home
+            caches = Path.home() / ".cache"
+    if caches.is_absolute():
+        yield caches / "penstock" / "kernels"
+    try:
+        temporary = Path(tempfile.gettempdir()).absolute()
+    except FileNotFoundError:  # there is no directory that can be written to
+        return
+    yield temporary / f"penstock-kernels-{os.geteuid()}"
+
+
+def _name_of(source_directory: Path) -> str:
+    """One name for each directory of sources: two installations share no file."""
+    digest = hashlib.sha256(os.fsencode(source_directory.absolute())).hexdigest()
+    return f"{source_directory.name}_{digest[:32]}"
+
+
+def _prepared(place: Path, name: str) -> Path:
+    """The directory `name` in `place`, made where it is missing. Raises `OSError` where code must not be kept there."""
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if place.parent == Path(tempfile.gettempdir()).absolute() and place.is_symlink():
+        raise PermissionError(f"{place} is a symbolic link, and anybody may have made it")
+    directory = place.resolve(strict=True) / name
+    directory.mkdir(mode=0o700, exist_ok=True)
+    refuse_others(directory)
+    tempfile.TemporaryFile(
+        dir=directory
+    ).close()  # tells what permissions alone do not: a file system that is read-only
+    return directory
+
+
+def refuse_others(directory: Path) -> None:
+    """Raises `OSError` where another user could put something into the directory, or another one in its place.
+
+    Called before each use: whoever removes old files from a temporary directory makes room for somebody else's.
+    """
+    for part in (directory, *directory.parents):
+        found = part.lstat()
+        ours = part in (directory, directory.parent)
+        if not stat.S_ISDIR(found.st_mode):
+            raise PermissionError(f"{part} is no directory")
+        if found.st_uid != os.geteuid() and (ours or found.st_uid != 0):
+            raise PermissionError(f"{part} belongs to another user")
+        if found.st_mode & _OTHERS_WRITE and (ours or not found.st_mode & stat.S_ISVTX):
+            raise PermissionError(f"other users may write to {part}")
