@@ -79,6 +79,26 @@ def test_children(store: MetadataStore) -> None:
     assert store.children("c") == ["c%", "c/1", "c/2"]
 
 
+@pytest.mark.parametrize("prefix", ["", "p", "p\ud7ff", "p\U0010ffff", "\U0010ffff"])
+def test_children_with_the_last_character_that_there_is(store: MetadataStore, prefix: str) -> None:
+    keys = [
+        "p",
+        "p/x",
+        "p\ud7ff",
+        "p\ud7ffx",
+        "p\ue000",
+        "p\U0010ffff",
+        "p\U0010ffffx",
+        "q",
+        "\U0010ffff",
+        "\U0010ffffx",
+    ]
+    for key in keys:
+        store.create(key, b"")
+    assert store.children(prefix) == [key for key in keys if key.startswith(prefix)]
+    assert [key for key, _ in store.entries(prefix)] == store.children(prefix)
+
+
 def test_entries_are_the_children_with_their_values(store: MetadataStore) -> None:
     versions = {key: store.create(key, key.encode()) for key in ("b/1", "c/2", "c/1", "c%", "c0", "c/\U0001f600")}
     versions["c/1"] = store.put("c/1", b"again", versions["c/1"])

@@ -46,7 +46,8 @@ _FORMAT = 2
 _APPLICATION_ID = 0x50535431  # "PST1"; SQLite files of other programs are refused
 _BUSY_SECONDS = 10.0
 _CHECKED = struct.Struct("<IQ")  # length of the key, version: the head of the bytes that a checksum covers
-_LAST = "\U0010ffff"  # no key with a prefix sorts after the prefix with this character
+_LAST = "\U0010ffff"  # the last character that there is
+_IN_RANGE = "key >= ? AND key < ?"
 
 
 class SqliteMetadata:
@@ -180,7 +181,7 @@ class SqliteMetadata:
         check_text("a prefix of keys", prefix)
         with self._use() as connection:
             rows = connection.execute(
-                "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + _LAST)
+                f"SELECT key FROM entries WHERE {_IN_RANGE} ORDER BY key", _range_of(prefix)
             ).fetchall()
         return [row[0] for row in rows]
 
@@ -188,8 +189,8 @@ class SqliteMetadata:
         check_text("a prefix of keys", prefix)
         with self._use() as connection:
             rows = connection.execute(
-                "SELECT key, value, version, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key",
-                (prefix, prefix + _LAST),
+                f"SELECT key, value, version, crc FROM entries WHERE {_IN_RANGE} ORDER BY key",
+                _range_of(prefix),
             ).fetchall()
         return [(row[0], self._checked(*row)) for row in rows]
 
@@ -274,6 +275,15 @@ class SqliteMetadata:
             ) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise Corruption(f"{self.path}: {error}", hint="nothing was changed; restore the file") from error
+
+
+def _range_of(prefix: str) -> tuple[str, str | bytes]:
+    """The first key that begins with `prefix`, and what is above the last one."""
+    stripped = prefix.rstrip(_LAST)
+    if not stripped:
+        return prefix, b""  # a blob is above every text
+    following = ord(stripped[-1]) + 1
+    return prefix, stripped[:-1] + chr(following if following != 0xD800 else 0xE000)  # UTF-8 has no surrogates
 
 
 def _is_store(connection: sqlite3.Connection) -> bool:
