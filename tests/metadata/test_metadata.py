@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Corruption, Unavailable
+from penstock.errors import Closed, Corruption, Unavailable
 from penstock.metadata import (
     Check,
     Create,
@@ -225,3 +227,22 @@ def test_damage_is_found_at_the_next_open(tmp_path: Path) -> None:
         damaged.commit()
     with pytest.raises(Corruption, match="missing"):
         SqliteMetadata(path)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_forked_child_is_refused(tmp_path: Path, busy: bool) -> None:
+    """SQLite's locks are not the child's, and a thread that holds ours is not there: it would never be given back."""
+    store = SqliteMetadata(tmp_path / "m.sqlite")
+    with store._lock if busy else contextlib.nullcontext():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                store.close()
+                store.create("key", b"")
+            except Closed:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert store.children("") == []
+    store.close()

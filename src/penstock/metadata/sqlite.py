@@ -18,6 +18,7 @@ whenever it is read: damage is never mistaken for an entry that is not there.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import struct
 import threading
@@ -56,6 +57,7 @@ class SqliteMetadata:
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path = checked_path("the path of a metadata store", path)
         self._lock = threading.Lock()
+        self._process = os.getpid()  # a forked child has neither SQLite's locks nor the thread that may hold ours
         self._connection: sqlite3.Connection | None = None
         self._unknown: OutcomeUnknown | None = None
         self._settled = False
@@ -242,6 +244,9 @@ class SqliteMetadata:
             file.close()
 
     def close(self) -> None:
+        """Does nothing in a forked child: the store is its parent's."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -250,6 +255,8 @@ class SqliteMetadata:
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
+        if self._process != os.getpid():
+            raise Closed(f"{self.path} is closed", hint="it belongs to the process that opened it: open it again here")
         with self._lock:
             if self._connection is None:
                 raise Closed(f"{self.path} is closed")
