@@ -24,7 +24,6 @@ from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavail
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
 from penstock.log.frames.end_file import EndFile, SyncedEnd
-from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
@@ -33,7 +32,7 @@ from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position, Span, check_position
 from penstock.log.read.cache import ReadCache, cache_for, cache_key
 from penstock.log.read.locator import Locator
-from penstock.log.read.positions import LedgerView, LedgerViews
+from penstock.log.read.positions import LedgerView, LedgerViews, view_of
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.read.search import newest_by_time, newest_match
@@ -177,7 +176,7 @@ class LogReader:
                 self._reload()
                 self._reloaded_for = slot
             if self._list.ledgers and not self._list.ledgers[-1].sealed:
-                self._views = self._views.grown(_view(self._list.ledgers[-1], slot))
+                self._views = self._views.grown(view_of(self._list.ledgers[-1], slot))
             return self._views
 
     def refresh(self) -> None:
@@ -363,7 +362,7 @@ class LogReader:
         return listed
 
     def _viewed(self) -> LedgerViews:
-        return LedgerViews([_view(info, self._slot) for info in self._list.ledgers], self._list.truncations)
+        return LedgerViews([view_of(info, self._slot) for info in self._list.ledgers], self._list.truncations)
 
     def _is_behind(self, slot: SyncedEnd | None) -> bool:
         """Whether the slot tells of something that our list does not know: the list says it before any slot does."""
@@ -487,15 +486,6 @@ class LogReader:
         self._locator.keep_only(self._list.ledgers)
         if gone := old - kept:
             self.cache.drop(self.cache_key, gone)
-
-
-def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
-    if info.sealed:
-        return LedgerView(info, info.entries, info.frames_end, info.messages)
-    if slot is not None and slot.file_id == info.id:
-        entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
-        return LedgerView(info, entries, slot.synced_end, slot.messages)
-    return LedgerView(info, 0, FILE_HEADER_BYTES)
 
 
 def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:
