@@ -226,13 +226,8 @@ class LogReader:
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data, for callers that want only state changes or sizes. Far less is read."""
         for position, header, changes in self.scan_encoded(start, end):
-            yield FrameInfo(
-                position,
-                header.data_len,
-                decode_changes(changes, header.wall_ms),
-                header.wall_ms,
-                header.messages,
-            )
+            wall_ms = header.wall_ms
+            yield FrameInfo(position, header.data_len, decode_changes(changes, wall_ms), wall_ms, header.messages)
 
     def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
         """As `scan`, with the state changes encoded, as they stand in the frame: no object for each change."""
@@ -409,6 +404,7 @@ class LogReader:
         return [(view, low, high) for low, high in parts]
 
     def _run_reader(self, view: LedgerView) -> RunReader:
+        self._check_open()  # an iteration over many ledgers ends with its reader
         return RunReader(
             self.cache_key,
             view,
@@ -426,6 +422,7 @@ class LogReader:
         reader = self._run_reader(view)
         try:
             while first <= last:
+                self._check_open()
                 started = time.perf_counter()
                 try:
                     run = reader.run(first, last)
