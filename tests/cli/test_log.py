@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -23,16 +24,21 @@ ENTRIES = 12
 COMMANDS = ("create", "append", "read", "tail", "ls", "inspect", "verify", "cursors", "trim", "offload", "skip")
 
 
-def penstock(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
+def run(*arguments: object, stdin: str | None = None) -> Result:
     done = CliRunner().invoke(app, ["log", *map(str, arguments)], input=stdin)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def penstock(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
+    done = run(*arguments, stdin=stdin)
     return done.exit_code, done.output
 
 
 def asked(*arguments: object, code: int = 0) -> list[Any]:
-    exit_code, output = penstock(*arguments, "--json")
-    assert exit_code == code, output
-    return [json.loads(line) for line in output.splitlines()]
+    done = run(*arguments, "--json")
+    assert done.exit_code == code, done.output
+    return [json.loads(line) for line in (done.stdout or done.stderr).splitlines()]  # the result, or the error
 
 
 @pytest.fixture

@@ -184,6 +184,23 @@ def test_every_call_on_a_closed_cursor_says_so(log: Log, durable: bool) -> None:
     )
 
 
+def test_an_iteration_ends_with_its_reader(tmp_path: Path) -> None:
+    """What was read already is given; the next run is not read, be it in the cache or not."""
+    settings = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0, ledger_entries_max=3)
+    with Log.open(tmp_path / "several", settings) as log:
+        for _ in range(3):
+            last = log.append_many([b"x"] * 3).result(5).last
+        reader = LogReader.open(log.directory)
+        first = reader.first
+        iterations = [log.read(first, last), reader.read(first, last), reader.scan(first, last)]
+        for iteration in iterations:
+            next(iteration)
+        reader.close()
+    for iteration in iterations:
+        with pytest.raises(Closed):
+            list(iteration)
+
+
 def test_an_iteration_ends_with_its_cursor(log: Log) -> None:
     log.append_many([b"x"] * 5).result(5)
     cursor = log.open_cursor("c")

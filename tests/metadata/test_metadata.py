@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Corruption, Unavailable
+from penstock.errors import Closed, Corruption, Unavailable
 from penstock.metadata import (
     Check,
     Create,
@@ -82,6 +83,26 @@ def test_children(store: MetadataStore) -> None:
         store.create(key, b"")
     assert store.children("c/") == ["c/1", "c/2"]
     assert store.children("c") == ["c%", "c/1", "c/2"]
+
+
+@pytest.mark.parametrize("prefix", ["", "p", "p\ud7ff", "p\U0010ffff", "\U0010ffff"])
+def test_children_with_the_last_character_that_there_is(store: MetadataStore, prefix: str) -> None:
+    keys = [
+        "p",
+        "p/x",
+        "p\ud7ff",
+        "p\ud7ffx",
+        "p\ue000",
+        "p\U0010ffff",
+        "p\U0010ffffx",
+        "q",
+        "\U0010ffff",
+        "\U0010ffffx",
+    ]
+    for key in keys:
+        store.create(key, b"")
+    assert store.children(prefix) == [key for key in keys if key.startswith(prefix)]
+    assert [key for key, _ in store.entries(prefix)] == store.children(prefix)
 
 
 def test_entries_are_the_children_with_their_values(store: MetadataStore) -> None:
@@ -235,3 +256,22 @@ def _lock(path: Path) -> None:
             fcntl.lockf(os.open(path, flags), kind | fcntl.LOCK_NB)
             return
     raise PermissionError(path)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_forked_child_is_refused(tmp_path: Path, busy: bool) -> None:
+    """SQLite's locks are not the child's, and a thread that holds ours is not there: it would never be given back."""
+    store = SqliteMetadata(tmp_path / "m.sqlite")
+    with store._lock if busy else contextlib.nullcontext():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                store.close()
+                store.create("key", b"")
+            except Closed:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert store.children("") == []
+    store.close()

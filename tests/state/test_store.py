@@ -14,6 +14,7 @@ from penstock.state import (
     DELETE,
     BucketState,
     StateDescriptor,
+    StateReader,
     StateSettings,
     TypedStore,
 )
@@ -216,3 +217,63 @@ def test_a_store_of_bytes_refuses_what_is_none(tmp_path: Path, settings: StateSe
             with pytest.raises(BadInput, match="cannot hold"):
                 store.write(pair)
         assert list(store.items()) == []
+
+
+def test_no_put_deletes_a_key(tmp_path: Path, settings: StateSettings) -> None:
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        raw = state.raw_store("bytes", "test")
+        raw.write({b"key": b"value"}).result(LIMIT_SECONDS)
+        none: Any = None
+        for change in (state.begin(), state.begin().at(1)):
+            for write in (partial(raw.put_many, change, {b"key": none}), partial(raw.put, change, b"key", none)):
+                with pytest.raises(BadInput, match="None"):
+                    write()
+            assert not change
+        assert raw.get(b"key") == b"value"
+
+
+_NAMESAKES: tuple[StateDescriptor[int, int], ...] = (
+    StateDescriptor("namesake", "test", codecs.u64, codecs.u64),
+    StateDescriptor("namesake", "test", codecs.u64, codecs.i64),
+)
+
+
+def test_no_handle_reads_a_namesake_with_other_codecs(tmp_path: Path, settings: StateSettings) -> None:
+    """After a drop and a store of the same name; and after the truncation that takes both back."""
+    first, second = _NAMESAKES
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        old = state.store(first)
+        before = old.write({1: 7}).result(LIMIT_SECONDS)
+        with StateReader.open(log.reader(), settings=settings) as reader:
+            followed = reader.store(first)
+            assert followed.get(1) == 7
+            state.drop_store(old).result(LIMIT_SECONDS)
+            new = state.store(second)
+            new.write({1: -7}).result(LIMIT_SECONDS)
+            reader.advance()
+            with pytest.raises(NotSupported, match="dropped"):
+                followed.get(1)
+            assert reader.store(second).get(1) == -7
+        state.truncate(before)
+        assert new.get(1) is None
+        with pytest.raises(BadInput, match="dropped"):
+            new.write({1: -7})
+        assert dict(state.store(first).items()) == {1: 7}
+
+
+def test_no_handle_writes_into_a_namesake_with_other_codecs(tmp_path: Path, settings: StateSettings) -> None:
+    """After a truncation that took the registration of the handle's store back."""
+    first, second = _NAMESAKES
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        before = log.append(b"entry").result(LIMIT_SECONDS)
+        old = state.store(first)
+        old.write({1: 7}).result(LIMIT_SECONDS)
+        state.truncate(before)
+        new = state.store(second)
+        new.write({1: -7}).result(LIMIT_SECONDS)
+        with pytest.raises(NotSupported):
+            old.write({2: 7})
+        assert dict(new.items()) == {1: -7}

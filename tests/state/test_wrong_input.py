@@ -112,6 +112,7 @@ AT_COMMIT = {("put", "value"), ("put", "key"), ("put_many", "items")}
 RAW: Calls = {
     "bind": {"number": FLAG},  # called by the state alone
     "refuse": {"refuse": FLAG},  # the same
+    "follows": {"found": FLAG},  # the same
     "get": {"key": Argument(BYTES.good, lambda v: isinstance(v, bytes | memoryview), BYTES.bad)},
     "contains": {"key": Argument(BYTES.good, lambda v: isinstance(v, bytes | memoryview), BYTES.bad)},
     "put": {"change": CHANGE, "key": BYTES, "value": BYTES},
@@ -314,7 +315,7 @@ def test_whatever_is_called_on_something_closed(kind: type) -> None:
         TypedStore: TYPED,
     }
     for name, arguments in tables[kind].items():
-        if name in ("open", "heal", "bind", "refuse", "put", "put_many", "delete") or (
+        if name in ("open", "heal", "bind", "refuse", "follows", "put", "put_many", "delete") or (
             kind is not BucketState and name == "commit"
         ):
             continue  # they make something new, or only add to a change, which the commit refuses

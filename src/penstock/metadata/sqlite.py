@@ -18,6 +18,7 @@ whenever it is read: damage is never mistaken for an entry that is not there.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import struct
 import threading
@@ -47,7 +48,8 @@ _FORMAT = 2
 _APPLICATION_ID = 0x50535431  # "PST1"; SQLite files of other programs are refused
 _BUSY_SECONDS = 10.0
 _CHECKED = struct.Struct("<IQ")  # length of the key, version: the head of the bytes that a checksum covers
-_LAST = "\U0010ffff"  # no key with a prefix sorts after the prefix with this character
+_LAST = "\U0010ffff"  # the last character that there is
+_IN_RANGE = "key >= ? AND key < ?"
 
 
 class SqliteMetadata:
@@ -56,6 +58,7 @@ class SqliteMetadata:
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path = checked_path("the path of a metadata store", path)
         self._lock = threading.Lock()
+        self._process = os.getpid()  # a forked child has neither SQLite's locks nor the thread that may hold ours
         self._connection: sqlite3.Connection | None = None
         self._unknown: OutcomeUnknown | None = None
         self._settled = False
@@ -198,7 +201,7 @@ class SqliteMetadata:
         check_text("a prefix of keys", prefix)
         with self._use() as connection:
             rows = connection.execute(
-                "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + _LAST)
+                f"SELECT key FROM entries WHERE {_IN_RANGE} ORDER BY key", _range_of(prefix)
             ).fetchall()
         return [row[0] for row in rows]
 
@@ -206,8 +209,8 @@ class SqliteMetadata:
         check_text("a prefix of keys", prefix)
         with self._use() as connection:
             rows = connection.execute(
-                "SELECT key, value, version, crc FROM entries WHERE key >= ? AND key < ? ORDER BY key",
-                (prefix, prefix + _LAST),
+                f"SELECT key, value, version, crc FROM entries WHERE {_IN_RANGE} ORDER BY key",
+                _range_of(prefix),
             ).fetchall()
         return [(row[0], self._checked(*row)) for row in rows]
 
@@ -259,6 +262,9 @@ class SqliteMetadata:
             file.close()
 
     def close(self) -> None:
+        """Does nothing in a forked child: the store is its parent's."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -267,6 +273,8 @@ class SqliteMetadata:
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
+        if self._process != os.getpid():
+            raise Closed(f"{self.path} is closed", hint="it belongs to the process that opened it: open it again here")
         with self._lock:
             if self._connection is None:
                 raise Closed(f"{self.path} is closed")
@@ -292,6 +300,15 @@ class SqliteMetadata:
             ) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise Corruption(f"{self.path}: {error}", hint="nothing was changed; restore the file") from error
+
+
+def _range_of(prefix: str) -> tuple[str, str | bytes]:
+    """The first key that begins with `prefix`, and what is above the last one."""
+    stripped = prefix.rstrip(_LAST)
+    if not stripped:
+        return prefix, b""  # a blob is above every text
+    following = ord(stripped[-1]) + 1
+    return prefix, stripped[:-1] + chr(following if following != 0xD800 else 0xE000)  # UTF-8 has no surrogates
 
 
 def _is_store(connection: sqlite3.Connection) -> bool:

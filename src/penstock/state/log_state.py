@@ -64,7 +64,12 @@ class LogState(BucketState, of=Log):
             self._last: Pending[Any] | None = None
             self._changed = 0
             self._checkpointer = Checkpointer(
-                log, self._freeze, lambda: self.engine, settings.checkpoints_kept, heal=self.heal
+                log,
+                self._freeze,
+                lambda: self.engine,
+                settings.checkpoints_kept,
+                heal=self.heal,
+                written=self._start_scrubs,
             )
             self._scrubber = Scrubber(log, self._checkpointer.writing, lambda: self.engine, settings, heal=self.heal)
             pinned = log.pins()
@@ -88,9 +93,7 @@ class LogState(BucketState, of=Log):
             self._check()
             if not len(self.registry) or not self._pinned:
                 return None
-        info = self._checkpointer.checkpoint()
-        self._scrubber.start()
-        return info
+        return self._checkpointer.checkpoint()
 
     def scrub(self) -> list[Finding]:
         self._check()
@@ -223,6 +226,9 @@ class LogState(BucketState, of=Log):
                     f"an earlier commit failed, so this state is ahead of its log: {error}", hint="open both again"
                 )
                 raise fresh(self._broken) from error
+
+    def _start_scrubs(self) -> None:
+        self._scrubber.start()
 
     def _freeze(self) -> Moment:
         with self._lock:

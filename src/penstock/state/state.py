@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from penstock.arguments import check_callable, check_component, check_type
 from penstock.clock import Clock
-from penstock.errors import BadInput, Closed, NotSupported, PenstockError, fresh
+from penstock.errors import BadInput, Closed, Corruption, NotSupported, PenstockError, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position, RecordLog, StateChange
 from penstock.observe.metrics import METRICS
@@ -32,6 +32,7 @@ from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
 from penstock.state.store import RawStore, TypedStore
 from penstock.state.types.descriptor import Namespace, StateDescriptor
+from penstock.state.types.evolution import judge, refuse
 from penstock.state.types.registry import Registration, Registry
 from penstock.state.view import StateView
 
@@ -86,7 +87,11 @@ class BucketState(StateView):
         for kind, subclass in cls._subclasses:
             if isinstance(log, kind):
                 state = subclass._open(log, settings or StateSettings(), progress, clock)
-                state._finish_drops()
+                try:
+                    state._finish_drops()
+                except BaseException:
+                    state.close()  # else nobody could open the state of this log again
+                    raise
                 return state
         raise BadInput(f"a {type(log).__name__} can have no state", hint="give a Log or a RecordLog")
 
@@ -222,6 +227,13 @@ class BucketState(StateView):
 
     def _empty(self, dropped: Registration) -> Pending[Any] | None:
         """Deletes what a dropped store still has. None where that is nothing."""
+        try:
+            return self._delete_leftovers(dropped)
+        except Corruption as error:  # this is a read, and may be the first that meets a damaged page
+            self.heal(error)
+            return self._delete_leftovers(dropped)
+
+    def _delete_leftovers(self, dropped: Registration) -> Pending[Any] | None:
         store = _Leftovers(self, dropped.namespace, dropped.number)
         last: Pending[Any] | None = None
         with self.engine.create_snapshot() as snapshot:
@@ -249,6 +261,8 @@ class BucketState(StateView):
         if raw.number is None:
             new = self.registry.register(descriptor)
             self._registered(raw, new.number, new.change())
+        elif found := self.registry.find(descriptor.namespace):
+            refuse(judge(descriptor, found))  # a truncation may have put another registration in place of the one seen
         registration = self.registry.add_schema(descriptor)
         if registration is not None:
             self._unlogged.append(registration.change())

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from penstock.arguments import check_type
-from penstock.errors import BadInput, Corruption, Unavailable
+from penstock.errors import BadInput, Corruption, NotSupported, Unavailable
 from penstock.log import Pending
 from penstock.observe.metrics import METRICS
 from penstock.state.changes import DELETE, Change, Deletion, check_change, check_key
 from penstock.state.engines.engine import StateSnapshot
 from penstock.state.metrics import ITERATIONS
 from penstock.state.types.descriptor import HEADER_BYTES, KEY_VERSION, Namespace, StateDescriptor, refused
-from penstock.state.types.registry import Registry
+from penstock.state.types.registry import Registration, Registry
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -125,13 +125,14 @@ class RawStore:
     Once its owner dropped the store, it is empty and takes no changes for ever: a later store of that name is another.
     """
 
-    __slots__ = ("_get", "dropped", "holder", "namespace", "number", "reads")
+    __slots__ = ("_get", "dropped", "holder", "lost", "namespace", "number", "reads")
 
     def __init__(self, holder: Holder, namespace: Namespace, number: int | None) -> None:
         self.holder = holder
         self.namespace = namespace
         self.reads = 0
         self.dropped = False
+        self.lost: Registration | None = None  # of a reader: the store that its handles were opened for was dropped
         self.bind(number)
 
     def bind(self, number: int | None) -> None:
@@ -203,6 +204,8 @@ class RawStore:
             table = dict(items)
         except (TypeError, ValueError) as error:
             raise BadInput(f"these are no pairs of a key and a value: {error}", hint="a mapping of bytes") from error
+        if None in table.values():
+            raise BadInput("None is no value of a store of bytes", hint="delete deletes a key")
         if change.mark is not None:
             for key, value in table.items():
                 change.set(self, key, value)
@@ -280,11 +283,21 @@ class RawStore:
             return snapshot, iter(())
         return snapshot, snapshot.iterate(number, first, last, reverse=reverse)
 
+    def follows(self, found: Registration) -> bool:
+        """Whether the handles of a store that was dropped may read `found`, which has its name now."""
+        return self.lost is None or self.lost.reads_as(found)
+
     def find_number(self) -> int | None:
         """The store's number in the registry; None while nobody registered the store."""
         if self.number is None and not self.dropped:
             found = self.holder.registry.find(self.namespace)
             if found is not None:
+                if not self.follows(found):
+                    raise NotSupported(
+                        f"store {self.namespace} was dropped, and another one that has its name is written as"
+                        f" {found.key} → {found.value}",
+                        hint="open it again",
+                    )
                 self.bind(found.number)
         return self.number
 

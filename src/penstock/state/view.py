@@ -98,8 +98,8 @@ class Stores:
     def _raw_store(self, namespace: Namespace) -> RawStore:
         """The one object of that store. Lock held."""
         raw = self._raw.get(namespace)
-        if raw is None:
-            found = self.registry.find(namespace)
+        found = self.registry.find(namespace)
+        if raw is None or (found is not None and not raw.follows(found)):
             raw = self._raw[namespace] = RawStore(self, namespace, found.number if found else None)
         return raw
 
@@ -117,14 +117,23 @@ class StateView(Stores):
     def _replace(self, engine: StateEngine, registry: Registry) -> None:
         """Puts another engine and registry under the same stores. Lock held."""
         self.engine, self.registry = engine, registry
-        for raw in self._raw.values():
+        for raw in tuple(self._raw.values()):
             found = registry.find(raw.namespace)
-            raw.bind(found.number if found else None)
+            if found is not None and raw.number not in (None, found.number):
+                self._lose(raw)  # a truncation went back to an earlier store of that name
+            else:
+                raw.bind(found.number if found else None)
+
+    def _lose(self, raw: RawStore) -> None:
+        """The store of these handles is no more, and another one has its name. Lock held."""
+        raw.drop()
+        del self._raw[raw.namespace]
 
     def _unbind_dropped(self) -> None:
         """Stores that the registry has no longer are not there for their readers either."""
         for raw in tuple(self._raw.values()):
             if raw.number is not None and raw.number not in self.registry.live():
+                raw.lost = self.registry.registration_of(raw.number)
                 raw.bind(None)
 
 

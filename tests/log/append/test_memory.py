@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +14,7 @@ import pytest
 
 from penstock.errors import PenstockError, StorageFailed
 from penstock.files.memory import DiskFault
-from penstock.log import Log, LogSettings, Pending, Terminated
+from penstock.log import Log, LogSettings, Pending, StateChange, Terminated
 from penstock.state import BucketState, StateDescriptor, codecs
 from tests.support.worlds import LogInMemory
 
@@ -86,3 +89,34 @@ def test_failed_appends_hold_no_payload(world: LogInMemory) -> None:
     del raised
     gc.collect()
     assert watched() is None
+
+
+def test_an_answered_append_keeps_no_changes(world: LogInMemory) -> None:
+    plain = world.log.append(b"data")
+    answer: Any = world.log.append(b"data", [StateChange(1, b"key", bytes(1 << 20))])
+    counted: Any = world.log.append(b"data", [StateChange(1, b"key", bytes(1 << 20))], messages=3)
+    assert plain.result() < answer.result() < counted.result()
+    assert (answer.changes, answer.data, counted.changes, counted.data) == ((), None, (), None)
+
+
+@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
+def test_a_callback_that_raises_anything_keeps_no_answer_from_others(
+    world: LogInMemory, raised: type[BaseException]
+) -> None:
+    go = threading.Event()
+    world.log._appender.on_writer_thread(lambda: go.wait(10))  # the next two become one group
+
+    def fail(_: object) -> None:
+        raise raised
+
+    first, second = world.log.append(b"1"), world.log.append(b"2")
+    first.add_done_callback(fail)
+    answers: list[object] = []
+    waiting = threading.Thread(target=lambda: answers.append(second.result()), daemon=True)
+    waiting.start()
+    while second._waiters is None and waiting.is_alive():
+        time.sleep(0.001)
+    go.set()
+    waiting.join(10)
+    assert answers == [second.result()]
+    assert world.log.append(b"3").result() > second.result()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import math
+import os
 import shutil
 import threading
 import time
@@ -11,6 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
+import pytest
 
 from penstock.files import RealFiles
 from penstock.log import Log, LogReader, Position, wait_all
@@ -232,3 +236,51 @@ def test_a_copy_of_a_log_is_another_log(tmp_path: Path) -> None:
     assert [bytes(entry.data) for entry in two.read(second, second)] == [b"the copy"]
     one.close()
     two.close()
+
+
+def run_at(first: int, size: int = 100) -> FrameRun:
+    return FrameRun(0, first, bytes(size), np.zeros((1, 4), np.int64))
+
+
+def test_a_read_that_is_interrupted_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ReadCache()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.load("log", 0, 0, lambda: run_at(0))
+    found: list[FrameRun] = []
+    other = threading.Thread(target=lambda: found.append(cache.load("log", 0, 0, lambda: run_at(0))), daemon=True)
+    other.start()
+    other.join(10)
+    assert found
+
+
+def test_a_fork_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a child gets the cache: another thread, which it does not have, was taking runs out."""
+    cache = ReadCache(10_000)
+    inside, go = threading.Event(), threading.Event()
+
+    def held_up(*_: object) -> float:
+        inside.set()
+        go.wait(10)
+        return math.inf
+
+    monkeypatch.setattr(cache, "_needed_from", held_up)
+    filling = threading.Thread(target=lambda: [cache.put("log", run_at(number, 1500)) for number in range(10)])
+    filling.start()
+    assert inside.wait(10)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            cache.forked()
+            cache.drop("log")
+            cache.put("log", run_at(0))
+            os._exit(0 if cache.get("log", 0, 0) is not None else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    filling.join()

@@ -139,3 +139,14 @@ def test_random_ranges_read_the_same_with_and_without_the_cache(tmp_path: Path) 
         assert sum(b - a + 1 for _, a, b in runs) == high - low + 1
     reader.close()
     log.close()
+
+
+def test_a_reader_at_the_tail_forgets_the_places_of_sealed_ledgers(tmp_path: Path) -> None:
+    settings = LogSettings(preallocate_bytes=0, maintenance_interval_seconds=0)
+    with Log.open(tmp_path / "log", settings) as log, LogReader.open(tmp_path / "log", RealFiles()) as reader:
+        for _ in range(10):
+            span = log.append_many([b"entry"] * 100).result()
+            assert len(list(reader.read(span.first, span.last))) == 100
+            log.roll()
+        reader.ledgers()
+        assert reader._locator._places == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shutil
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, Corruption, PenstockError, Unavailable
+from penstock.files import File, RealFiles
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Log, LogReader, LogSettings, Position, skip_closed
 from penstock.log.cursors.table import CursorTable
@@ -253,3 +255,69 @@ def test_state_refuses_to_stand_on_what_was_skipped(tmp_path: Path) -> None:
         refuse_skipped(log.reader(), Position(1, 1), log.end())
         with pytest.raises(Corruption, match="their changes are lost: 1:0 … 1:0"):
             refuse_skipped(log.reader(), Position(1, 0), log.end())
+
+
+class SickFiles(RealFiles):
+    """A disk that refuses to read some bytes of ledger 1, or to open it."""
+
+    bad = range(0)
+    error = 0
+
+    def open(self, path: Path, *, writable: bool = False) -> File:
+        if path.name != ledger_path(path.parent, 1).name:
+            return super().open(path, writable=writable)
+        if self.error:
+            raise OSError(self.error, "no")
+        file = super().open(path, writable=writable)
+        read_at = file.read_at
+
+        def refusing(offset: int, size: int) -> bytes:
+            if self.bad and offset < self.bad.stop and offset + size > self.bad.start:
+                raise OSError(errno.EIO, "bad sector")
+            return read_at(offset, size)
+
+        file.read_at = refusing  # type: ignore[method-assign]
+        return file
+
+
+def test_a_bad_sector_takes_only_the_entries_in_it(tmp_path: Path) -> None:
+    files, elsewhere = SickFiles(), SickFiles()
+    settings = LogSettings(preallocate_bytes=0, maintenance_interval_seconds=0)
+    with Log.open(tmp_path / "log", settings, files=files) as log:
+        positions = [log.append(b"%0932d" % number).result() for number in range(16)]  # frames of 1,000 bytes
+        log.roll()
+        with LogReader.open(tmp_path / "log", elsewhere) as other:
+            assert len(list(other.read(positions[0], positions[0]))) == 1  # it holds the list of before
+            files.bad = elsewhere.bad = range(4096, 8192)
+            with pytest.raises(Unavailable):
+                list(other.read(positions[1], positions[-1]))
+            assert log.skip(1).ranges == ((positions[4], positions[8]),)
+            kept = [*positions[:4], *positions[9:]]
+            for reader in (log.reader(), other):
+                assert [entry.position for entry in reader.read(positions[0], positions[-1])] == kept
+                assert [info.position for info in reader.scan(positions[0], positions[-1])] == kept
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES])
+def test_a_ledger_that_cannot_be_opened_now_is_not_given_up(tmp_path: Path, error: int) -> None:
+    files = SickFiles()
+    with Log.open(tmp_path / "log", SETTINGS, files=files) as log:
+        positions = [log.append(data(number)).result() for number in range(15)]
+        files.error = error
+        with pytest.raises(Unavailable, match="cannot be read now"):
+            log.skip(1)
+        files.error = 0
+        assert len(list(log.read(positions[0], positions[-1]))) == 15
+
+
+def test_a_scan_elsewhere_learns_of_a_skip(tmp_path: Path) -> None:
+    made(tmp_path / "log")
+    with Log.open(tmp_path / "log", SETTINGS) as log, LogReader.open(tmp_path / "log") as other:
+        other.ledgers()
+        damage(ledger_path(tmp_path / "log", 2), 3, 0)
+        with pytest.raises(Corruption):
+            list(other.scan(Position(2, 0), Position(2, 9)))
+        log.skip(2)
+        assert [info.position.entry_id for info in other.scan(Position(2, 0), Position(2, 9))] == [
+            0, 1, 2, 4, 5, 6, 7, 8, 9
+        ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from penstock.clock import ManualClock
 from penstock.errors import BadInput, Unavailable
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Terminated
 from penstock.log.cursors.table import CursorTable
+from penstock.log.ledgers.info import LedgerInfo, ledger_path
+from penstock.log.retention.truncate import Truncator
 from penstock.operations.log.verify import verify_log
 
 SETTINGS = LogSettings(ledger_entries_max=4, preallocate_bytes=4096)
@@ -305,3 +308,47 @@ def test_a_cursor_that_another_process_has_open_cannot_be_moved(tmp_path: Path) 
         log.truncate(positions[2], force=True)
         assert log.end() == positions[2]
         assert first.backlog() == 0
+
+
+def test_what_another_thread_changes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A truncation looks at the list, reads the ledger, then changes the list: by then it may be another one."""
+    settings = LogSettings(ledger_entries_max=4, retention_bytes=0, maintenance_interval_seconds=0)
+    log = Log.open(tmp_path / "log", settings)
+    positions = [log.append(b"%d" % number).result() for number in range(14)]
+    log.pin("keep", positions[4])
+    sealed_at = Truncator._sealed_at
+    trimmed: list[int] = []
+
+    def others() -> None:
+        log.set_properties({"set": "meanwhile"})
+        trimmed.extend(log.trim())
+
+    def slow(self: Truncator, info: LedgerInfo, entries: int) -> LedgerInfo:
+        if not trimmed:
+            other = threading.Thread(target=others)
+            other.start()
+            other.join()
+        return sealed_at(self, info, entries)
+
+    monkeypatch.setattr(Truncator, "_sealed_at", slow)
+    log.truncate(positions[9])
+    assert trimmed == [1]
+    assert log.properties() == {"set": "meanwhile"}
+    assert read(log.reader()) == [b"%d" % number for number in range(4, 10)]
+    log.close()
+    assert verify_log(tmp_path / "log").faults == []
+
+
+def test_a_skipped_entry_still_counts_as_a_message(tmp_path: Path) -> None:
+    settings = LogSettings(preallocate_bytes=0, maintenance_interval_seconds=0)
+    with Log.open(tmp_path / "log", settings) as log:
+        positions = [log.append(b"%05d" % n, messages=3 if n == 8 else 1).result() for n in range(16)]
+        log.roll()
+        path = ledger_path(tmp_path / "log", 1)
+        raw = bytearray(path.read_bytes())
+        raw[64 + 73 * 3 + 4] ^= 0xFF
+        path.write_bytes(raw)
+        log.skip(1)
+        assert log.statistics().messages == 18
+        log.truncate(positions[8])
+        assert log.statistics().messages == 9 + 2

@@ -13,7 +13,9 @@ from penstock.state import (
     StateLost,
     StateSettings,
 )
+from penstock.state.log_state import LogState
 from tests.state.stores import KEEPING, SMALL, checkpointed, content, flip, put, runs, spoil
+from tests.support.waiting import LIMIT_SECONDS
 
 
 @pytest.mark.parametrize("damaged", ["newest", "all"])
@@ -66,3 +68,35 @@ def test_a_log_that_had_to_be_replayed_whole_is_kept_whole(tmp_path: Path) -> No
         assert log.trim() != []
     with Log.open(tmp_path / "log", SMALL) as log:
         assert content(BucketState.open(log)) == expected | {0: "new", 1: "new"}
+
+
+def test_a_drop_that_a_crash_interrupted_is_finished_over_a_damaged_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of the dropped store is read when the state is opened: then damage in it is met."""
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        raw, other = state.raw_store("bytes", "test"), state.raw_store("other", "test")
+        dropped = raw.number
+        assert dropped is not None
+        other.write({b"key": b"value"}).result(LIMIT_SECONDS)
+        raw.write({b"%06d" % n: bytes(50) for n in range(3000)}).result(LIMIT_SECONDS)
+        state.checkpoint()
+        with monkeypatch.context() as patch:
+            patch.setattr(BucketState, "_empty", lambda *_: None)
+            state.drop_store(raw).result(LIMIT_SECONDS)
+    for path in runs(tmp_path):
+        spoil(path, 80_000)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(LogState, "heal", _raising)
+            with pytest.raises(Corruption):
+                BucketState.open(log)
+        state = BucketState.open(log)  # is not open already
+        assert state.raw_store("other", "test").get(b"key") == b"value"
+        with state.engine.create_snapshot() as snapshot:
+            assert not list(snapshot.iterate(dropped))
+
+
+def _raising(_: BucketState, error: Corruption) -> None:
+    raise error

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.log import Log
-from penstock.state import BucketState, StateLost, StateSettings
-from tests.state.stores import SMALL, checkpointed, content, flip, runs, spoil
-from tests.support.waiting import wait_until
+from penstock.log import Log, LogReader
+from penstock.state import BucketState, StateLost, StateReader, StateSettings
+from penstock.state.engines.native.format import PAGE_BYTES
+from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, flip, put, runs, spoil
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 _BY_HAND = StateSettings(checkpoint_at_roll=False, scrub_interval_seconds=None, merge_ratio=100.0, merge_runs_max=8)
 
@@ -65,3 +69,74 @@ def test_the_thread_scrubs_and_ends(tmp_path: Path) -> None:
         thread = state._scrubber._thread  # type: ignore[attr-defined]
         assert thread.is_alive()
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("keys", [1, 30, 400, 1200])
+def test_no_bad_page_of_the_disk_costs_a_trimmed_log_its_state(tmp_path: Path, keys: int) -> None:
+    """Also where a run is small: a page of the disk then holds more than a page of the run."""
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, _BY_HAND)
+        state.store(ORDERS).write(dict.fromkeys(range(keys), "x" * 20)).result(LIMIT_SECONDS)
+        for more in range(8):
+            put(state, more, "x" * 20)
+        state.checkpoint()
+        put(state, 0, "x" * 20)
+        state.checkpoint()
+        log.trim()
+        assert log.reader().trimmed_below > 0
+        expected = content(state)
+    for path in runs(tmp_path):
+        sound = path.read_bytes()
+        for start in range(0, len(sound), PAGE_BYTES):
+            damaged = bytearray(sound)
+            damaged[start : start + PAGE_BYTES] = bytes(len(sound[start : start + PAGE_BYTES]))
+            path.write_bytes(damaged)
+            with closing(StateReader.open(LogReader.open(tmp_path / "log"))) as reader:
+                assert content(reader) == expected, f"{path.name} without the page at {start}"
+        path.write_bytes(sound)
+
+
+def test_a_checkpoint_waits_for_no_scrub(tmp_path: Path) -> None:
+    """A scrub leaves the disk to others, so it may take hours."""
+    checkpointed(tmp_path)
+    slow = StateSettings(scrub_interval_seconds=0.01, scrub_bytes_per_second=1)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, slow)
+        wait_until(state._scrubber._turn.locked, "scrub")  # type: ignore[attr-defined]
+        put(state, 99, 1)
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                assert pool.submit(state.checkpoint).result(LIMIT_SECONDS) is not None
+            finally:
+                state.close()
+
+
+def test_the_first_checkpoint_of_a_roll_starts_the_scrubs(tmp_path: Path) -> None:
+    """Nobody calls `checkpoint` in a process that runs for months."""
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, StateSettings(scrub_interval_seconds=60.0))
+        assert state._scrubber._thread is None  # type: ignore[attr-defined]
+        for n in range(9):
+            put(state, n, 1)
+        wait_until(lambda: state._scrubber._thread, "thread")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*", "*.sst"])
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_scrub_of_rocksdb_finds_a_lost_file(tmp_path: Path, pattern: str, which: int) -> None:
+    """RocksDB says so by a plain exception: it is damage like others, from which the state heals."""
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, replace(_BY_HAND, engine="rocksdb"))
+        for n in range(3):
+            put(state, n, 1)
+            state.checkpoint()
+        expected = content(state)
+        checkpoints = sorted((tmp_path / "log" / "state" / "rocksdb").glob("checkpoint-*"))
+        for path in checkpoints[which].glob(pattern):
+            path.unlink()
+        assert state.scrub()
+        assert content(state) == expected
+        put(state, 9, 1)
+        state.checkpoint()
+        assert state.scrub() == []
+        assert content(state) == expected | {9: 1}

@@ -48,6 +48,9 @@ def entries_that_fit(
 
 def answer(items: list[AppendRequest], ledger_id: int, first: int) -> None:
     """Completes the requests, in order: their entries are durable, one after the other from entry `first` on."""
+    if any(map(_CHANGES, items)):
+        for item in items:
+            item.changes = ()
     if not any(map(_COUNT, items)):
         for item in items:
             item.ledger_id = ledger_id

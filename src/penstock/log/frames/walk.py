@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,43 @@ from penstock.log.frames.index import FrameIndex
 from penstock.log.frames.reader import FrameSource
 
 _CHUNK_BYTES = 4 << 20
+_SECTOR_BYTES = 4096
+
+
+class _Readable:
+    """A file, with zeros in the place of the sectors that the disk refuses to read: what stands around them counts."""
+
+    def __init__(self, file: FrameSource) -> None:
+        self._file = file
+        self._bad: set[int] = set()  # numbers of sectors: each is tried once
+
+    @property
+    def path(self) -> Path | str:
+        return self._file.path
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        sectors = range(offset // _SECTOR_BYTES, -(-(offset + size) // _SECTOR_BYTES))
+        if self._bad.isdisjoint(sectors):
+            try:
+                return self._file.read_at(offset, size)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+        parts = []
+        for sector in sectors:
+            low, high = max(offset, sector * _SECTOR_BYTES), min(offset + size, (sector + 1) * _SECTOR_BYTES)
+            parts.append(self._sector(sector, low, high - low))
+        return b"".join(parts)
+
+    def _sector(self, sector: int, offset: int, size: int) -> bytes:
+        if sector not in self._bad:
+            try:
+                return self._file.read_at(offset, size)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                self._bad.add(sector)
+        return bytes(size)
 
 
 class FrameLine(NamedTuple):
@@ -25,7 +64,9 @@ class FrameLine(NamedTuple):
 
 
 def walk_frames(file: FrameSource, file_id: int, entry_id: int, stop: int) -> Iterator[FrameLine]:
-    """Every frame up to byte `stop`; bytes that are no frame are reported, and the walk goes on at the next header."""
+    """Every frame up to byte `stop`; bytes that are no frame, or that the disk refuses to read, are reported, and the walk
+    goes on at the next header."""
+    file = _Readable(file)
     offset, epoch = FILE_HEADER_BYTES, 0
     while offset < stop:
         try:

@@ -210,12 +210,12 @@ class ReadCache:
             return other.result()
         try:
             run = read()
+            self.put(log, run)
         except BaseException as error:
             with self._lock:
                 del self._reads[key]
             mine.fail(error)
             raise
-        self.put(log, run)
         with self._lock:
             del self._reads[key]
         mine.complete(run)
@@ -230,9 +230,11 @@ class ReadCache:
                     self.bytes -= self._queue.pop(run)[1]
 
     def forked(self) -> None:
-        """In a forked child: whoever holds a lock or has a read under way is a thread that the child does not have."""
+        """In a forked child: whoever holds a lock or has a read under way is a thread that the child does not have. It may
+        have been in the middle of a change, so the child begins with an empty cache."""
         self._lock = threading.Lock()
         self._reads = {}
+        self._ledgers, self._queue, self.bytes = {}, OrderedDict(), 0
         self.limiter = ReadLimiter(self.limiter.bytes_max)
 
     def _evict(self) -> None:

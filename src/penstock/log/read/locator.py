@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from penstock.log.frames.end_file import EndFile
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
@@ -81,12 +82,13 @@ class Locator:
                     entries.append(entry)
                     offsets.append(offset)
 
-    def keep_only(self, ledger_ids: set[int]) -> None:
-        """Forgets all other ledgers."""
+    def keep_only(self, ledgers: Iterable[LedgerInfo]) -> None:
+        """Forgets all other ledgers, and the places in those that are sealed: their footers know them."""
+        is_open = {info.id: not info.sealed for info in ledgers}
         with self._lock:
-            for key in [key for key in self._footers if key[0] not in ledger_ids]:
+            for key in [key for key in self._footers if key[0] not in is_open]:
                 del self._footers[key]
-            for number in [number for number in self._places if number not in ledger_ids]:
+            for number in [number for number in self._places if not is_open.get(number)]:
                 del self._places[number]
 
     def _hinted(self, file: LedgerFile, view: LedgerView, first: int) -> tuple[int, int]:

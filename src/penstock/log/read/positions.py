@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
+from penstock.log.frames.end_file import SyncedEnd
 from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import FRAME_BYTES_MIN
 from penstock.log.ledgers.info import LedgerInfo
@@ -29,6 +30,16 @@ class LedgerView(NamedTuple):
     def body_bytes(self) -> int:
         """What callers appended, data and state changes: `frames_end` without the header and the frames."""
         return max(self.frames_end - FILE_HEADER_BYTES - self.entries * FRAME_BYTES_MIN, 0)
+
+
+def view_of(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
+    """The ledger as the list and the newest slot tell of it."""
+    if info.sealed:
+        return LedgerView(info, info.entries, info.frames_end, info.messages)
+    if slot is not None and slot.file_id == info.id:
+        entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
+        return LedgerView(info, entries, slot.synced_end, slot.messages)
+    return LedgerView(info, 0, FILE_HEADER_BYTES)
 
 
 class _Sums:

@@ -20,11 +20,10 @@ from typing import Any
 from uuid import UUID
 
 from penstock.arguments import check_callable, check_component, check_count, checked_path
-from penstock.errors import BadInput, Closed, Corruption, Unavailable
+from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
 from penstock.log.frames.end_file import EndFile, SyncedEnd
-from penstock.log.frames.file_header import FILE_HEADER_BYTES
 from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
@@ -33,7 +32,7 @@ from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.position import Position, Span, check_position
 from penstock.log.read.cache import ReadCache, cache_for, cache_key
 from penstock.log.read.locator import Locator
-from penstock.log.read.positions import LedgerView, LedgerViews
+from penstock.log.read.positions import LedgerView, LedgerViews, view_of
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
 from penstock.log.read.search import newest_by_time, newest_match
@@ -177,7 +176,7 @@ class LogReader:
                 self._reload()
                 self._reloaded_for = slot
             if self._list.ledgers and not self._list.ledgers[-1].sealed:
-                self._views = self._views.grown(_view(self._list.ledgers[-1], slot))
+                self._views = self._views.grown(view_of(self._list.ledgers[-1], slot))
             return self._views
 
     def refresh(self) -> None:
@@ -227,23 +226,13 @@ class LogReader:
     def scan(self, start: Position, end: Position) -> Iterator[FrameInfo]:
         """As `read`, without the data, for callers that want only state changes or sizes. Far less is read."""
         for position, header, changes in self.scan_encoded(start, end):
-            yield FrameInfo(
-                position,
-                header.data_len,
-                decode_changes(changes, header.wall_ms),
-                header.wall_ms,
-                header.messages,
-            )
+            wall_ms = header.wall_ms
+            yield FrameInfo(position, header.data_len, decode_changes(changes, wall_ms), wall_ms, header.messages)
 
     def scan_encoded(self, start: Position, end: Position) -> Iterator[tuple[Position, Header, bytes]]:
         """As `scan`, with the state changes encoded, as they stand in the frame: no object for each change."""
         for view, first, last in self._spans(start, end):
-            runs = self._run_reader(view)
-            try:
-                for header, changes in runs.headers(first, last):
-                    yield Position(view.info.id, header.entry_id), header, changes
-            finally:
-                runs.close()
+            yield from self._headers(view, first, last)
 
     def next(self, position: Position) -> Position:
         """The address after `position`, across the ends of ledgers; it may not be written yet."""
@@ -368,7 +357,7 @@ class LogReader:
         return listed
 
     def _viewed(self) -> LedgerViews:
-        return LedgerViews([_view(info, self._slot) for info in self._list.ledgers], self._list.truncations)
+        return LedgerViews([view_of(info, self._slot) for info in self._list.ledgers], self._list.truncations)
 
     def _is_behind(self, slot: SyncedEnd | None) -> bool:
         """Whether the slot tells of something that our list does not know: the list says it before any slot does."""
@@ -394,28 +383,28 @@ class LogReader:
             if view.info.id == end.ledger_id:
                 reached = reached or end.entry_id <= last
                 last = min(last, end.entry_id)
-            if not view.info.skipped:
-                if first <= last:
-                    spans.append((view, first, last))
-                continue
-            parts = list(view.info.kept_parts(first, last))
-            spans += [(view, *part) for part in parts]
-            self._passed_over(view.info, last - first + 1 - sum(high - low + 1 for low, high in parts))
+            if view.info.skipped:
+                spans += self._not_skipped(view, first, last)
+            elif first <= last:
+                spans.append((view, first, last))
         if not reached and start <= end:
             raise BadInput(f"entry {end} is beyond the durable end of the log", hint="ask for its end() first")
         return spans
 
-    def _passed_over(self, info: LedgerInfo, entries: int) -> None:
-        """Tells that a read passed over so many entries that were skipped on demand."""
-        if entries <= 0:
-            return
-        METRICS.log_passed_over_entries.inc(entries)
-        if info not in self._told:
-            self._told.add(info)
-            runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
-            _logger.warning("readers of log %s pass over entries that were skipped: %s", self.name, runs)
+    def _not_skipped(self, view: LedgerView, first: int, last: int) -> list[tuple[LedgerView, int, int]]:
+        """The spans of those entries that were not skipped; tells that a read passes over the others."""
+        info = view.info
+        parts = list(info.kept_parts(first, last))
+        if (skipped := last - first + 1 - sum(high - low + 1 for low, high in parts)) > 0:
+            METRICS.log_passed_over_entries.inc(skipped)
+            if info not in self._told:
+                self._told.add(info)
+                runs = ", ".join(f"{info.id}:{low} … {info.id}:{high}" for low, high in info.skipped)
+                _logger.warning("readers of log %s pass over entries that were skipped: %s", self.name, runs)
+        return [(view, low, high) for low, high in parts]
 
     def _run_reader(self, view: LedgerView) -> RunReader:
+        self._check_open()  # an iteration over many ledgers ends with its reader
         return RunReader(
             self.cache_key,
             view,
@@ -433,11 +422,13 @@ class LogReader:
         reader = self._run_reader(view)
         try:
             while first <= last:
+                self._check_open()
                 started = time.perf_counter()
                 try:
                     run = reader.run(first, last)
-                except Corruption as error:
-                    yield from self._after_a_skip(view, first, last, consumer, error)
+                except (Corruption, Unavailable) as error:
+                    for part in self._after_a_skip(view, first, last, error):
+                        yield from self._runs(*part, consumer)
                     return
                 stop = min(last, run.last)
                 METRICS.log_read_entry_seconds.observe(time.perf_counter() - started, stop - first + 1)
@@ -448,18 +439,29 @@ class LogReader:
         finally:
             reader.close()
 
+    def _headers(self, view: LedgerView, first: int, last: int) -> Iterator[tuple[Position, Header, bytes]]:
+        """The headers and encoded changes of entries `first` to `last`."""
+        runs = self._run_reader(view)
+        try:
+            for header, changes in runs.headers(first, last):
+                first = header.entry_id + 1
+                yield Position(view.info.id, header.entry_id), header, changes
+        except (Corruption, Unavailable) as error:
+            for part in self._after_a_skip(view, first, last, error):
+                yield from self._headers(*part)
+        finally:
+            runs.close()
+
     def _after_a_skip(
-        self, view: LedgerView, first: int, last: int, consumer: object | None, damage: Corruption
-    ) -> Iterator[tuple[FrameRun, int, int]]:
-        """For a read that met damage: goes on where the damaged entries were skipped since; else raises `damage`."""
+        self, view: LedgerView, first: int, last: int, damage: PenstockError
+    ) -> list[tuple[LedgerView, int, int]]:
+        """For a read that met damage, or a disk that refuses: what is left to read where the damaged entries were skipped
+        since; else raises `damage`."""
         self.refresh()
         now = self.ledgers().find(view.info.id)
-        if now is None or now.info.skipped == view.info.skipped:
+        if now is None or now.info.skipped == view.info.skipped or last >= now.entries:
             raise damage
-        parts = list(now.info.kept_parts(first, last))
-        self._passed_over(now.info, last - first + 1 - sum(high - low + 1 for low, high in parts))
-        for low, high in parts:
-            yield from self._runs(now, low, high, consumer)
+        return self._not_skipped(now, first, last)
 
     def _reread(self, view: LedgerView) -> LedgerView:
         """For a ledger of which a copy is gone: the ledger as the list has it now. Raises `Trimmed` where it has it no more."""
@@ -478,18 +480,9 @@ class LogReader:
         self._views = self._viewed()
         old = {info.id for info in before.ledgers}
         kept = {info.id for info in self._list.ledgers}
+        self._locator.keep_only(self._list.ledgers)
         if gone := old - kept:
-            self._locator.keep_only(kept)
             self.cache.drop(self.cache_key, gone)
-
-
-def _view(info: LedgerInfo, slot: SyncedEnd | None) -> LedgerView:
-    if info.sealed:
-        return LedgerView(info, info.entries, info.frames_end, info.messages)
-    if slot is not None and slot.file_id == info.id:
-        entries = slot.last.entry_id + 1 if slot.last.ledger_id == info.id else 0
-        return LedgerView(info, entries, slot.synced_end, slot.messages)
-    return LedgerView(info, 0, FILE_HEADER_BYTES)
 
 
 def _up_to(entries: Iterator[Entry], max_bytes: int) -> Iterator[Entry]:

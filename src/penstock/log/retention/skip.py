@@ -124,7 +124,7 @@ def _whole_frames(path: Path, info: LedgerInfo, files: Files) -> dict[int, Frame
     good: dict[int, FrameLine] = {}
     if not info.is_local:
         return good
-    with contextlib.suppress(OSError):  # the file is missing, or the disk refuses: what was found until then counts
+    try:
         file = files.open(path)
         try:
             stop = info.frames_end if info.sealed else file.size()
@@ -133,6 +133,12 @@ def _whole_frames(path: Path, info: LedgerInfo, files: Files) -> dict[int, Frame
                     good.setdefault(line.header.entry_id, line)
         finally:
             file.close()
+    except FileNotFoundError:
+        pass  # it is missing: nothing of it can be read, ever
+    except OSError as error:  # no descriptors, no permission: that says nothing of the entries
+        raise Unavailable(
+            f"{path} cannot be read now: {error}", hint="repair that first: nothing was skipped"
+        ) from error
     return good
 
 

@@ -33,6 +33,10 @@ from penstock.metadata import MetadataStore
 _ATTEMPTS = 20
 
 
+class _ListChanged(Exception):
+    """Another thread changed the list since the shorter one was made of it. Nothing was changed: make it again."""
+
+
 class Truncator:
     """Truncates one log for its owner. `truncate` is called on the writer thread, in order with the appends.
 
@@ -77,13 +81,19 @@ class Truncator:
             self._check_holds(holds.holds, position, own, force)
             before = self._catalog.list
             after = self._shortened(before, position)
+
+            def shorten(listed: LedgerList, before: LedgerList = before, after: LedgerList = after) -> LedgerList:
+                if listed is not before:  # by a trim, an offload or new properties: their change must stay
+                    raise _ListChanged
+                return after
+
             try:
-                self._catalog.change(lambda listed, after=after: after, holds.unchanged)  # type: ignore[misc]
-            except HoldsChanged:
+                self._catalog.change(shorten, holds.unchanged)
+            except (HoldsChanged, _ListChanged):
                 continue  # a cursor or pin was made or moved back: check again where it stands
             self._appender.ledgers.rewind_end(_last(after))
             return {info.id for info in before.ledgers} - {info.id for info in after.ledgers}
-        raise Unavailable(f"log {self._log_name}: its cursors move all the time", hint="try again")
+        raise Unavailable(f"log {self._log_name}: it changes all the time", hint="try again")
 
     def _check_kept(self, position: Position) -> None:
         if self._catalog.list.terminated:
@@ -149,7 +159,7 @@ class Truncator:
         messages = entries
         if info.messages != info.entries:
             stay = self._reader.scan(Position(info.id, 0), Position(info.id, entries - 1))
-            messages = sum(frame.messages for frame in stay)
+            messages += sum(frame.messages - 1 for frame in stay)  # a skipped entry counts as one
         return dataclasses.replace(
             info, entries=entries, frames_end=end, messages=messages, footer=False, skipped=clipped
         )

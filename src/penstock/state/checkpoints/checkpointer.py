@@ -42,7 +42,7 @@ class Checkpointer:
     """Writes the checkpoints of one state.
 
     `freeze` takes the moment under the state's lock; `current` returns the engine in force; `heal` replaces that engine
-    where its checkpoints prove to be damaged.
+    where its checkpoints prove to be damaged; `written` is called after each checkpoint, whoever asked for it.
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class Checkpointer:
         kept: int,
         *,
         heal: Callable[[Corruption], None],
+        written: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
+        self._written = written
         self._freeze = freeze
         self._current = current
         self._heal = heal
@@ -108,7 +110,8 @@ class Checkpointer:
             self.count += 1
             METRICS.state_checkpoint_seconds.observe(info.seconds)
             METRICS.state_checkpoint_bytes.inc(info.bytes_written)
-            return info
+        self._written()
+        return info
 
     def move_pins(self, engine: StateEngine) -> None:
         """Step (4)."""

@@ -47,12 +47,16 @@ class Scrubber:
         self._heal = heal
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one scrub at a time
+        self._starting = (
+            threading.Lock()
+        )  # not `_turn`: a scrub takes long, and nobody waits for it to start the thread
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None  # of the last scrub; None where it succeeded
 
     def start(self) -> None:
-        """Starts the thread, unless there is one, or the settings want none."""
-        with self._turn:
+        """Starts the thread, unless there is one, or the settings want none. Called after each checkpoint, and never
+        waits for a scrub."""
+        with self._starting:
             if self._interval is None or self._thread is not None or self._closing.is_set():
                 return
             self._thread = threading.Thread(target=self._run, name="penstock-state-scrub", daemon=True)

@@ -58,6 +58,13 @@ class Registration:
     def typed(self) -> bool:
         return self.key != BYTES
 
+    def reads_as(self, other: Registration) -> bool:
+        """Whether who reads this store reads `other`, of the same name, in the same way: keys and values have the same
+        codecs."""
+        return self.key == other.key and all(
+            self.schemas.get(version, schema).value == schema.value for version, schema in other.schemas.items()
+        )
+
     def document(self) -> dict[str, Any]:
         record: dict[str, Any] = {
             "id": self.number,
@@ -174,6 +181,10 @@ class Registry:
             names = ", ".join(str(name) for name in self._by_name) or "none"
             raise BadInput(f"there is no store {namespace}", hint=f"there are: {names}")
         return found.number
+
+    def registration_of(self, number: int) -> Registration | None:
+        """The store that a number stands for, also one that was dropped."""
+        return self._by_number.get(number)
 
     def namespace_of(self, number: int) -> Namespace:
         """The store that a number stands for. Raises `Corruption` if there is none: numbers come from the log alone."""

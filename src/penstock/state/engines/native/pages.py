@@ -57,7 +57,14 @@ class PageLayout(NamedTuple):
 
     @property
     def parity_at(self) -> int:
-        return self.data_bytes + self.tail_bytes
+        """At a page of the disk: there the parity has nothing in common with the data, which may be less than a page,
+        and the second copy of the tail nothing with the first. So one bad page of the disk never costs both."""
+        return -(-(self.data_bytes + self.tail_bytes) // PAGE_BYTES) * PAGE_BYTES
+
+    @property
+    def gap_bytes(self) -> int:
+        """Of zeros before the parity."""
+        return self.parity_at - self.data_bytes - self.tail_bytes
 
     @property
     def copy_at(self) -> int:

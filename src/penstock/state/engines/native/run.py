@@ -269,11 +269,24 @@ class SortedRun:
             self._tail_at(self._layout.copy_at)
         except BadRun as error:
             found.append(Finding(str(self.path), error.offset, error.problem))
+        if not self._has_gap():
+            found.append(Finding(str(self.path), self._gap_at, "there are no zeros before the parity"))
         for first in range(0, self.pages.total, READ_PAGES):
             bad = self.pages.bad(first, READ_PAGES)
             found += [Finding(str(self.path), offset, problem) for offset, problem in bad]
             pause(READ_PAGES << PAGE_SHIFT)
         return found
+
+    @property
+    def _gap_at(self) -> int:
+        return self._layout.data_bytes + self._layout.tail_bytes
+
+    def _has_gap(self) -> bool:
+        """Whether nothing but zeros lies before the parity: nobody reads them, but a scrub tells of every changed bit."""
+        try:
+            return self._file.read_at(self._gap_at, self._layout.gap_bytes) == bytes(self._layout.gap_bytes)
+        except OSError:
+            return False
 
     def check_all(self) -> None:
         """Reads all of the data. Raises `Corruption` at the first page that cannot be rebuilt."""

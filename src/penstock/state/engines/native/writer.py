@@ -195,7 +195,7 @@ class RunWriter:
                 google_crc32c.value(checksums),
             )
         )  # fmt: skip
-        end = [checksums, footer, *parity, checksums, footer]
+        end = [checksums, footer, bytes(layout.gap_bytes), *parity, checksums, footer]
         self._file.append(end)
         self._file.datasync()
         compare_end(self._file, layout, end)

@@ -72,9 +72,19 @@ class RocksEngine(CheckpointedEngine):
                     yield Finding(str(self._path(number)), 0, str(error))
 
     def scrub(self, pause: Callable[[int], None]) -> list[Finding]:
-        """RocksDB has checksums and no parity: damage raises `Corruption`."""
+        """RocksDB has checksums and no parity: damage raises `Corruption`, also a file that is gone."""
         for number, info in list(self._kept):
-            RocksBase(Database(self._path(number), self._cache, read_only=True)).read_all()
+            try:
+                RocksBase(Database(self._path(number), self._cache, read_only=True)).read_all()
+            except Exception as error:  # rocksdict raises plain ones
+                with self._disk:
+                    if number not in [other for other, _ in self._kept]:
+                        continue  # a newer checkpoint took its place meanwhile
+                if isinstance(error, Corruption):
+                    raise
+                raise Corruption(
+                    f"{self._path(number)}: {error}", hint="the state is read again from another checkpoint"
+                ) from error
             pause(info.bytes)
         return []
 
