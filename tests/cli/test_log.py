@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
