@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import BadInput, PenstockError
 from penstock.files.private import private_umask
-from penstock.observe.logging import configure
+from penstock.observe.logging import configure, redacted
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # imported late: Spark's planning and worker processes import this module, too
@@ -108,7 +108,7 @@ class ChildProcess:
 
     def say(self, event: dict[str, Any]) -> None:
         """Writes one event. Thread-safe. That nobody listens any more is no reason to fail: the log is what counts."""
-        line = memoryview(json.dumps(event).encode() + b"\n")
+        line = memoryview(json.dumps(redacted(event)).encode() + b"\n")
         with self._lock, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(self._output, line) :]

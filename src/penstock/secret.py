@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 HIDDEN_CHARS_MIN = 4  # what is shorter is no secret, and hiding it would make log lines unreadable
 
-# In the syntax that Java's and Python's regular expressions share: it is Spark's `spark.redaction.regex`, too.
-SECRET_KEY_PATTERN = r"(?i)secret|passw|passphrase|token|credential|private.?key|access.?key|account.?key|api.?key|sas[.]|[.]sas|auth.*[.]key"
+# In the syntax that Java's and Python's regular expressions share: these are Spark's `spark.redaction.regex`, too.
+SECRET_KEY_PATTERN = r"(?i)secret|passw|passphrase|token|credential|private.?key|access.?key|account.?key|api.?key|encryption.?key|[.]sas[.]"
+CREDENTIALS_PATTERN = r"://[^/\s]*:[^/\s]*@"
 _SECRET_KEY = re.compile(SECRET_KEY_PATTERN)
+_SECRET_VALUE = re.compile(rf"(?i:{CREDENTIALS_PATTERN}|({SECRET_KEY_PATTERN.removeprefix('(?i)')})[\w.-]*=)")
 # Clouds' own libraries read these by themselves; who sets them means the processes of the flow.
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 
@@ -68,16 +70,20 @@ class Secret:
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic_core import core_schema
 
-        from_text = core_schema.no_info_after_validator_function(cls, core_schema.str_schema(strict=True))
-        return core_schema.json_or_python_schema(
-            json_schema=from_text,
-            python_schema=core_schema.union_schema(
-                [core_schema.is_instance_schema(cls), from_text], mode="left_to_right"
-            ),
+        return core_schema.no_info_plain_validator_function(
+            cls._validated,
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda _secret: REDACTED, return_schema=core_schema.str_schema(), when_used="json"
             ),
         )
+
+    @classmethod
+    def _validated(cls, value: Any) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if not isinstance(value, str):
+            raise ValueError("must be a text; put it in quotes")
+        return cls(value)
 
 
 def revealed(value: Any) -> Any:
@@ -94,6 +100,11 @@ def revealed(value: Any) -> Any:
 def is_secret_key(key: str) -> bool:
     """Whether a setting of this name holds a secret: the whole name counts (`hadoop.fs.s3a.secret.key`)."""
     return _SECRET_KEY.search(key) is not None
+
+
+def is_secret_value(value: str) -> bool:
+    """Whether a text that is not a secret as a whole has one inside: `//user:password@host`, `password=…`."""
+    return _SECRET_VALUE.search(value) is not None
 
 
 def harmless(url: str) -> str:

@@ -220,3 +220,23 @@ def test_the_level_of_the_log_reaches_the_children(tmp_path: Path, monkeypatch: 
     finally:
         logging.getLogger().handlers[:] = before[1]
         logging.getLogger().setLevel(before[0])
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_plain_text_to_a_remote_server_is_told_at_each_start(
+    as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.supervisor import supervisor
+    from penstock.supervisor.status import RunSummary
+
+    monkeypatch.setattr(supervisor, "run", lambda *_, **__: RunSummary(0, 0, 0, 0, 0.1, drained=True))
+    source: dict[str, Any] = {"type": "mariadb", "user": "u", "host": "db.internal", "tls": {"mode": "disabled"}}
+    configure(tmp_path / "penstock.yaml", source=source)
+    for _ in range(2):
+        done = penstock("run", *(["--json"] if as_json else []))
+        assert done.exit_code == 0
+        assert "plain text to db.internal" in done.stderr
+        assert not as_json or json.loads(done.stderr)["level"] == "warning"
+    del source["tls"]
+    configure(tmp_path / "penstock.yaml", source=source)
+    assert penstock("run").stderr == ""

@@ -1,12 +1,16 @@
-"""The log file of a child."""
+"""A child's log file, and how secrets reach a child."""
 
 from __future__ import annotations
 
+import queue
+import sys
 from pathlib import Path
 
 import pytest
 
+from penstock.secret import Secret
 from penstock.supervisor import child
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_the_log_of_a_child_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +23,24 @@ def test_the_log_of_a_child_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "capture.log").stat().st_size <= 1000
     assert (tmp_path / "capture.log.1").stat().st_size <= 1000
     assert (tmp_path / "capture.log").read_bytes().endswith(b"line 00099 of the log\n")
+
+
+_SHOWS_EVERYTHING = """
+import json, os, sys
+settings = json.loads(sys.stdin.readline())
+print(json.dumps({"event": "saw", "given": settings["password"] == "in a pipe 4711", "environment": "MY_SECRET" in os.environ}))
+sys.stderr.write(f"a library prints {settings['password']}\\n")
+"""
+
+
+def test_a_secret_reaches_a_child_on_its_standard_input_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "in a pipe 4711")
+    reports: queue.Queue[child.Report] = queue.Queue()
+    settings = {"password": Secret("in a pipe 4711")}
+    child.Child("tiny", (sys.executable, "-c", _SHOWS_EVERYTHING), settings, tmp_path, reports)
+    said = reports.get(timeout=LIMIT_SECONDS)
+    assert isinstance(said, child.ChildSaid)
+    assert said.event == {"event": "saw", "given": True, "environment": False}
+    assert isinstance(reports.get(timeout=LIMIT_SECONDS), child.ChildEnded)
+    assert "a library prints ***" in (tmp_path / "tiny.log").read_text()
+    assert "4711" not in (tmp_path / "tiny.log").read_text()

@@ -8,6 +8,7 @@ later.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ from penstock.capture.log_config import LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.errors import BadInput, PenstockError
 from penstock.log import configure_cache
-from penstock.observe.logging import hide
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SOURCE, EXIT_TRY_AGAIN, ChildProcess, parse_settings
 from penstock.sources.settings import BinlogFilesSettings, DemoSettings, MariadbSettings, SourceSettings
 from penstock.sources.source import Source
@@ -71,6 +71,8 @@ def main() -> int:
 def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
     from penstock.capture.loop import Capture, open_log  # late: bad settings are reported at once
 
+    if isinstance(settings.source, MariadbSettings) and (exposure := settings.source.exposure()):
+        logging.getLogger(__name__).warning(exposure)
     source = make_source(settings)
     cache = settings.log.cache
     configure_cache(cache.size, cache.in_flight)
@@ -96,7 +98,7 @@ def _settings(document: dict[str, Any]) -> CaptureSettings:
     settings = parse_settings(CaptureSettings, document, "capture")
     if isinstance(settings.source, MariadbSettings):
         try:
-            hide(settings.source.secret())
+            settings.source.secret()  # from here on no line of this process has it
         except OSError as error:
             raise BadInput(f"source.password_file: {error}") from None
     return settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from types import TracebackType
 from typing import Annotated
@@ -13,11 +14,13 @@ from rich.text import Text
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
-from penstock.cli.screen import complain, console, say, shown
+from penstock.cli.screen import complain, console, say, shown, warn
 from penstock.operations.config.loading import load
-from penstock.operations.config.model import run_settings
+from penstock.operations.config.model import exposure_of, run_settings
 from penstock.operations.spark_extra import require_spark
 from penstock.supervisor.status import RunStatus, RunSummary
+
+log = logging.getLogger(__name__)
 
 
 def run(
@@ -41,6 +44,8 @@ def run(
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
             say("Penstock {} · {} → {} · Ctrl-C drains and stops", __version__, loaded.source.type, names)
+        if exposure := exposure_of(loaded):
+            log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:
             summary = run_flow(settings, on_progress=screen.update)
     show_summary(summary, as_json=json)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from penstock.secret import Secret
 
 _GTID = re.compile(r"^\d+-\d+-\d+(,\d+-\d+-\d+)*$")
 DEMO_CHANGES = 300_000
@@ -56,13 +60,31 @@ class StartAt(_Model):
         return self
 
 
-class Tls(_Model):
-    """TLS to the server. The server's identity is verified unless `verify` says otherwise."""
+TlsMode = Literal["verify-identity", "verify-ca", "required", "disabled"]
 
+
+class Tls(_Model):
+    """TLS to the server. Only the first two modes know whom they talk to: `verify-identity` checks the certificate and the
+    host's name in it, `verify-ca` the certificate alone. `required` encrypts for whoever answers."""
+
+    mode: TlsMode = "verify-identity"
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
-    verify: bool = True
+    key_password: Secret | None = None
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Tls:
+        given = [name for name in ("ca", "cert", "key", "key_password") if getattr(self, name) is not None]
+        if self.mode == "disabled" and given:
+            raise ValueError(f"mode is disabled, so {given[0]} would not be used")
+        if self.mode == "required" and self.ca is not None:
+            raise ValueError(
+                "mode required verifies nothing, so ca would not be used; write verify-ca or verify-identity"
+            )
+        if self.cert is None and (self.key is not None or self.key_password is not None):
+            raise ValueError("a key needs a cert")
+        return self
 
 
 class DemoSettings(_Model):
@@ -91,7 +113,7 @@ class _ServerSettings(_Model):
     port: int = Field(default=3306, ge=1, le=65535)
     unix_socket: Path | None = None
     user: str
-    password: SecretStr | None = None
+    password: Secret | None = None
     password_file: Path | None = None
     tls: Tls | None = None
     start: Literal["now", "snapshot"] | StartAt = "now"
@@ -109,11 +131,42 @@ class _ServerSettings(_Model):
             )
         return self
 
-    def secret(self) -> str:
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is reached without a network: a Unix socket, or the loopback interface."""
+        if self.unix_socket is not None or self.host.lower() == "localhost":
+            return True
+        with contextlib.suppress(ValueError):
+            return ip_address(self.host).is_loopback
+        return False
+
+    @property
+    def tls_mode(self) -> TlsMode | Literal["preferred"]:
+        """What the file says; without a word, a remote server is verified, and a local one may do as it likes."""
+        if self.tls is not None:
+            return self.tls.mode
+        return "preferred" if self.is_local else "verify-identity"
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether a server that answers has proved who it is."""
+        return self.tls_mode in ("verify-identity", "verify-ca")
+
+    def exposure(self) -> str:
+        """What others on the network could do, in a sentence for each start; empty if nothing."""
+        if self.is_local or self.is_verified:
+            return ""
+        if self.tls_mode == "required":
+            return f"{self.host} is not verified (source.tls.mode required): whoever stands between sees and changes everything"
+        return (
+            f"plain text to {self.host} (source.tls.mode disabled): everybody on the way reads and changes everything"
+        )
+
+    def secret(self) -> Secret:
         """The password. Raises `OSError` where its file cannot be read."""
         if self.password_file is not None:
-            return self.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-        return self.password.get_secret_value() if self.password is not None else ""
+            return Secret(self.password_file.read_text(encoding="utf-8").rstrip("\r\n"))
+        return self.password if self.password is not None else Secret("")
 
 
 class MariadbSettings(_ServerSettings):
@@ -134,9 +187,13 @@ SourceSettings = Annotated[
 """Use with `pydantic.TypeAdapter`, or as a field's type."""
 
 
-def process_settings(source: DemoSettings | BinlogFilesSettings | MariadbSettings | MysqlSettings) -> dict[str, Any]:
-    """The source as JSON, for the standard input of capture: the only place where a secret is written out."""
-    value = source.model_dump(mode="json", exclude_none=True)
-    if isinstance(source, MariadbSettings | MysqlSettings) and source.password is not None:
-        value["password"] = source.password.get_secret_value()
-    return value
+def process_settings(settings: BaseModel) -> dict[str, Any]:
+    """The settings as JSON for the standard input of a child, in which every `Secret` is still one."""
+    document = settings.model_dump(mode="json", exclude_none=True)
+    for name in document:
+        value = getattr(settings, name)
+        if isinstance(value, Secret):
+            document[name] = value
+        elif isinstance(value, BaseModel):
+            document[name] = process_settings(value)
+    return document

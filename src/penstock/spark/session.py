@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadInput, Unavailable
 from penstock.files.private import clear_private, make_private_directory, write_private
 from penstock.files.socket_address import SocketDirectory
-from penstock.spark.java import find_java_home
+from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_key, is_secret_value
+from penstock.spark.java import find_java_home, properties_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +132,12 @@ def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> 
     settings["spark.sql.warehouse.dir"] = str(scratch.warehouse)
     settings["spark.python.unix.domain.socket.dir"] = str(scratch.sockets)
     for key, value in (own or {}).items():
+        if is_secret_key(key) or is_secret_value(value):
+            Secret(value)  # from here on no line of this process has it
         settings[key if key.startswith("spark.") else f"spark.{key}"] = str(value)
+    # In whatever Spark shows (its UI, event files, plans); it looks at keys and at values.
+    hidden = (SECRET_KEY_PATTERN, CREDENTIALS_PATTERN, settings.get("spark.redaction.regex"))
+    settings["spark.redaction.regex"] = "|".join(pattern for pattern in hidden if pattern)
     if settings["spark.master"].startswith("local"):
         # Spark's own port on the loopback interface takes orders from nobody else; it makes the secret itself.
         settings.setdefault("spark.authenticate", "true")
@@ -170,12 +176,9 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
 
     from penstock.spark.source import PenstockSource
 
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     try:
-        with scratch.for_temporary_files():
-            session = builder.getOrCreate()
+        with scratch.for_temporary_files(), properties_file(scratch.root / "session.properties", settings):
+            session = SparkSession.builder.getOrCreate()
         _authenticate_callbacks(session)
     except Exception as error:
         raise Unavailable(

@@ -8,6 +8,8 @@ The protocol is described in `penstock.process`. What the parent adds:
 3. A child leads a process group of its own, so Ctrl-C in the terminal reaches only `penstock run`, which stops its
    children in order. When a child has ended, what it left behind in its group is killed.
 4. On Linux the kernel kills the child when the run dies, however the run dies.
+5. Secrets of the settings reach a child on its standard input alone: variables of the environment that hold one are not
+   passed on, and what a child (or a library in it) prints is written without them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.files.private import open_private, users_umask, write_private
+from penstock.observe.logging import redact
 from penstock.process import Event
+from penstock.secret import environment_without_secrets, revealed
 
 LOG_BYTES_MAX = 8 << 20
 _LAST_LINES_SECONDS = 1.0  # how long to read on after the child has ended: a grandchild may hold the pipe open
@@ -77,6 +81,7 @@ class Child:
             stderr=subprocess.PIPE,
             start_new_session=True,
             umask=users_umask(),  # it sets its own (`ChildProcess`), and must know the user's
+            env=environment_without_secrets(),
         )
         self.pid = self._process.pid
         write_private(self._pid_file, f"{self.pid}\n")
@@ -84,7 +89,7 @@ class Child:
         assert self._process.stderr is not None
         self._lines = self._thread(self._read_events, self._process.stdout)
         self._thread(self._read_log, self._process.stderr)
-        self._thread(self._write_settings, json.dumps(settings, separators=(",", ":")).encode() + b"\n")
+        self._thread(self._write_settings, json.dumps(revealed(settings), separators=(",", ":")).encode() + b"\n")
         self._thread(self._wait)
 
     def ask_to_stop(self) -> None:
@@ -155,6 +160,7 @@ class _LimitedLog:
         self._size = path.stat().st_size
 
     def write(self, line: bytes) -> None:
+        line = redact(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         with self._lock:
             if self._file is None:
                 return

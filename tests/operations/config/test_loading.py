@@ -12,6 +12,7 @@ from penstock.log import LogSettings
 from penstock.operations.config.loading import BadConfig, Problem, load
 from penstock.operations.config.model import describe, run_settings
 from penstock.operations.config.template import render
+from penstock.secret import revealed
 
 GOOD = """\
 version: 1
@@ -43,7 +44,7 @@ def problems(tmp_path: Path, text: str, environment: dict[str, str] | None = Non
 def test_a_good_file_with_a_secret_from_the_environment(tmp_path: Path) -> None:
     config = load(write(tmp_path, GOOD), {"SHOP_PASSWORD": "hush"})
     assert config.source.type == "mariadb"
-    assert config.source.secret() == "hush"
+    assert config.source.secret().reveal() == "hush"
     assert config.state_dir == tmp_path / "penstock-data", "a relative path is taken from the file's directory"
     assert config.sinks["lake"].url == (tmp_path / "lake").as_uri()
     assert config.sinks["lake"].flush.size == 1 << 20
@@ -56,6 +57,38 @@ def test_check_shows_every_setting_but_no_secret(tmp_path: Path) -> None:
     assert "source.password (hidden)" in text
     assert "hush-canary" not in text
     assert "sinks.lake.flush.every 300.0" in text
+
+
+def test_secrets_of_spark_are_told_by_their_whole_keys(tmp_path: Path) -> None:
+    spark = "spark: {hadoop.fs.s3a.secret.key: canary-1, some.url: 'jdbc:x://u:canary-2@h', master: 'local[2]'}\n"
+    config = load(write(tmp_path, GOOD + spark), {"SHOP_PASSWORD": "hush-canary"})
+    shown = {finding.key: finding.value for finding in describe(config)}
+    assert shown["spark.hadoop.fs.s3a.secret.key"] == shown["spark.some.url"] == "(hidden)"
+    assert shown["spark.master"] == "local[2]"
+    assert "canary" not in str(config) + str(run_settings(config, once=True)) + str(shown)
+    assert revealed(run_settings(config, once=True).spark)["hadoop.fs.s3a.secret.key"] == "canary-1"
+    assert revealed(run_settings(config, once=True).source)["password"] == "hush-canary"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("${SHOP_PASSWORD}", "[canary-1]", "source.password"),
+        ("${SHOP_PASSWORD}", "x\n  password_file: y", "source"),
+        ("./lake", "s3://key:canary-1@bucket", "sinks.lake.url"),
+        ("./lake", "'kafka://h/t?sasl.password=canary-1'", "sinks.lake.url"),
+        ("./lake", "file://u:canary-1@h/x", "sinks.lake.url"),
+        ("./lake", "'s3://[canary-1'", "sinks.lake.url"),
+        ("sinks:", "spark: {driver.extraJavaOptions: '-Dmy.password=canary-1'}\nsinks:", "spark"),
+        ("sinks:", "spark: {executorEnv.MY_TOKEN: 'canary-1'}\nsinks:", "spark"),
+        ("sinks:", "spark: {hadoop.fs.s3a.secret.key: [canary-1]}\nsinks:", "spark"),
+        ("sinks:", "log: {offload: {url: 's3://canary-1:x@[b'}}\nsinks:", "log.offload.url"),
+    ],
+)
+def test_an_error_about_a_secret_does_not_quote_it(tmp_path: Path, old: str, new: str, key: str) -> None:
+    found = problems(tmp_path, GOOD.replace(old, new), {"SHOP_PASSWORD": "hush"})
+    assert found[0].key.startswith(key)
+    assert "canary" not in str(found)
 
 
 def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:

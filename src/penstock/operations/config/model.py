@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from penstock.capture.log_config import LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
-from penstock.sources.settings import SourceSettings, process_settings
+from penstock.secret import Secret, is_secret_key, is_secret_value
+from penstock.sources.settings import MariadbSettings, SourceSettings, process_settings
 from penstock.supervisor.settings import RunSettings
 
 _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
-_SECRET_KEYS = ("password", "secret", "token")
+# What Spark puts into the arguments or the environment of a process, where others can read it.
+_SEEN_BY_OTHERS = ("javaoptions", "executorenv.", "appmasterenv.")
 
 
 class Config(BaseModel):
@@ -34,7 +36,7 @@ class Config(BaseModel):
     sinks: dict[str, SinkSettings] = Field(min_length=1)
     log: LogConfig = LogConfig()
     state: StateConfig = StateConfig()
-    spark: dict[str, str] = Field(default_factory=dict)
+    spark: dict[str, str | Secret] = Field(default_factory=dict)
 
     @field_validator("version")
     @classmethod
@@ -50,6 +52,23 @@ class Config(BaseModel):
             if not _NAME.match(name):
                 raise ValueError(f"sink name {name!r}: use lower-case letters, digits, - and _, at most 63")
         return value
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _spark_secrets(cls, value: Any) -> Any:
+        """Which of Spark's settings are secrets is told by their names, and by credentials inside their values."""
+        if not isinstance(value, dict):
+            return value
+        settings: dict[Any, Any] = {}
+        for key, text in value.items():
+            secret = isinstance(text, str) and (is_secret_key(str(key)) or is_secret_value(text))
+            if secret and any(place in str(key).lower() for place in _SEEN_BY_OTHERS):
+                raise ValueError(
+                    f"{key} holds a secret, which other users of this machine could read in the process list; "
+                    "give it in a setting of its own"
+                )
+            settings[key] = Secret(text) if secret else text
+        return settings
 
 
 class Places(BaseModel):
@@ -70,6 +89,11 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
         spark=dict(config.spark),
         once=once,
     )
+
+
+def exposure_of(config: Config) -> str:
+    """What the configuration exposes to others on the network, in a sentence for each start; empty if nothing."""
+    return config.source.exposure() if isinstance(config.source, MariadbSettings) else ""
 
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
@@ -104,5 +128,4 @@ def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
         for name, child in value.items():
             yield from _walk(child, f"{key}.{name}" if key else str(name))
     elif value not in (None, [], (), {}):
-        hidden = isinstance(value, SecretStr) or any(word in key.rpartition(".")[2] for word in _SECRET_KEYS)
-        yield key, "(hidden)" if hidden else str(value)
+        yield key, "(hidden)" if isinstance(value, Secret) else str(value)

@@ -31,6 +31,7 @@ _SERVER = """\
   port: {port}
   user: {user}
   password: ${{PENSTOCK_SOURCE_PASSWORD}}   # or password_file:
+  # tls: {{ca: ./ca.pem}}               # a server that is not local must prove who it is (docs/secrets.md)
   start: now                          # now | {{gtid: "0-1-42"}}
 """
 

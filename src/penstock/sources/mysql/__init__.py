@@ -2,6 +2,7 @@
 
 | module | job |
 |---|---|
+| `protection.py` | who the server is, and what it may ask for |
 | `connection.py` | connects, and translates the driver's errors |
 | `checks.py` | which settings and grants the server must have |
 | `packets.py` | replication packets → events |

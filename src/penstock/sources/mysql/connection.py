@@ -14,8 +14,9 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from penstock.errors import Unavailable
-from penstock.sources.settings import MariadbSettings, Tls
+from penstock.errors import PenstockError, Unavailable
+from penstock.sources.mysql.protection import CarefulConnection, login_methods, tls_arguments
+from penstock.sources.settings import MariadbSettings
 from penstock.sources.source import SourceError
 
 CONNECT_SECONDS_MAX = 10
@@ -32,11 +33,14 @@ def connect(settings: MariadbSettings) -> Connection[Any]:
     if settings.unix_socket is not None:
         address = {"unix_socket": str(settings.unix_socket)}
     with translate_errors(f"cannot connect to {where(settings)}"):
-        return pymysql.connect(
+        connection = CarefulConnection(
             **address,
+            **tls_arguments(settings),
+            auth_plugin_map=login_methods(verified=settings.is_verified),
+            local_infile=False,
+            defer_connect=True,
             user=settings.user,
-            password=settings.secret(),
-            ssl=_context(settings.tls) if settings.tls is not None else None,
+            password=settings.secret().reveal(),
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=CONNECT_SECONDS_MAX,
@@ -44,6 +48,10 @@ def connect(settings: MariadbSettings) -> Connection[Any]:
             write_timeout=QUERY_SECONDS_MAX,
             program_name="penstock",
         )
+        connection.tls_wanted = settings.tls_mode not in ("preferred", "disabled")
+        connection.tls_verified = settings.is_verified
+        connection.connect()
+        return connection
 
 
 def where(settings: MariadbSettings) -> str:
@@ -67,6 +75,8 @@ def translate_errors(
     try:
         yield
     except pymysql.err.MySQLError as error:
+        if isinstance(original := getattr(error, "original_exception", None), ssl.SSLError):
+            raise _tls_failed(what, original) from error
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         text = str(error.args[1]) if len(error.args) > 1 else str(error)
         if code in _ACCESS_DENIED:
@@ -74,8 +84,26 @@ def translate_errors(
         if code in _LOST or code == 0:
             raise Unavailable(f"{what}: {text}") from error
         raise SourceError(f"{what}: {text} (error {code})") from error
+    except ssl.SSLError as error:
+        raise _tls_failed(what, error) from error
     except (OSError, EOFError) as error:
         raise Unavailable(f"{what}: {error}") from error
+    except RuntimeError as error:  # PyMySQL's own, where a package is missing or the server asks for a local file
+        needs_package = "nacl" in str(error).lower()
+        hint = "this user logs in with ed25519: pip install 'pymysql[ed25519]'" if needs_package else ""
+        raise SourceError(f"{what}: {error}", hint=hint) from error
+
+
+def _tls_failed(what: str, error: ssl.SSLError) -> PenstockError:
+    """A broken connection heals by itself; a certificate that is wrong does not."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+        return Unavailable(f"{what}: {error}")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SourceError(
+            f"{what}: the server's identity cannot be verified: {error.verify_message}",
+            hint="source.tls.ca names the certificate that signed the server's; source.tls.mode says what is verified",
+        )
+    return SourceError(f"{what}: TLS failed: {error.reason or error}", hint="check source.tls and the server's TLS")
 
 
 def rows(connection: Connection[Any], sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -83,16 +111,3 @@ def rows(connection: Connection[Any], sql: str, arguments: tuple[Any, ...] = ())
     with translate_errors(sql.split(None, 1)[0]), connection.cursor() as cursor:
         cursor.execute(sql, arguments or None)
         return [tuple(row) for row in cursor.fetchall()]
-
-
-def _context(tls: Tls) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=os.fspath(tls.ca) if tls.ca else None)
-        if tls.cert is not None:
-            context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise SourceError(f"source.tls: {error}", hint="check the files of ca, cert and key") from error
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
