@@ -158,8 +158,12 @@ def seen(
         watch = Watch(run.pid)
         try:
 
+            def still_runs() -> None:
+                if run.poll() is not None:
+                    raise AssertionError(f"the run ended: {events[-1]} {(directory / 'run.err').read_text()[-2000:]}")
+
             def is_up() -> bool:
-                assert run.poll() is None, (lines[-1:], (directory / "run.err").read_text()[-2000:])
+                still_runs()
                 return any((e.get("source") or {}).get("position") for e in events)
 
             wait_until(is_up, "capture that follows", seconds=2 * LIMIT_SECONDS)
@@ -170,7 +174,7 @@ def seen(
                 lambda: str(events[-1:]),
                 seconds=2 * LIMIT_SECONDS,
             )
-            assert run.poll() is None, (lines[-1:], (directory / "run.err").read_text()[-2000:])
+            still_runs()
             command("status", "--json")
             command("status")
             application = json.loads(page(port, "api/v1/applications"))[0]["id"]
