@@ -218,3 +218,16 @@ def _refused(path: Path, why: str) -> BadInput:
         f"{path} is not used: it {why}",
         hint="another user could read or replace what is in it; use a directory of your own, or mend its owner and mode",
     )
+
+
+def memory_file(name: str) -> IO[bytes] | None:
+    """A file without a place on a disk, which this user's processes can open through this one's /proc; None where the
+    system lacks either."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    file = os.fdopen(os.memfd_create(name), "wb")
+    if not Path(f"/proc/{os.getpid()}/fd/{file.fileno()}").is_file():
+        file.close()
+        return None
+    os.fchmod(file.fileno(), FILE_MODE)
+    return file

@@ -19,10 +19,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
 
 from penstock.errors import BadInput
-from penstock.files.private import make_private_directory, write_private
+from penstock.files.private import make_private_directory, memory_file, write_private
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -131,7 +130,7 @@ def properties_file(path: Path, settings: Mapping[str, str]) -> Iterator[Path]:
 
     A file in memory is gone even if this process is killed meanwhile.
     """
-    memory = _memory_file()
+    memory = memory_file(path.name)
     name = path if memory is None else Path(f"/proc/{os.getpid()}/fd/{memory.fileno()}")
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     try:
@@ -152,16 +151,3 @@ def properties_file(path: Path, settings: Mapping[str, str]) -> Iterator[Path]:
         if memory is not None:
             memory.close()
         path.unlink(missing_ok=True)
-
-
-def _memory_file() -> IO[bytes] | None:
-    """A file without a place on a disk, which this user's processes can open through this one's /proc; None where the
-    system lacks either."""
-    if not hasattr(os, "memfd_create"):
-        return None
-    file = os.fdopen(os.memfd_create("session.properties"), "wb")
-    if not Path(f"/proc/{os.getpid()}/fd/{file.fileno()}").is_file():
-        file.close()
-        return None
-    os.fchmod(file.fileno(), 0o600)
-    return file
