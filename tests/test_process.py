@@ -66,6 +66,20 @@ def test_sigterm_ends_a_child_that_still_waits_for_its_settings() -> None:
         child.communicate()
 
 
+_SAYS_A_SECRET = """
+from penstock.process import ChildProcess
+from penstock.secret import Secret
+Secret("shop")
+ChildProcess("test").say({"event": "error", "message": "no shop here", "changefeed": "shop"})
+"""
+
+
+def test_what_people_read_of_an_event_has_no_secret_and_the_rest_is_as_it_was() -> None:
+    """A sink may have the name that is the password, too: the run must find it again."""
+    said = subprocess.run([sys.executable, "-c", _SAYS_A_SECRET], capture_output=True, check=True).stdout
+    assert json.loads(said) == {"event": "error", "message": "no *** here", "changefeed": "shop"}
+
+
 def _ignores_interrupts(pid: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     ignored = next(line for line in status.splitlines() if line.startswith("SigIgn:")).split()[1]

@@ -12,7 +12,15 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from penstock.observe.logging import redact
-from penstock.secret import Secret, environment_without_secrets, harmless, is_secret_key, is_secret_value, revealed
+from penstock.secret import (
+    Secret,
+    environment_without_secrets,
+    harmless,
+    is_secret_key,
+    is_secret_setting,
+    is_secret_value,
+    revealed,
+)
 
 TEXT = "hush-4711/ä"
 
@@ -89,6 +97,13 @@ def test_other_settings_are_shown(key: str) -> None:
     assert not is_secret_key(key)
 
 
+def test_a_switch_is_no_secret_whatever_its_name() -> None:
+    """It would be hidden as a text: every `false` in log lines, and every variable with one, would be gone."""
+    assert not is_secret_setting("security.credentials.hive.enabled", "False")
+    assert is_secret_setting("hadoop.fs.s3a.secret.key", "x")
+    assert is_secret_setting("some.url", "jdbc:mysql://me:pw@host/db")
+
+
 def test_secrets_inside_of_values() -> None:
     assert is_secret_value("jdbc:mysql://me:pw@host/db")
     assert is_secret_value("jdbc:sqlserver://host;password=x")
@@ -121,3 +136,8 @@ def test_a_child_does_not_inherit_variables_that_hold_a_secret() -> None:
         "AWS_SECRET_ACCESS_KEY": "in-the-environment",
     }
     assert environment_without_secrets(given) == {"HOME": "/root", "AWS_SECRET_ACCESS_KEY": "in-the-environment"}
+
+
+def test_a_short_password_does_not_take_the_places_of_things_from_a_child() -> None:
+    Secret("toor")
+    assert environment_without_secrets({"HOME": "/toor", "X": "/toor"}) == {"HOME": "/toor"}

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import BadInput, PenstockError
 from penstock.files.private import private_umask
-from penstock.observe.logging import configure, redacted
+from penstock.observe.logging import configure, redact
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # imported late: Spark's planning and worker processes import this module, too
@@ -57,6 +57,10 @@ EXIT_CODES = {
     EXIT_INTERRUPTED: "ended by Ctrl-C",
 }
 _EXIT_PARENT_DIED = 1  # nobody is left to read it
+_FOR_PEOPLE = (
+    "message",
+    "hint",
+)  # of an event: no secret stands here; the rest is for the run, which needs it as it is
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PARENT_DIED = signal.SIGUSR2
@@ -108,7 +112,8 @@ class ChildProcess:
 
     def say(self, event: dict[str, Any]) -> None:
         """Writes one event. Thread-safe. That nobody listens any more is no reason to fail: the log is what counts."""
-        line = memoryview(json.dumps(redacted(event)).encode() + b"\n")
+        shown = {name: redact(event[name]) for name in _FOR_PEOPLE if name in event}
+        line = memoryview(json.dumps({**event, **shown}).encode() + b"\n")
         with self._lock, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(self._output, line) :]

@@ -1,11 +1,11 @@
 """Secrets: texts that a program needs and nobody may read.
 
 A `Secret` shows itself as `***` wherever it is printed, formatted or dumped, cannot be pickled, and from its creation on
-every log line and event of the process is written without it. It leaves the process in two ways only: on the standard
-input of a child of our own (`revealed`), and into a file of mode 0600 that Spark reads.
+every log line and every message to the run is written without it. It leaves the process in two ways only: on the standard
+input of a child of our own (`revealed`), and in a file that Spark reads and only this user can open.
 
 Which settings are secrets is decided by their place in the configuration, and in `spark:`, whose keys are Spark's, by the
-whole key (`is_secret_key`).
+whole key and by credentials inside of the value (`is_secret_setting`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _SECRET_KEY = re.compile(SECRET_KEY_PATTERN)
 _SECRET_VALUE = re.compile(rf"(?i:{CREDENTIALS_PATTERN}|({SECRET_KEY_PATTERN.removeprefix('(?i)')})[\w.-]*=)")
 # Clouds' own libraries read these by themselves; who sets them means the processes of the flow.
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
+# A process needs these; that a short password is a part of one as well (`root` of HOME) tells nobody anything.
+_PLACES = re.compile(r"\w*(HOME|PATH|CONF_DIR)|PWD|TMPDIR|SHELL|USER|LOGNAME|LANG|VIRTUAL_ENV|PYSPARK_PYTHON")
 
 
 class Secret:
@@ -107,6 +109,11 @@ def is_secret_value(value: str) -> bool:
     return _SECRET_VALUE.search(value) is not None
 
 
+def is_secret_setting(key: str, value: str) -> bool:
+    """Whether Spark's setting is a secret. A switch (`security.credentials.hive.enabled`) is none, whatever its name."""
+    return value.lower() not in ("true", "false") and (is_secret_key(key) or is_secret_value(value))
+
+
 def harmless(url: str) -> str:
     """The URL without what may be a secret (user, password, query, fragment), for messages."""
     try:
@@ -123,10 +130,11 @@ def harmless(url: str) -> str:
 def environment_without_secrets(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment for a child: without the variables that hold a secret of the configuration, whatever their names.
 
-    A child gets its secrets on standard input. The variables of a cloud's own libraries stay.
+    A child gets its secrets on standard input. The variables of a cloud's own libraries stay, and those that say where
+    things are.
     """
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_CLOUD_VARIABLES) or redact(value) == value
+        if name.startswith(_CLOUD_VARIABLES) or _PLACES.fullmatch(name) or redact(value) == value
     }

@@ -62,7 +62,7 @@ class JsonLines(logging.Formatter):
         }
         for name, value in record.__dict__.items():
             if name not in _OWN_FIELDS:
-                line[name] = redacted(value)
+                line[name] = _plain(value)
         if record.exc_info and (error := record.exc_info[1]) is not None:
             line["error"] = {"kind": type(error).__name__, "message": redact(str(error))}
             if isinstance(error, PenstockError):
@@ -71,14 +71,13 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)  # in ASCII: a name never moves the cursor of who reads it, and any encoding has it
 
 
-def redacted(value: object) -> Any:
-    """`value` as plain JSON, without any hidden value in its texts."""
+def _plain(value: object) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):
-        return {redact(str(k)): redacted(v) for k, v in value.items()}
+        return {redact(str(k)): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [redacted(v) for v in value]
+        return [_plain(v) for v in value]
     return redact(str(value))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadInput, Unavailable
 from penstock.files.private import clear_private, make_private_directory, write_private
 from penstock.files.socket_address import SocketDirectory
-from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_key, is_secret_value
+from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_setting
 from penstock.spark.java import find_java_home, properties_file
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> 
     settings["spark.sql.warehouse.dir"] = str(scratch.warehouse)
     settings["spark.python.unix.domain.socket.dir"] = str(scratch.sockets)
     for key, value in (own or {}).items():
-        if is_secret_key(key) or is_secret_value(value):
+        if is_secret_setting(key, value):
             Secret(value)  # from here on no line of this process has it
         settings[key if key.startswith("spark.") else f"spark.{key}"] = str(value)
     # In whatever Spark shows (its UI, event files, plans); it looks at keys and at values.

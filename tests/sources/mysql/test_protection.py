@@ -116,6 +116,18 @@ def test_nor_to_whoever_answers_with_tls(asks_for: str, greets_with: str, certif
     assert PASSWORD.encode() not in b"".join(server.got)
 
 
+@pytest.mark.parametrize("mode", ["disabled", "required"])
+def test_nor_where_the_greeting_names_sha2_and_the_fast_way_is_turned_down(
+    mode: str, certificates: Certificates
+) -> None:
+    tls = server_tls(certificates) if mode == "required" else None
+    server = FakeServer("", "caching_sha2_password", tls=tls, after=b"\x01\x04")
+    with server.running(), pytest.raises(SourceError, match="the password itself"):
+        connect(settings(server.port, tls={"mode": mode}))
+    assert PASSWORD.encode() not in b"".join(server.got)
+    assert b"\x02" not in server.got, "nor is a key asked for"
+
+
 @pytest.mark.parametrize("mode", ["verify-identity", "verify-ca", "required"])
 def test_a_server_that_takes_tls_away_gets_nothing(mode: str) -> None:
     with FakeServer("mysql_clear_password").running() as server, pytest.raises(SourceError, match="offers no TLS"):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from penstock.capture.log_config import LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
-from penstock.secret import Secret, is_secret_key, is_secret_value
+from penstock.secret import Secret, is_secret_setting
 from penstock.sources.settings import MariadbSettings, SourceSettings, process_settings
 from penstock.supervisor.settings import RunSettings
 
@@ -61,7 +61,7 @@ class Config(BaseModel):
             return value
         settings: dict[Any, Any] = {}
         for key, text in value.items():
-            secret = isinstance(text, str) and (is_secret_key(str(key)) or is_secret_value(text))
+            secret = isinstance(text, str) and is_secret_setting(str(key), text)
             if secret and any(place in str(key).lower() for place in _SEEN_BY_OTHERS):
                 raise ValueError(
                     f"{key} holds a secret, which other users of this machine could read in the process list; "
