@@ -14,7 +14,7 @@ from rich.text import Text
 
 from penstock.cli.options import JsonOption, LogPathArgument
 from penstock.cli.output import end_quietly, human_bytes, print_json, print_result
-from penstock.cli.screen import console
+from penstock.cli.screen import console, say
 
 if TYPE_CHECKING:
     from penstock.log import OffloadProgress
@@ -151,7 +151,11 @@ def skip(
         if not yes:
             lines.append("nothing was changed; restore the file from a copy if there is one, else say --yes")
         document = {**lost._asdict(), "ranges": ranges, "skipped": yes}
-        print_result(document, "\n".join(lines), as_json=json)
+        if json:
+            print_json(document)
+        else:
+            for text in lines:
+                say("{}", text)
 
 
 def _numbers(ledgers: list[int]) -> str:
