@@ -333,3 +333,14 @@ def test_a_stop_tells_what_is_left_in_the_log(tmp_path: Path) -> None:
         one.stop.request()
         summary = one.end()
     assert summary.drained and summary.left_bytes == {"lake": 0}
+
+
+def test_a_delivery_that_is_gone_leaves_nothing_to_flush_where_everything_is_at_the_sink(tmp_path: Path) -> None:
+    """What is at the sinks is what the keepers know; that nobody could be asked to flush says nothing."""
+    with running(settings_of(tmp_path, delivery=["", "die"])) as one:
+        one.until(lambda status: status.changefeeds[0].mark_delete == "1:9")
+        os.kill(one.pid("delivery"), signal.SIGKILL)
+        one.until(lambda status: any(c.name == "delivery" and c.state != "running" for c in status.children))
+        one.stop.request()
+        summary = one.end()
+    assert (summary.drained, summary.message) == (True, "")

@@ -256,16 +256,17 @@ class _Run:
     # The end.
 
     def _drain(self) -> bool:
-        """Steps 1 to 4 of a stop. True if everything that was published is at the sinks."""
+        """Steps 1 to 4 of a stop. True if everything that was published is at the sinks: the keepers know, whether or not
+        delivery could be asked to flush."""
         deadline = self._clock.monotonic() + self._settings.stop_seconds_max
         self._phase = "draining"
         self._control.end()
         for name in ("capture", "driver"):
             # Killing one of these loses nothing, so it gets only a third of the time: the rest is left for the flush.
             self._end(name, self._clock.monotonic() + self._settings.stop_seconds_max / 3)
-        flushed = self._flush_all(deadline)
+        self._flush_all(deadline)
         self._end("delivery", deadline)
-        return flushed and all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
+        return all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
 
     def _end(self, name: str, deadline: float) -> None:
         slot = self._slots[name]
@@ -277,17 +278,14 @@ class _Run:
             self._show_status_if_due()
         slot.kill()
 
-    def _flush_all(self, deadline: float) -> bool:
-        if not self._slots["delivery"].alive or not self._maintainers:
-            return not self._maintainers
+    def _flush_all(self, deadline: float) -> None:
         remaining = deadline - self._clock.monotonic()
-        if remaining <= 0 or self._at_once:
-            return False
+        if not self._slots["delivery"].alive or not self._maintainers or remaining <= 0 or self._at_once:
+            return
         flush = self._delivery.flush(list(self._maintainers), remaining)
         while not flush.over and self._slots["delivery"].alive and self._may_wait(deadline):
             self._handle_reports(TICK_SECONDS)
             self._show_status_if_due()
-        return flush.over and not flush.errors
 
     @property
     def _at_once(self) -> bool:
