@@ -132,7 +132,9 @@ class RawStore:
         self.namespace = namespace
         self.reads = 0
         self.dropped = False
-        self.lost: Registration | None = None  # of a reader: the store that its handles were opened for was dropped
+        # What its handles were opened for, where that is gone: a reader's store was dropped, or a truncation took the
+        # registration back.
+        self.lost: Registration | None = None
         self.bind(number)
 
     def bind(self, number: int | None) -> None:
@@ -284,7 +286,7 @@ class RawStore:
         return snapshot, snapshot.iterate(number, first, last, reverse=reverse)
 
     def follows(self, found: Registration) -> bool:
-        """Whether the handles of a store that was dropped may read `found`, which has its name now."""
+        """Whether the handles of a store that is gone may read `found`, which has its name now."""
         return self.lost is None or self.lost.reads_as(found)
 
     def find_number(self) -> int | None:
@@ -294,7 +296,7 @@ class RawStore:
             if found is not None:
                 if not self.follows(found):
                     raise NotSupported(
-                        f"store {self.namespace} was dropped, and another one that has its name is written as"
+                        f"store {self.namespace} is gone, and another one that has its name is written as"
                         f" {found.key} → {found.value}",
                         hint="open it again",
                     )
