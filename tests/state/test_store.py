@@ -86,6 +86,13 @@ def test_reads_of_a_change_that_is_not_committed(tmp_path: Path) -> None:
         store.delete(change, 2)
         assert [store.get_in(change, key) for key in (1, 2, 3)] == ["new", None, None]
         assert [store.get(key) for key in (1, 2)] == ["one", "two"]
+        store.put(change, 3, None)
+        assert [store.get_in(change, key) for key in (2, 3, 4)] == [None, None, None]
+        assert [store.contains_in(change, key) for key in (1, 2, 3, 4)] == [True, False, True, False]
+        raw = state.raw_store("r", "o")
+        raw.put(change, b"1", b"")
+        raw.delete(change, b"2")
+        assert [raw.contains_in(change, key) for key in (b"1", b"2", b"3")] == [True, False, False]
 
 
 def test_a_snapshot_is_of_one_moment_in_all_stores(tmp_path: Path, settings: StateSettings) -> None:

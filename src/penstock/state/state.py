@@ -50,7 +50,13 @@ class _Leftovers:
     holder: BucketState
     namespace: Namespace
     number: int | None
-    dropped: bool = False  # their deletion is taken
+
+    @property
+    def dropped(self) -> bool:
+        """True: nothing is left to delete, because a truncation took the drop back, and the keys belong to the store
+        that is there again. The registry knows, and a commit asks while it holds the lock."""
+        found = None if self.number is None else self.holder.registry.registration_of(self.number)
+        return found is None or not found.dropped
 
     def bind(self, number: int) -> None: ...
 
@@ -231,7 +237,12 @@ class BucketState(StateView):
             while portion := list(itertools.islice(keys, _DROPPED_AT_ONCE)):
                 change = Change()
                 change.edits[store] = dict.fromkeys(portion)
-                last = self.commit(change)
+                try:
+                    last = self.commit(change)
+                except BadInput:
+                    if not store.dropped:
+                        raise
+                    break  # a truncation took the drop back
         return last
 
     def _check(self) -> None:

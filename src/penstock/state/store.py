@@ -261,6 +261,10 @@ class RawStore:
         table = change.edits.get(self)
         return table[key] if table is not None and key in table else self.get(key)
 
+    def contains_in(self, change: Change, key: bytes) -> bool:
+        """As `contains`, with what the change, which is not committed yet, does to this store."""
+        return self.get_in(change, key) is not None
+
     def iterate(
         self, *, prefix: bytes = b"", start: bytes | None = None, end: bytes | None = None, reverse: bool = False
     ) -> StateIterator[tuple[bytes, bytes]]:
@@ -350,9 +354,14 @@ class TypedStore(Generic[K, V]):
         return {encoded[raw]: self._decode_value(value) for raw, value in self.raw.get_many(encoded).items()}
 
     def get_in(self, change: Change, key: K) -> V | None:
-        """As `get`, with what the change, which is not committed yet, does to this store."""
+        """As `get`, with what the change, which is not committed yet, does to this store. `contains_in` tells None that
+        is stored from a key that is not there."""
         raw = self.raw.get_in(change, self._encode_key(key))
         return None if raw is None else self._decode_value(raw)
+
+    def contains_in(self, change: Change, key: K) -> bool:
+        """As `contains`, with what the change, which is not committed yet, does to this store."""
+        return self.raw.contains_in(change, self._encode_key(key))
 
     def contains(self, key: K) -> bool:
         return self.raw.get(self._encode_key(key)) is not None
