@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,35 @@ def test_an_opener_closes_its_own_handle_however_often(tmp_path: Path) -> None:
         third.append(b"x")
     with Log.open(tmp_path / "log", LogSettings()) as again:
         assert again.statistics().entries == 2
+
+
+def test_a_log_that_is_closed_in_a_callback_finishes_what_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The callback runs on the writer thread: lock and files are given up once that thread is done, not before."""
+    log = Log.open(tmp_path / "log", SETTINGS)
+    holding, released = threading.Event(), threading.Event()
+
+    def close(_: object) -> None:
+        holding.set()
+        released.wait(5)
+        log.close()
+
+    first = log.append(b"0")
+    first.add_done_callback(close)
+    holding.wait(1)
+    others = [log.append(b"%d" % number) for number in range(1, 20)]
+    released.set()
+    assert [one.result(5).entry_id for one in others] == list(range(1, 20))
+    with pytest.raises(Closed):
+        log.append(b"x")
+    for thread in threading.enumerate():
+        if thread.name.startswith("close of log"):
+            thread.join(10)
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert again.statistics().entries == 20
+        assert [view.info.footer for view in again.reader().ledgers()][:1] == [True], "it was sealed by its owner"
+    assert not caplog.records
 
 
 def test_other_settings_are_told(tmp_path: Path) -> None:

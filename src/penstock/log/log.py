@@ -387,7 +387,8 @@ class Log:
         """Gives up this handle; every later call on it raises `Closed`. Closing it again does nothing.
 
         The last handle finishes what waits, seals the ledger and gives up ownership; readers, cursors and state of the
-        log are closed with it. Raises what goes wrong meanwhile.
+        log are closed with it. Raises what goes wrong meanwhile. In a callback of an append it returns at once: the log
+        closes behind it, and what goes wrong is in the program's log.
         """
         with self._lock:
             if self._closed:
