@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed
 from penstock.log import Cursor, CursorTable, Log, LogReader, LogSettings, Position, RecordLog
+from penstock.metadata import MemoryMetadata, SqliteMetadata
 from penstock.state import BucketState, StateDescriptor, StateReader, codecs
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
@@ -76,6 +78,23 @@ def test_other_settings_are_told(tmp_path: Path) -> None:
         Log.open(tmp_path / "log").close()
         Log.open(tmp_path / "log", SETTINGS).close()
         log.append(b"x").result(5)
+
+
+def test_another_clock_or_metadata_store_is_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Log.open(tmp_path / "log", clock=clock) as one:
+        for other in ({"clock": ManualClock()}, {"metadata": MemoryMetadata()}):
+            with pytest.raises(BadInput, match=f"with another {next(iter(other))}"):
+                Log.open(tmp_path / "log", **other)  # type: ignore[arg-type]
+        elsewhere = SqliteMetadata(tmp_path / "other.sqlite")
+        with pytest.raises(BadInput, match="another metadata store"):
+            Log.open(tmp_path / "log", metadata=elsewhere)
+        elsewhere.close()
+        same = SqliteMetadata(tmp_path / "metadata.sqlite")
+        for given in (None, same, one.metadata):
+            Log.open(tmp_path / "log", clock=clock, metadata=given).close()
+        Log.open(tmp_path / "log").close()
+        same.close()
 
 
 @pytest.fixture

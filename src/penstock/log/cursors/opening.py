@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from penstock.arguments import check_name, checked_path, shown
 from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption
+from penstock.errors import BadInput, Corruption, StorageFailed
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
@@ -228,7 +228,13 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
         if not known.deleting:
             known = move(reader.metadata, reader.name, replace(known, deleting=True))
         for path in record_log_files(files, directory, name):
-            files.remove(path)
+            try:
+                files.remove(path)
+            except IsADirectoryError as error:
+                raise StorageFailed(
+                    f"cursor {name} of log {reader.name} is not deleted yet: {path} is a directory",
+                    hint="Penstock makes no directory there: move it away, then delete the cursor again",
+                ) from error
         if files.exists(directory):
             files.sync_directory(directory)
         with contextlib.suppress(VersionConflict):  # another process finished the deletion: a new cursor may be there
