@@ -74,7 +74,9 @@ class LogState(BucketState, of=Log):
                 heal=self.heal,
                 written=self._start_scrubs,
             )
-            self._scrubber = Scrubber(log, self._checkpointer.writing, lambda: self.engine, settings, heal=self.heal)
+            self._scrubber = Scrubber(
+                log, self._checkpointer.writing, lambda: self.engine, settings, clock, heal=self.heal
+            )
             pinned = log.pins()
             self._pinned = PIN in pinned or START_PIN in pinned
             if len(self.registry) and (recovered.engine.position is None or not self._pinned):
