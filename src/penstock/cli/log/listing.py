@@ -9,7 +9,16 @@ import typer
 from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_bytes, human_time, print_json, table_of
+from penstock.cli.output import (
+    EXIT_DIFFERENT,
+    console,
+    counted,
+    end_quietly,
+    human_bytes,
+    human_time,
+    print_json,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from penstock.log.ledgers.info import LedgerInfo
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 def ls(path: LogPathArgument, json: JsonOption = False) -> None:
     """Show the log and its ledgers: how many entries and bytes, made when, sealed or open.
 
-    BYTES are those of the frames; BODIES are what was appended, data and state changes.
+    BYTES are those of the frames; BODIES are what was appended, data and state changes. LAST is the time of the last entry.
     """
     from penstock.operations.log.listing import summarize_log
 
@@ -61,29 +70,31 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
             )
             return
         note = "  terminated" if log.terminated else ""
-        messages = "" if log.messages == log.entries else f"  {log.messages:,} messages"
+        messages = "" if log.messages == log.entries else f"  {counted(log.messages, 'message')}"
         console.print(
-            f"[bold]LOG[/]  {log.directory}  {log.entries:,} entries{messages}  {human_bytes(log.bytes)} "
+            f"[bold]LOG[/]  {log.directory}  {counted(log.entries, 'entry')}{messages}  {human_bytes(log.bytes)} "
             f"({human_bytes(log.body_bytes)} of bodies)  "
             f"{log.first} … {log.end}  owner epoch {log.epoch}{note}",
             soft_wrap=True,
         )
-        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "BODIES", "CREATED", "FIRST", "LAST", "WHERE")
+        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "BODIES", "CREATED", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
-            times = (human_time(info.first_ms), human_time(info.last_ms)) if info.sealed else ("", "")
-            created = human_time(info.created_ms)
+            times = (_minute(info.created_ms), _minute(info.last_ms) if info.sealed else "")
             sizes = (human_bytes(view.frames_end), human_bytes(view.body_bytes))
-            table.add_row(
-                str(info.id), info.state, str(info.epoch), f"{view.entries:,}", *sizes, created, *times, _where(info)
-            )
+            table.add_row(str(info.id), info.state, str(info.epoch), f"{view.entries:,}", *sizes, *times, _where(info))
         console.print(table)
         stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
         for info in (view.info for view in log.ledgers if view.info.skipped):
             runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
             console.print(f"[bold red]skipped, cannot be read:[/] {runs}", soft_wrap=True)
         for url, count in sorted(stores.items()):
-            console.print(f"[dim]offloaded: {count:,} ledgers at {escape(url)}[/]", soft_wrap=True)
+            console.print(f"[dim]offloaded: {counted(count, 'ledger')} at {escape(url)}[/]", soft_wrap=True)
+
+
+def _minute(wall_ms: int) -> str:
+    """Without seconds, so that a line fits into 100 columns; `--json` has every millisecond."""
+    return human_time(wall_ms)[:16] if wall_ms else ""
 
 
 def _offload(info: LedgerInfo) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import typer
 from rich.markup import escape
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import EXIT_DIFFERENT, console, end_quietly, human_bytes, print_json
+from penstock.cli.output import EXIT_DIFFERENT, console, counted, end_quietly, human_bytes, print_json
 
 
 def verify(path: LogPathArgument, json: JsonOption = False) -> None:
@@ -37,10 +37,11 @@ def verify(path: LogPathArgument, json: JsonOption = False) -> None:
         )
     else:
         mark = "[green]✓[/]" if check.sound else "[bold red]✗[/]"
-        copies = f" · {check.offloaded:,} offloaded copies" if check.offloaded else ""
+        copies = f" · {counted(check.offloaded, 'offloaded copy')}" if check.offloaded else ""
         console.print(
-            f"{mark} {check.directory}: {check.ledgers:,} ledgers with {check.entries:,} entries{copies} · {check.record_logs:,} record "
-            f"logs with {check.records:,} records · {human_bytes(check.bytes)} · {len(check.faults):,} faults",
+            f"{mark} {check.directory}: {counted(check.ledgers, 'ledger')} with {counted(check.entries, 'entry')}{copies} · "
+            f"{counted(check.record_logs, 'record log')} with {counted(check.records, 'record')} · {human_bytes(check.bytes)} · "
+            f"{counted(len(check.faults), 'fault')}",
             soft_wrap=True,
         )
         for fault in check.faults:
