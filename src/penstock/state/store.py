@@ -419,7 +419,7 @@ class TypedStore(Generic[K, V]):
                 change.set(raw, encoded, stored)
         except KeyError:
             change.edits[raw] = {encoded: stored}
-        except AttributeError:
+        except (AttributeError, TypeError):
             check_change(change)
             raise
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-from penstock.arguments import check_callable, check_component, check_count, checked_path
+from penstock.arguments import check_callable, check_component, check_count, check_type, checked_path
 from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
@@ -292,6 +292,7 @@ class LogReader:
 
     def footer(self, view: LedgerView) -> Footer:
         """The index of a sealed ledger."""
+        check_type("view", view, LedgerView)
         runs = self._run_reader(view)
         try:
             return runs.footer()

@@ -53,9 +53,8 @@ class Scrubber:
         self._heal = heal
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one scrub at a time
-        self._starting = (
-            threading.Lock()
-        )  # not `_turn`: a scrub takes long, and nobody waits for it to start the thread
+        # Not `_turn`: a scrub takes long, and nobody waits for it to start the thread.
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None  # of the last scrub; None where it succeeded
 
@@ -99,7 +98,8 @@ class Scrubber:
     def close(self) -> None:
         """Ends the thread, and a scrub of the thread's that is under way."""
         self._closing.set()
-        thread = self._thread
+        with self._starting:  # a thread that is there was started: one that was not cannot be joined
+            thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_CLOSE_SECONDS_MAX)
 
