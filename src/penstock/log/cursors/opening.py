@@ -217,14 +217,17 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
 
     Raises `Unavailable` while a process owns the cursor.
     """
-    known = find(reader.metadata, reader.name, name)
-    if known is None:
+    if find(reader.metadata, reader.name, name) is None:
         return False
-    lock = directory / f"{name}.lock"
     with (
         typed_errors(f"cursor {name} of log {reader.name}"),
-        files.lock(lock) if files.exists(lock) else contextlib.nullcontext(),
+        files.lock(directory / f"{name}.lock") if files.exists(directory) else contextlib.nullcontext(),
     ):
+        # Asked again, now that nobody else can have the files: another process may have finished an earlier deletion
+        # and made a new cursor meanwhile, whose files would be taken for the old one's.
+        known = find(reader.metadata, reader.name, name)
+        if known is None:
+            return True
         if not known.deleting:
             known = move(reader.metadata, reader.name, replace(known, deleting=True))
         for path in record_log_files(files, directory, name):

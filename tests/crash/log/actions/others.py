@@ -94,7 +94,8 @@ class Others(Appends, Cursors):
         chance = self.rng.random()
         on_main_thread = STEPS.current is threading.main_thread()
         if self._deleting is not None and on_main_thread and chance < _MAKE_AGAIN_SHARE:
-            self.make_again()
+            if not self._deposed:  # an owner that came without locks has none against a namesake of what it deletes
+                self.make_again()
         elif self._rival_comes and on_main_thread and chance < _TAKE_OVER_SHARE:
             if self._deleting is None and not self._making:  # else nobody could say whether the cursor is there
                 self.take_over()
