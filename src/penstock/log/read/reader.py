@@ -141,7 +141,7 @@ class LogReader:
     def first(self) -> Position:
         """The first entry that the log keeps; in an empty log, the address of the first entry to come."""
         self.refresh()
-        return self.ledgers().first
+        return max(self.ledgers().first, Position(self._list.trimmed_below, 0))  # a closed log may have no ledger left
 
     @property
     def truncations(self) -> int:
