@@ -292,6 +292,7 @@ class LogReader:
 
     def footer(self, view: LedgerView) -> Footer:
         """The index of a sealed ledger."""
+        self._check_open()
         check_type("view", view, LedgerView)
         runs = self._run_reader(view)
         try:

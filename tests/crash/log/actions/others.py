@@ -129,10 +129,13 @@ class Others(Appends, Cursors):
                 self.take_over()
             return
         old = self.rng.choice(self._deposed)
+        names = [name for name in NAMES if name in old.cursors]
+        if not names:  # it was replaced while it opened them
+            return
         number, data = self.submit()
         self.facts.in_flight.discard(number)
         self.facts.refused.add(number)
-        entries, cursor = list(self.facts.durable.values()), old.cursors[self.rng.choice(NAMES)]
+        entries, cursor = list(self.facts.durable.values()), old.cursors[self.rng.choice(names)]
         calls: tuple[Callable[[], object], ...] = (
             lambda: old.append(number, data),
             lambda: old.log.append_many([data, data]),
