@@ -30,6 +30,7 @@ class Bystander:
     def __init__(self, world: LogWorld) -> None:
         process = world.process()
         self._reader = LogReader.open(DIRECTORY, process.files, process.metadata)
+        self._drowsy = LogReader.open(DIRECTORY, process.files, process.metadata)
         self._cursor = Cursor.in_memory(self._reader, start="earliest")
         self._last = -1
         self._known: dict[int, Position] = {}  # entries that it was shown
@@ -41,13 +42,14 @@ class Bystander:
         facts.check_entries(found)
         facts.seen(found)
         self._known = {number: position for number, position, _ in found}
+        self._drowsy.ledgers()
 
     def _ask_for_removed(self, facts: LogFacts) -> None:
-        """An entry that is gone is refused, also where the reader has not looked at the ledger list since."""
+        """An entry that is gone is refused, also by a reader that reads the ledger list only when a slot says that it must."""
         for number in sorted(self._known.keys() & facts.refused)[-2:]:
             position = self._known[number]
             with contextlib.suppress(BadInput):
-                found = list(self._reader.read(position, position))
+                found = list(self._drowsy.read(position, position))
                 must(not found, f"a reader was given entry {number}, which was removed")
 
     def follow(self, facts: LogFacts) -> None:
