@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 _SIZE_UNITS = {
-    "": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50, "eib": 1 << 60,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15, "eb": 10**18,
 }  # fmt: skip
+_SIZE_MAX = 1 << 50
 _TIME_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
@@ -27,7 +28,24 @@ def _quantity(value: Any, units: dict[str, Any], example: str) -> float:
 
 def parse_size(value: Any) -> int:
     """Bytes from `64MiB`, `10kB` or a number."""
-    return round(_quantity(value, _SIZE_UNITS, "64MiB"))
+    size = round(_quantity(value, _SIZE_UNITS, "64MiB"))
+    if size > _SIZE_MAX:
+        raise ValueError(f"{value} is too large: at most {shown_size(_SIZE_MAX)}")
+    return size
+
+
+def shown_size(size: int) -> str:
+    """As people write it: `64KiB`; plain bytes where no unit fits."""
+    for unit, name in ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{name}"
+    return str(size)
+
+
+def is_size(value: object) -> bool:
+    """Whether somebody wrote a size with its unit."""
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and match[2].lower() in _SIZE_UNITS and match[2] != ""
 
 
 def parse_seconds(value: Any) -> float:

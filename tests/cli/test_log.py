@@ -421,3 +421,14 @@ def test_refusals(log: Path, tmp_path: Path) -> None:
     code, text = penstock("append", log, "strange")
     assert code == 2
     assert "penstock run" in text
+
+
+def test_counts_of_one_are_singular_and_a_listing_fits_into_100_columns(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", LogSettings(preallocate_bytes=0)) as log:
+        log.append(b"only one" * 1000).result()
+    _, listed = penstock("ls", tmp_path / "log")
+    assert "  1 entry  " in listed
+    assert max(len(line) for line in listed.splitlines()[1:]) <= 100
+    _, checked = penstock("verify", tmp_path / "log")
+    assert "1 ledger with 1 entry · 0 record logs with 0 records" in checked
+    assert "0 faults" in checked

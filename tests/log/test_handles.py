@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed
 from penstock.log import Cursor, CursorTable, Log, LogReader, LogSettings, Position, RecordLog
+from penstock.metadata import MemoryMetadata, SqliteMetadata
 from penstock.state import BucketState, StateDescriptor, StateReader, codecs
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
@@ -37,6 +40,35 @@ def test_an_opener_closes_its_own_handle_however_often(tmp_path: Path) -> None:
         assert again.statistics().entries == 2
 
 
+def test_a_log_that_is_closed_in_a_callback_finishes_what_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The callback runs on the writer thread: lock and files are given up once that thread is done, not before."""
+    log = Log.open(tmp_path / "log", SETTINGS)
+    holding, released = threading.Event(), threading.Event()
+
+    def close(_: object) -> None:
+        holding.set()
+        released.wait(5)
+        log.close()
+
+    first = log.append(b"0")
+    first.add_done_callback(close)
+    holding.wait(1)
+    others = [log.append(b"%d" % number) for number in range(1, 20)]
+    released.set()
+    assert [one.result(5).entry_id for one in others] == list(range(1, 20))
+    with pytest.raises(Closed):
+        log.append(b"x")
+    for thread in threading.enumerate():
+        if thread.name.startswith("close of log"):
+            thread.join(10)
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert again.statistics().entries == 20
+        assert [view.info.footer for view in again.reader().ledgers()][:1] == [True], "it was sealed by its owner"
+    assert not caplog.records
+
+
 def test_other_settings_are_told(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log", SETTINGS) as log:
         with pytest.raises(BadInput, match="ledger_switches_max is 3, not 7"):
@@ -46,6 +78,23 @@ def test_other_settings_are_told(tmp_path: Path) -> None:
         Log.open(tmp_path / "log").close()
         Log.open(tmp_path / "log", SETTINGS).close()
         log.append(b"x").result(5)
+
+
+def test_another_clock_or_metadata_store_is_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Log.open(tmp_path / "log", clock=clock) as one:
+        for other in ({"clock": ManualClock()}, {"metadata": MemoryMetadata()}):
+            with pytest.raises(BadInput, match=f"with another {next(iter(other))}"):
+                Log.open(tmp_path / "log", **other)  # type: ignore[arg-type]
+        elsewhere = SqliteMetadata(tmp_path / "other.sqlite")
+        with pytest.raises(BadInput, match="another metadata store"):
+            Log.open(tmp_path / "log", metadata=elsewhere)
+        elsewhere.close()
+        same = SqliteMetadata(tmp_path / "metadata.sqlite")
+        for given in (None, same, one.metadata):
+            Log.open(tmp_path / "log", clock=clock, metadata=given).close()
+        Log.open(tmp_path / "log").close()
+        same.close()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from penstock.log import (
     configure_cache,
 )
 from penstock.log import aio as aio_module
+from penstock.log.read.positions import LedgerView
 from penstock.log.read.tail import Tail
 from penstock.metadata import MemoryMetadata
 from tests.support.worlds import DIRECTORY, LogInMemory
@@ -126,6 +127,7 @@ READER: Calls = {
     "scan": {"start": POSITION, "end": POSITION},
     "scan_encoded": {"start": POSITION, "end": POSITION},
     "skipped": {"start": POSITION, "end": POSITION},
+    "footer": {"view": typed(None, LedgerView)},
     "next": {"position": POSITION},
     "previous": {"position": POSITION},
     "advance": {"position": POSITION, "entries": count()},

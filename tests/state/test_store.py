@@ -86,6 +86,13 @@ def test_reads_of_a_change_that_is_not_committed(tmp_path: Path) -> None:
         store.delete(change, 2)
         assert [store.get_in(change, key) for key in (1, 2, 3)] == ["new", None, None]
         assert [store.get(key) for key in (1, 2)] == ["one", "two"]
+        store.put(change, 3, None)
+        assert [store.get_in(change, key) for key in (2, 3, 4)] == [None, None, None]
+        assert [store.contains_in(change, key) for key in (1, 2, 3, 4)] == [True, False, True, False]
+        raw = state.raw_store("r", "o")
+        raw.put(change, b"1", b"")
+        raw.delete(change, b"2")
+        assert [raw.contains_in(change, key) for key in (b"1", b"2", b"3")] == [True, False, False]
 
 
 def test_a_snapshot_is_of_one_moment_in_all_stores(tmp_path: Path, settings: StateSettings) -> None:
@@ -253,7 +260,7 @@ def test_no_handle_reads_a_namesake_with_other_codecs(tmp_path: Path, settings: 
             new = state.store(second)
             new.write({1: -7}).result(LIMIT_SECONDS)
             reader.advance()
-            with pytest.raises(NotSupported, match="dropped"):
+            with pytest.raises(NotSupported, match="is gone"):
                 followed.get(1)
             assert reader.store(second).get(1) == -7
         state.truncate(before)
@@ -274,6 +281,54 @@ def test_no_handle_writes_into_a_namesake_with_other_codecs(tmp_path: Path, sett
         state.truncate(before)
         new = state.store(second)
         new.write({1: -7}).result(LIMIT_SECONDS)
-        with pytest.raises(NotSupported):
+        with pytest.raises(BadInput, match="open it again"):
             old.write({2: 7})
+        assert (old.get(1), old.get_many([1]), list(old.items())) == (None, {}, [])
         assert dict(new.items()) == {1: -7}
+        state.truncate(before)
+        with pytest.raises(BadInput, match="open it again"):
+            old.write({2: 7})
+        again = state.store(first)
+        again.write({3: 9}).result(LIMIT_SECONDS)
+        assert (dict(again.items()), list(new.items()), list(old.items())) == ({3: 9}, [], [])
+
+
+def test_a_handle_follows_its_store_when_a_truncation_took_it_back(tmp_path: Path, settings: StateSettings) -> None:
+    """Where it is registered again with the same codecs: by the handle itself, or by another one."""
+    first, _ = _NAMESAKES
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        before = log.append(b"entry").result(LIMIT_SECONDS)
+        old = state.store(first)
+        for write in (old.write, lambda items: state.store(first).write(items)):
+            old.write({1: 7}).result(LIMIT_SECONDS)
+            state.truncate(before)
+            assert old.get(1) is None
+            write({2: 8}).result(LIMIT_SECONDS)
+            assert dict(old.items()) == {2: 8}
+
+
+def test_no_reader_reads_a_namesake_that_came_with_a_truncation(tmp_path: Path, settings: StateSettings) -> None:
+    """The namesake has even the number of the store that is gone."""
+    first, second = _NAMESAKES
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings)
+        before = log.append(b"entry").result(LIMIT_SECONDS)
+        state.store(first).write({1: 7}).result(LIMIT_SECONDS)
+        with (
+            StateReader.open(log.reader(), settings=settings) as at_once,
+            StateReader.open(log.reader(), settings=settings) as between,
+        ):
+            handles = [reader.store(first) for reader in (at_once, between)]
+            assert [handle.get(1) for handle in handles] == [7, 7]
+            state.truncate(before)
+            between.advance()
+            assert handles[1].get(1) is None
+            state.store(second).write({1: -7}).result(LIMIT_SECONDS)
+            for reader, handle in zip((at_once, between), handles, strict=True):
+                reader.advance()
+                try:
+                    assert handle.get(1) is None
+                except NotSupported as error:
+                    assert "open it again" in str(error)
+                assert reader.store(second).get(1) == -7

@@ -8,9 +8,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.log import Log, LogReader, LogSettings
 from penstock.state import BucketState, StateDescriptor, StateReader, StateSettings
+from penstock.state.changes import Change
 from penstock.state.types import codecs
+from penstock.state.view import SnapshotStores
 from tests.support.waiting import LIMIT_SECONDS
 
 COUNTS: StateDescriptor[tuple[Any, ...], int] = StateDescriptor(
@@ -121,3 +125,48 @@ def test_nothing_piles_up_over_opens_checkpoints_and_closes(tmp_path: Path) -> N
     assert held[-1] == held[0], held
     assert held[-1][1] == 0
     assert len(list((tmp_path / "log" / "state").iterdir())) < 12
+
+
+def test_a_snapshot_beside_advance_has_a_frame_whole_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its registration of a store, and what it put into that store."""
+    snapshots: list[SnapshotStores] = []
+    with Log.open(tmp_path / "log") as log:
+        state = BucketState.open(log)
+        with StateReader.open(log.reader()) as reader:
+            state.store(COUNTS).write({(1, 1): 1}).result(LIMIT_SECONDS)
+            thread = threading.Thread(target=lambda: snapshots.append(reader.snapshot()))
+            apply = reader.engine.apply_encoded
+
+            def apply_slowly(raw: bytes) -> int:
+                thread.start()
+                thread.join(0.2)  # it ends in this time, unless it waits for the frame
+                return apply(raw)
+
+            monkeypatch.setattr(reader.engine, "apply_encoded", apply_slowly)
+            reader.advance()
+            thread.join(LIMIT_SECONDS)
+            with snapshots[0] as snapshot:
+                assert len(snapshot.stores()) == len(snapshot.store(COUNTS).get_many([(1, 1)]))
+
+
+def test_a_truncation_beside_a_drop_keeps_what_it_brings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drop goes on deleting in portions when the truncation has taken it back: the keys are the store's again."""
+    monkeypatch.setattr("penstock.state.state._DROPPED_AT_ONCE", 10)
+    with Log.open(tmp_path / "log") as log:
+        state = BucketState.open(log)
+        raw = state.raw_store("bytes", "test")
+        kept = {b"%d" % n: b"value" for n in range(100)}
+        before = raw.write(kept).result(LIMIT_SECONDS)
+        commit, commits = state.commit, iter(range(100))
+
+        def commit_late(change: Change) -> Any:
+            if next(commits) == 3:  # the drop, two portions, and now
+                state.truncate(before)
+            return commit(change)
+
+        monkeypatch.setattr(state, "commit", commit_late)
+        state.drop_store(raw).result(LIMIT_SECONDS)
+        monkeypatch.undo()
+        assert dict(state.raw_store("bytes", "test").iterate()) == kept
+    with Log.open(tmp_path / "log") as log:
+        assert dict(BucketState.open(log).raw_store("bytes", "test").iterate()) == kept

@@ -121,12 +121,14 @@ RAW: Calls = {
     "write": {"items": Argument(dict, EMPTY, ({1: b"x"}, {b"x": None}, {b"x": 1}, {"x": DELETE}, [(b"x", b"y")]))},
     "get_many": {"keys": Argument(list, is_keys, ([1], ["x"], b"ab", [b"x", None]))},
     "get_in": {"change": CHANGE, "key": BYTES},
+    "contains_in": {"change": CHANGE, "key": BYTES},
     "iterate": {"prefix": BYTES, "start": optional(BYTES), "end": optional(BYTES), "reverse": FLAG},
 }  # fmt: skip
 TYPED: Calls = {
     "get": {"key": NUMBER},
     "get_many": {"keys": Argument(list, is_numbers, ([-1], ["x"], [1, None]))},
     "get_in": {"change": CHANGE, "key": NUMBER},
+    "contains_in": {"change": CHANGE, "key": NUMBER},
     "contains": {"key": NUMBER},
     "items": {"reverse": FLAG},
     "prefix": {"prefix": optional(NUMBER), "reverse": FLAG},

@@ -122,3 +122,10 @@ def human_seconds(seconds: float) -> str:
 def human_time(wall_ms: int) -> str:
     """`2026-11-16 08:30:00`, in UTC; `never` for 0."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if wall_ms else "never"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 fault`, `2,000 faults`; `entry` becomes `entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"

@@ -18,7 +18,7 @@ console = Console(highlight=False, emoji=False)
 complaints = Console(stderr=True, highlight=False, emoji=False)
 
 _PLACE = "{}"
-_NUMBERS = ("ENTRIES", "BYTES", "BACKLOG", "HOLES", "KEYS", "ROWS", "FILES", "TABLES")
+_NUMBERS = ("ENTRIES", "BYTES", "BODIES", "BACKLOG", "HOLES", "KEYS", "ROWS", "FILES", "TABLES")
 _NAMES = ("STORE", "CURSOR")
 _NEVER_CUT = (*_NAMES, "NOTE")
 _NAME_WIDTH_MIN = 23

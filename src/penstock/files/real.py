@@ -170,15 +170,30 @@ class RealFiles:
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        while (descriptor := _locked(path)) is None:
+            pass  # its last owner removed the file meanwhile: a lock on what has no name keeps nobody out
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise in_use(path) from error
             yield
         finally:
             os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that holds the lock; None where the name does not lead to the locked file any more."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                return descriptor
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise in_use(path) from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 REAL_FILES = RealFiles()

@@ -89,7 +89,8 @@ class Log:
 
         Where this process owns the log already, this is one more handle on it; the log is closed with the last of
         them. Raises `Unavailable` while another process owns the log, `Corruption` where durable bytes are damaged, and
-        `BadInput` where the log is open here with other settings than those given.
+        `BadInput` where the log is open here with other settings, another clock or another metadata store than those given
+        (a second `SqliteMetadata` on the same path is the same store). What is left at its default says nothing.
         """
         directory = checked_path("the directory of a log", directory)
         check_type("settings", settings, LogSettings, optional=True)
@@ -100,7 +101,11 @@ class Log:
         def make() -> LogParts:
             return cls._open(directory, settings or LogSettings(), files, clock, metadata)
 
-        return cls(_OPEN_LOGS.open(key, _usable, make, lambda parts: _refuse_others(parts, settings)), key)
+        def check(parts: LogParts) -> None:
+            _refuse_others(parts, settings)
+            _refuse_other_components(parts, clock, metadata)
+
+        return cls(_OPEN_LOGS.open(key, _usable, make, check), key)
 
     @classmethod
     def _open(
@@ -387,7 +392,8 @@ class Log:
         """Gives up this handle; every later call on it raises `Closed`. Closing it again does nothing.
 
         The last handle finishes what waits, seals the ledger and gives up ownership; readers, cursors and state of the
-        log are closed with it. Raises what goes wrong meanwhile.
+        log are closed with it. Raises what goes wrong meanwhile. In a callback of an append it returns at once: the log
+        closes behind it, and what goes wrong is in the program's log.
         """
         with self._lock:
             if self._closed:
@@ -444,6 +450,23 @@ def _refuse_others(parts: LogParts, settings: LogSettings | None) -> None:
     told = ", ".join(f"{name} is {getattr(parts.settings, name)!r}, not {getattr(settings, name)!r}" for name in other)
     raise BadInput(
         f"log {parts.directory} is open in this process with other settings: {told}", hint="give the same ones, or none"
+    )
+
+
+def _refuse_other_components(parts: LogParts, clock: Clock, metadata: MetadataStore | None) -> None:
+    """Raises `BadInput` where the log is open with another clock or metadata store, which would be ignored in silence."""
+    if clock is not SYSTEM_CLOCK and clock is not parts.clock:
+        raise BadInput(
+            f"log {parts.directory} is open in this process with another clock", hint="give the same, or none"
+        )
+    ours = parts.metadata
+    if metadata is None or metadata is ours:
+        return
+    stores = [store.path.resolve() for store in (metadata, ours) if isinstance(store, SqliteMetadata)]
+    if len(stores) == 2 and stores[0] == stores[1]:
+        return
+    raise BadInput(
+        f"log {parts.directory} is open in this process with another metadata store", hint="give the same one, or none"
     )
 
 

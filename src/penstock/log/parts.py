@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import logging
 import threading
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from penstock.log.retention.trim import Trimmer
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics, gather_statistics
 from penstock.metadata import MetadataStore
+
+_logger = logging.getLogger(__name__)
 
 
 class LogState(enum.StrEnum):
@@ -191,11 +194,29 @@ class LogParts:
         )
 
     def close(self) -> None:
-        """What still appends is closed while appends work; the writer thread after it; locks and files last. Once."""
+        """What still appends is closed while appends work; the writer thread after it; locks and files last. Once.
+
+        In a callback of an append, on the writer thread, all this is left to a thread of its own: the writer thread must
+        first finish what waits, with the lock held and its files open.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        if self.appender.runs_here():
+            threading.Thread(target=self._close_behind, name=f"close of log {self.directory}").start()
+        else:
+            self._close_all()
+
+    def _close_behind(self) -> None:
+        try:
+            self._close_all()
+        except Exception:
+            _logger.exception("the close of log %s failed", self.directory)
+        if self.appender.error is not None:
+            _logger.warning("log %s was closed after an error: %s", self.directory, self.appender.error)
+
+    def _close_all(self) -> None:
         with contextlib.ExitStack() as rest:
             rest.callback(self._resources.close)
             rest.callback(self.appender.close)

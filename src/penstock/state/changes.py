@@ -35,7 +35,11 @@ class ChangedStore(Protocol):
     """A store of bytes, as a change and its commit see it."""
 
     number: int | None  # in the registry; None: nobody registered the store yet
-    dropped: bool  # True: it takes no more changes
+
+    @property
+    def dropped(self) -> bool:
+        """True: it takes no more changes."""
+        ...
 
     @property
     def namespace(self) -> Namespace: ...

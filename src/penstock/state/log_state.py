@@ -28,6 +28,7 @@ from penstock.state.checkpoints.recovery import (
 )
 from penstock.state.checkpoints.scrubber import Scrubber
 from penstock.state.engines.engine import CheckpointInfo, Finding, StateEngine
+from penstock.state.engines.refusals import typed_refusals
 from penstock.state.metrics import forget_state
 from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
@@ -51,7 +52,9 @@ class LogState(BucketState, of=Log):
     def __init__(self, log: Log, settings: StateSettings, progress: OnProgress | None, clock: Clock) -> None:
         log = self._log = log.for_attached()  # lives until the log is closed, whoever of its openers goes first
         self._settings = settings
-        self._location = StateLocation(log.reader(), log.files, clock, settings, read_only=False)
+        with typed_refusals(log.directory):
+            reader = log.reader()
+        self._location = StateLocation(reader, log.files, clock, settings, read_only=False)
         log.attached.add("state", self)
         try:
             first = self._location.reader.first
@@ -71,7 +74,9 @@ class LogState(BucketState, of=Log):
                 heal=self.heal,
                 written=self._start_scrubs,
             )
-            self._scrubber = Scrubber(log, self._checkpointer.writing, lambda: self.engine, settings, heal=self.heal)
+            self._scrubber = Scrubber(
+                log, self._checkpointer.writing, lambda: self.engine, settings, clock, heal=self.heal
+            )
             pinned = log.pins()
             self._pinned = PIN in pinned or START_PIN in pinned
             if len(self.registry) and (recovered.engine.position is None or not self._pinned):

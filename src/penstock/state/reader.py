@@ -105,9 +105,10 @@ class StateReader(StateView):
                 changes: tuple[StateChange, ...] = ()
                 if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):
                     changes = decode_changes(raw, header.wall_ms)
-                    self._check_namespaces(changes)
                 if raw:
-                    self.engine.apply_encoded(raw)
+                    with self._lock:  # a snapshot has the registrations of a frame and its other changes, or neither
+                        self._check_namespaces(changes)
+                        self.engine.apply_encoded(raw)
                 self.position = position
                 if self.on_frame is not None:
                     self.on_frame(position, header.data_len, changes)
@@ -129,7 +130,8 @@ class StateReader(StateView):
                 self._refuse_all("a reader of the state")
 
     def _check_namespaces(self, changes: tuple[StateChange, ...]) -> None:
-        """Enters registrations into the registry. Raises `Corruption` where a change names an unregistered store."""
+        """Enters registrations into the registry. Raises `Corruption` where a change names an unregistered store. Lock
+        held."""
         for change in changes:
             if change.namespace == REGISTRY_NAMESPACE:
                 self.registry.load(change.value)

@@ -50,7 +50,13 @@ class _Leftovers:
     holder: BucketState
     namespace: Namespace
     number: int | None
-    dropped: bool = False  # their deletion is taken
+
+    @property
+    def dropped(self) -> bool:
+        """True: nothing is left to delete, because a truncation took the drop back, and the keys belong to the store
+        that is there again. The registry knows, and a commit asks while it holds the lock."""
+        found = None if self.number is None else self.holder.registry.registration_of(self.number)
+        return found is None or not found.dropped
 
     def bind(self, number: int) -> None: ...
 
@@ -123,21 +129,11 @@ class BucketState(StateView):
 
     def store(self, descriptor: StateDescriptor[K, V]) -> TypedStore[K, V]:
         """As `get_or_create_store`."""
-        store = super().store(descriptor)
-        with self._lock:
-            if store.raw.number is None:
-                registration = self.registry.register(descriptor)
-                self._registered(store.raw, registration.number, registration.change())
-        return store
+        return super().store(descriptor)
 
     def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
         """A store of bytes without types; a new one is registered in the frame of the next commit."""
-        raw = super().raw_store(name, operator, table=table, bucket=bucket)
-        with self._lock:
-            if raw.number is None:
-                registration = self.registry.register_bytes(raw.namespace)
-                self._registered(raw, registration.number, registration.change())
-        return raw
+        return super().raw_store(name, operator, table=table, bucket=bucket)
 
     def drop_store(self, store: RawStore | TypedStore[Any, Any]) -> Pending[Any]:
         """Drops the store with all that is in it; a store of that name which is opened later is a new, empty one. The
@@ -241,12 +237,31 @@ class BucketState(StateView):
             while portion := list(itertools.islice(keys, _DROPPED_AT_ONCE)):
                 change = Change()
                 change.edits[store] = dict.fromkeys(portion)
-                last = self.commit(change)
+                try:
+                    last = self.commit(change)
+                except BadInput:
+                    if not store.dropped:
+                        raise
+                    break  # a truncation took the drop back
         return last
 
     def _check(self) -> None:
         if self._broken is not None:
             raise fresh(self._broken)
+
+    def _raw_store(self, namespace: Namespace, descriptor: StateDescriptor[Any, Any] | None) -> RawStore:
+        """Registers the store, where it is new. Handles of an earlier store of that name, whose registration a
+        truncation took back, stay behind where they would read the new one wrongly. Lock held."""
+        if self.registry.find(namespace) is not None:
+            return super()._raw_store(namespace, descriptor)
+        registry = self.registry
+        new = registry.register_bytes(namespace) if descriptor is None else registry.register(descriptor)
+        before = self._raw.get(namespace)
+        if before is not None and not before.follows(new):
+            self._lose(before)
+        raw = super()._raw_store(namespace, descriptor)
+        self._registered(raw, new.number, new.change())
+        return raw
 
     def _registered(self, raw: ChangedStore, number: int, change: StateChange) -> None:
         """The store has its number in memory at once, before the registration is logged: two new stores in one change

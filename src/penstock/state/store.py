@@ -132,7 +132,9 @@ class RawStore:
         self.namespace = namespace
         self.reads = 0
         self.dropped = False
-        self.lost: Registration | None = None  # of a reader: the store that its handles were opened for was dropped
+        # What its handles were opened for, where that is gone: a reader's store was dropped, or a truncation took the
+        # registration back.
+        self.lost: Registration | None = None
         self.bind(number)
 
     def bind(self, number: int | None) -> None:
@@ -259,6 +261,10 @@ class RawStore:
         table = change.edits.get(self)
         return table[key] if table is not None and key in table else self.get(key)
 
+    def contains_in(self, change: Change, key: bytes) -> bool:
+        """As `contains`, with what the change, which is not committed yet, does to this store."""
+        return self.get_in(change, key) is not None
+
     def iterate(
         self, *, prefix: bytes = b"", start: bytes | None = None, end: bytes | None = None, reverse: bool = False
     ) -> StateIterator[tuple[bytes, bytes]]:
@@ -284,7 +290,7 @@ class RawStore:
         return snapshot, snapshot.iterate(number, first, last, reverse=reverse)
 
     def follows(self, found: Registration) -> bool:
-        """Whether the handles of a store that was dropped may read `found`, which has its name now."""
+        """Whether the handles of a store that is gone may read `found`, which has its name now."""
         return self.lost is None or self.lost.reads_as(found)
 
     def find_number(self) -> int | None:
@@ -294,7 +300,7 @@ class RawStore:
             if found is not None:
                 if not self.follows(found):
                     raise NotSupported(
-                        f"store {self.namespace} was dropped, and another one that has its name is written as"
+                        f"store {self.namespace} is gone, and another one that has its name is written as"
                         f" {found.key} → {found.value}",
                         hint="open it again",
                     )
@@ -348,9 +354,14 @@ class TypedStore(Generic[K, V]):
         return {encoded[raw]: self._decode_value(value) for raw, value in self.raw.get_many(encoded).items()}
 
     def get_in(self, change: Change, key: K) -> V | None:
-        """As `get`, with what the change, which is not committed yet, does to this store."""
+        """As `get`, with what the change, which is not committed yet, does to this store. `contains_in` tells None that
+        is stored from a key that is not there."""
         raw = self.raw.get_in(change, self._encode_key(key))
         return None if raw is None else self._decode_value(raw)
+
+    def contains_in(self, change: Change, key: K) -> bool:
+        """As `contains`, with what the change, which is not committed yet, does to this store."""
+        return self.raw.contains_in(change, self._encode_key(key))
 
     def contains(self, key: K) -> bool:
         return self.raw.get(self._encode_key(key)) is not None
@@ -408,7 +419,7 @@ class TypedStore(Generic[K, V]):
                 change.set(raw, encoded, stored)
         except KeyError:
             change.edits[raw] = {encoded: stored}
-        except AttributeError:
+        except (AttributeError, TypeError):
             check_change(change)
             raise
 

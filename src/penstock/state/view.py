@@ -40,7 +40,7 @@ class Stores:
             found = self.registry.find(descriptor.namespace)
             if found is not None:
                 refuse(judge(descriptor, found))
-            raw = self._raw_store(descriptor.namespace)
+            raw = self._raw_store(descriptor.namespace, descriptor)
         return TypedStore(raw, descriptor)
 
     def raw_store(self, name: str, operator: str, *, table: str = "", bucket: int = 0) -> RawStore:
@@ -54,7 +54,7 @@ class Stores:
                     f"store {namespace} was written as {found.key} → {found.value}, not as {BYTES} → {BYTES}",
                     hint="open it with its descriptor, and use its `raw`",
                 )
-            return self._raw_store(namespace)
+            return self._raw_store(namespace, None)
 
     def verdict(self, descriptor: StateDescriptor[Any, Any]) -> Verdict | None:
         """Whether the descriptor can read the store: as it is, after migration, or not. None: no such store yet."""
@@ -95,8 +95,8 @@ class Stores:
     def commit(self, change: Change) -> Pending[Any]:
         raise NotSupported("this state is read-only", hint="only the owner of the log changes it")
 
-    def _raw_store(self, namespace: Namespace) -> RawStore:
-        """The one object of that store. Lock held."""
+    def _raw_store(self, namespace: Namespace, descriptor: StateDescriptor[Any, Any] | None) -> RawStore:
+        """The one object of that store; `descriptor`: its types, where it has some. Lock held."""
         raw = self._raw.get(namespace)
         found = self.registry.find(namespace)
         if raw is None or (found is not None and not raw.follows(found)):
@@ -116,13 +116,18 @@ class StateView(Stores):
 
     def _replace(self, engine: StateEngine, registry: Registry) -> None:
         """Puts another engine and registry under the same stores. Lock held."""
+        before = self.registry
         self.engine, self.registry = engine, registry
         for raw in tuple(self._raw.values()):
             found = registry.find(raw.namespace)
-            if found is not None and raw.number not in (None, found.number):
-                self._lose(raw)  # a truncation went back to an earlier store of that name
+            if raw.number is not None:
+                raw.lost = before.registration_of(raw.number)
+            if found is None:
+                raw.bind(None)  # a truncation took its registration back: `lost` says what its handles may read later
+            elif raw.number not in (None, found.number) or not raw.follows(found):
+                self._lose(raw)  # a truncation went back to another store of that name, or one came after it
             else:
-                raw.bind(found.number if found else None)
+                raw.bind(found.number)
 
     def _lose(self, raw: RawStore) -> None:
         """The store of these handles is no more, and another one has its name. Lock held."""

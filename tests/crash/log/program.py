@@ -24,6 +24,16 @@ class LogSession(Others, Acks, Keeping):
             if self.opened is opened or self.world.files.power_is_off:
                 raise  # else another owner came meanwhile
 
+    def truncate(self) -> None:
+        """A reader elsewhere may have the list of just before it: it asks at once for what went."""
+        watched = self.rng.random() < 0.5
+        if watched:
+            self.roll()
+            self.look_on()
+        super().truncate()
+        if watched:
+            self.look_on()
+
     def close(self) -> None:
         self.act(lambda session: session.opened.close())
 

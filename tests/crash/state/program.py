@@ -139,6 +139,7 @@ class StateSession(Session[StateWorld, Opened]):
                 return
             raise
         self.facts.truncated(number)
+        self.opened.open_scratch()
 
     def look(self) -> None:
         """The live state is that of everything committed."""

@@ -49,8 +49,12 @@ class Opened:
     def drop_scratch(self) -> Pending[Position]:
         """Drops the scratch store, and opens a new one of its name."""
         pending = self.state.drop_store(self.scratch)
-        self.scratch = self.state.store(SCRATCH)
+        self.open_scratch()
         return pending
+
+    def open_scratch(self) -> None:
+        """After a drop, or a truncation to before one: the handle that there was stays with the store that went."""
+        self.scratch = self.state.store(SCRATCH)
 
     def close(self) -> None:
         self.state.close()
@@ -72,13 +76,14 @@ class Follower:
     def __init__(self, world: StateWorld) -> None:
         self._log = LogReader.open(DIRECTORY, world.files, world.metadata)
         self._reader = StateReader.open(self._log, settings=STATE)
-        self._keys, self._scratch = self._reader.store(KEYS), self._reader.store(SCRATCH)
-        self._other = self._reader.store(OTHER)
+        self._keys, self._other = self._reader.store(KEYS), self._reader.store(OTHER)
 
     def content(self) -> Content:
-        """As of the durable end, through handles that were opened with the follower."""
+        """As of the durable end, through handles that were opened with the follower; of the store that is dropped at times,
+        through one that is opened now."""
         self._reader.advance()
-        return {**dict(self._keys.items()), **dict(self._scratch.items()), **dict(self._other.items())}
+        scratch = self._reader.store(SCRATCH)
+        return {**dict(self._keys.items()), **dict(scratch.items()), **dict(self._other.items())}
 
     def close(self) -> None:
         self._reader.close()

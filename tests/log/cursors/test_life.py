@@ -10,10 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput, Closed, Corruption, Fenced, OutcomeUnknown
+from penstock.errors import BadInput, Closed, Corruption, Fenced, OutcomeUnknown, StorageFailed
 from penstock.files.memory import MemoryFiles, PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
 from penstock.log.cursors import acks as acks_module
@@ -152,6 +153,33 @@ def test_a_damaged_cursor_goes_on_where_it_was_registered(
     assert not caplog.text
     log.delete_cursor("c")
     assert list(directory.glob("c-*.rlog.damaged-*"))
+
+
+def test_foreign_things_in_the_place_of_its_files_are_named(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A `.current` with another content, a directory where a file should be: the cursor falls back as for other damage."""
+    directory = tmp_path / "log" / "cursors"
+    for text in (b"[]", b'{"format":"x"}', b"{}", b"7"):
+        log.open_cursor("c").close()
+        (directory / "c.current").write_bytes(text + f"\n{google_crc32c.value(text):08x}\n".encode())
+        log.open_cursor("c").close()
+        assert "it does not name a record log" in caplog.text
+        caplog.clear()
+    (records,) = directory.glob("c-*.rlog")
+    records.unlink()
+    records.mkdir()
+    with pytest.raises(StorageFailed, match="is a directory") as refused:
+        log.delete_cursor("c")
+    assert "move it away" in refused.value.hint
+    records.rmdir()
+    log.delete_cursor("c")
+    log.open_cursor("c").close()
+    (records,) = directory.glob("c-*.rlog")
+    records.unlink()
+    records.mkdir()
+    log.open_cursor("c").close()
+    assert "a directory stands in the place of the file" in caplog.text
 
 
 @pytest.mark.parametrize("step", ["files_aside", "encode_snapshot"])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from penstock.clock import ManualClock
+from penstock.errors import BadInput
 from penstock.files import RealFiles
 from penstock.files.memory import MemoryFiles
 from penstock.log import Entry, Log, LogReader, LogSettings, Position, wait_all
+from penstock.log.ledgers.info import LedgerInfo, ledger_path
+from penstock.log.ledgers.store import LedgerFile
+from penstock.log.read.cache import cache_for
 from penstock.metadata import MemoryMetadata
 from tests.support.files import CountingFiles
 
@@ -150,3 +157,74 @@ def test_a_reader_at_the_tail_forgets_the_places_of_sealed_ledgers(tmp_path: Pat
             log.roll()
         reader.ledgers()
         assert reader._locator._places == {}
+
+
+@pytest.mark.parametrize(("harm", "left"), [("skip", Position(3, 2)), ("truncate", Position(2, 2)), ("trim", None)])
+def test_a_search_begins_again_where_entries_went_meanwhile(harm: str, left: Position | None) -> None:
+    log = small_log(12)
+    reader = LogReader.open(DIRECTORY, log.files, log.metadata)
+    asked: list[bytes] = []
+
+    def matches(entry: Entry) -> bool:
+        asked.append(bytes(entry.data))
+        if len(asked) == 1:
+            if harm == "truncate":
+                log.truncate(Position(2, 2))
+            elif harm == "trim":
+                log.clear()
+            else:
+                log.files.remove(ledger_path(DIRECTORY, 4))
+                log.skip(4)
+                reader.refresh()
+        return True
+
+    assert reader.find_newest(matches) == left
+    reader.close()
+    log.close()
+
+
+def test_a_search_by_time_learns_of_a_skip_from_a_damaged_footer() -> None:
+    clock = ManualClock()
+    log = small_log(6, clock)
+    reader = LogReader.open(DIRECTORY, log.files, log.metadata)
+    begin = next(reader.scan(Position(1, 0), Position(1, 0))).wall_ms
+    reader.ledgers()
+    path = ledger_path(DIRECTORY, 1)
+    with contextlib.closing(log.files.open(path, writable=True)) as file:
+        size = file.size()
+        file.write_at(64 + 69 + 30, b"\xff\xff")  # the second entry
+        file.write_at(size - 200, bytes(200))  # the footer, with the third
+    cache_for(log.files).drop(reader.cache_key)
+    assert log.skip(1).entries == 2
+    assert reader.find_by_time(begin + 1_500) == Position(1, 0)
+    assert reader.find_by_time(begin + 3_500) == Position(2, 0)
+    reader.close()
+    log.close()
+
+
+@pytest.mark.parametrize("read", [LogReader.read, LogReader.scan])
+def test_a_read_that_meets_a_truncation_ends_with_bad_input(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[..., Iterator[Entry]]
+) -> None:
+    """The ledger list is read again where a copy is gone: what was truncated since is not looked for."""
+    log = small_log(9)
+    reader = LogReader.open(DIRECTORY, log.files, log.metadata)
+    found = read(reader, Position(1, 0), Position(3, 2))
+    got = [next(found).position]
+    log.truncate(Position(2, 1))
+    cache_for(log.files).drop(reader.cache_key)
+    gone, opened = {2}, reader._store.open
+
+    def opened_once(info: LedgerInfo, copy: int = 0) -> LedgerFile:
+        if info.id in gone:
+            gone.remove(info.id)
+            raise FileNotFoundError(2, "gone", "ledger 2")
+        return opened(info, copy)
+
+    monkeypatch.setattr(reader._store, "open", opened_once)
+    with pytest.raises(BadInput, match=r"2:2 was truncated meanwhile"):
+        for entry in found:
+            got.append(entry.position)
+    assert got == [Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 1)]
+    reader.close()
+    log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,6 +143,76 @@ def test_a_log_that_cannot_be_opened_is_opened_again(tmp_path: Path) -> None:
         assert again.append(b"after").result() > Position(2, 4)
         kept = [data(number) for number in range(15) if number != 11]
         assert read(directory) == [*kept, b"after"]
+
+
+def left_open(root: Path, entries: int = 15) -> Path:
+    """A log whose owner was killed while it wrote ledger 2."""
+    log = Log.open(root / "live" / "log", SETTINGS)
+    for number in range(entries):
+        log.append(data(number)).result()
+    shutil.copytree(root / "live", root / "state")
+    log.close()
+    return root / "state" / "log"
+
+
+@pytest.mark.parametrize("ledger", [1, 2])
+def test_a_damaged_file_header_costs_no_entry(tmp_path: Path, ledger: int) -> None:
+    """The list vouches for the file, and its frames for themselves: in a sealed ledger and in one that is recovered."""
+    directory = left_open(tmp_path)
+    path = ledger_path(directory, ledger)
+    path.write_bytes(b"\xff" * 64 + path.read_bytes()[64:])
+    assert not verify_log(directory).sound, "an operator is told"
+    with pytest.raises(BadInput, match="nothing to skip"):
+        skip_closed(directory, ledger, dry_run=True)
+    with Log.open(directory, SETTINGS) as log:
+        assert log.end() == Position(2, 4)
+        assert read(directory) == [data(number) for number in range(15)]
+        with pytest.raises(BadInput, match="nothing to skip"):
+            log.skip(ledger)
+
+
+@pytest.mark.parametrize("ledger", [1, 2])
+def test_the_file_of_another_log_is_given_up_as_a_whole(tmp_path: Path, ledger: int) -> None:
+    """What no reader reads can be skipped, so that the log can be opened."""
+    directory, other = left_open(tmp_path), tmp_path / "other" / "log"
+    made(other)
+    shutil.copy(ledger_path(other, ledger), ledger_path(directory, ledger))
+    if ledger == 2:
+        with pytest.raises(Corruption, match="belongs to"):
+            Log.open(directory, SETTINGS)
+    with pytest.raises(Corruption, match="belongs to"):
+        read(directory)
+    assert skip_closed(directory, ledger).entries == (10 if ledger == 1 else 5)
+    kept = range(10, 15) if ledger == 1 else range(10)
+    with Log.open(directory, SETTINGS):
+        assert read(directory) == [data(number) for number in kept]
+    assert verify_log(directory).sound
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_skip_seals_survives_a_power_cut(seed: int) -> None:
+    """Whole frames above the published end may be in the page cache alone. The list counts them, so they are synced first."""
+    directory, path = Path("/s/log"), ledger_path(Path("/s/log"), 1)
+    files, metadata = MemoryFiles(), MemoryMetadata()
+    log = Log.open(directory, SETTINGS, files, metadata=metadata)
+    for number in range(5):
+        log.append(data(number)).result()
+    killed, found = files.kill(), metadata.copy()
+    log.append(data(5)).result()
+    with contextlib.closing(files.open(path)) as file:
+        frame = file.read_at(64 + 5 * FRAME, FRAME)
+    log.close()
+    with contextlib.closing(killed.open(path, writable=True)) as file:
+        file.write_at(64 + FRAME + 66, b"\xff\xff")
+        file.datasync()
+        file.write_at(64 + 5 * FRAME, frame)  # whole, and not synced
+    with pytest.raises(Corruption):
+        Log.open(directory, SETTINGS, killed.kill(), metadata=found.copy())
+    assert skip_closed(directory, 1, files=killed, metadata=found).ranges == ((Position(1, 1), Position(1, 1)),)
+    with Log.open(directory, SETTINGS, killed.crash(random.Random(seed)), metadata=found) as again:
+        assert again.end() == Position(1, 5)
+        entries = [bytes(entry.data) for entry in again.read(Position(1, 0), again.end())]
+        assert entries == [data(number) for number in (0, 2, 3, 4, 5)]
 
 
 def test_the_owner_skips_while_others_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput, Unavailable
-from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Terminated
+from penstock.errors import BadInput, OutcomeUnknown, StorageFailed, Unavailable
+from penstock.log import Cursor, Log, LogReader, LogSettings, LogState, Position, Terminated
 from penstock.log.cursors.table import CursorTable
+from penstock.log.frames.end_file import EndFile
 from penstock.log.ledgers.info import LedgerInfo, ledger_path
 from penstock.log.retention.truncate import Truncator
 from penstock.operations.log.verify import verify_log
@@ -232,6 +236,81 @@ def test_a_crash_between_the_list_and_the_slot_leaves_the_new_end(
     outside.close()
     monkeypatch.undo()
     log.close()
+
+
+def failing_after(works: int) -> Callable[..., None]:
+    """An `EndFile.publish` that fails after a number of calls."""
+    publish, calls = EndFile.publish, itertools.count(1)
+
+    def failing(end_file: EndFile, *told: Any) -> None:
+        if next(calls) > works:
+            raise StorageFailed("no space")
+        publish(end_file, *told)
+
+    return failing
+
+
+def test_a_truncation_that_no_reader_would_learn_of_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, positions = filled(tmp_path / "log", 8)
+    log.roll()
+    outside = LogReader.open(tmp_path / "log")
+    monkeypatch.setattr(EndFile, "publish", failing_after(0))
+    with pytest.raises(StorageFailed, match="no space"):
+        log.truncate(positions[3])
+    assert (log.state, len(read(outside)), len(read(log.reader()))) == (LogState.OPEN, 8, 8)
+    monkeypatch.undo()
+    log.append(b"goes on").result(5)
+    log.truncate(positions[3])
+    assert len(read(outside)) == 4
+    outside.close()
+    log.close()
+
+
+def test_a_truncation_that_readers_could_not_be_told_of_stops_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is shorter already, and the slot cannot be written any more: nothing is claimed, and the next open tells."""
+    log, positions = filled(tmp_path / "log", 8)
+    log.roll()
+    outside = LogReader.open(tmp_path / "log")
+    outside.ledgers()
+    monkeypatch.setattr(EndFile, "publish", failing_after(1))
+    with pytest.raises(OutcomeUnknown, match="could not be told: no space"):
+        log.truncate(positions[3])
+    assert log.state is LogState.STOPPED
+    with pytest.raises(OutcomeUnknown):
+        log.append(b"refused").result(5)
+    monkeypatch.undo()
+    log.close()
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert read(again.reader()) == read(outside) == [b"0", b"1", b"2", b"3"]
+    outside.close()
+
+
+def test_a_close_publishes_the_end_that_could_not_be_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, positions = filled(tmp_path / "log", 2)
+    outside = LogReader.open(tmp_path / "log")
+    outside.ledgers()
+    monkeypatch.setattr(EndFile, "publish", failing_after(0))
+    last = log.append(b"durable").result(5)
+    assert outside.end() == positions[-1]
+    monkeypatch.undo()
+    log.close()
+    assert outside.end() == last
+    outside.close()
+
+
+def test_a_close_that_cannot_publish_the_end_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = filled(tmp_path / "log", 2)
+    monkeypatch.setattr(EndFile, "publish", failing_after(0))
+    last = log.append(b"durable").result(5)
+    with pytest.raises(StorageFailed, match="no space"):
+        log.close()
+    monkeypatch.undo()
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert again.end() == last
 
 
 @pytest.mark.parametrize("seed", range(6))

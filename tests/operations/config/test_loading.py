@@ -158,7 +158,7 @@ def test_the_log_is_told_what_to_keep_and_where_ledgers_go(tmp_path: Path) -> No
     [
         ("keep: {for: soon}", "log.keep.for", "'soon' is not a quantity"),
         ("keep: {days: 7}", "log.keep.days", "unknown key"),
-        ("ledger: 1KiB", "log.ledger", "65536"),
+        ("ledger: 1KiB", "log.ledger", "64KiB"),
         ("offload: {url: 'ftp://x/y'}", "log.offload.url", "no URL of an object store"),
         ("offload: {url: 's3://key:secret@b/y'}", "log.offload.url", "carries more than a place"),
         ("offload: {lag: 1h}", "log.offload.url", "field required"),
@@ -170,3 +170,16 @@ def test_what_the_log_cannot_be_told(tmp_path: Path, told: str, key: str, says: 
     assert says in problem.message
     assert problem.line >= 12
     assert "secret" not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("ledger: 1KiB", "input should be greater than or equal to 64KiB"),
+        ("preallocate: 2PiB", "2PiB is too large: at most 1PiB"),
+        ("cache: 5", "a group of settings is wanted here, such as `{name: value}`"),
+    ],
+)
+def test_limits_are_told_as_people_write_them(tmp_path: Path, setting: str, words: str) -> None:
+    (found,) = problems(tmp_path, GOOD + f"log: {{{setting}}}\n", {"SHOP_PASSWORD": "x"})
+    assert found.message == words

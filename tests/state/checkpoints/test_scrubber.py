@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
+from penstock.files import REAL_FILES
 from penstock.log import Log, LogReader
 from penstock.state import BucketState, StateLost, StateReader, StateSettings
+from penstock.state.checkpoints.scrub_time import ScrubTime
 from penstock.state.engines.native.format import PAGE_BYTES
 from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, flip, put, runs, spoil
 from tests.support.waiting import LIMIT_SECONDS, wait_until
@@ -119,6 +122,44 @@ def test_the_first_checkpoint_of_a_roll_starts_the_scrubs(tmp_path: Path) -> Non
         for n in range(9):
             put(state, n, 1)
         wait_until(lambda: state._scrubber._thread, "thread")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("engine", ["native", "rocksdb"])
+def test_a_process_that_is_started_again_every_hour_scrubs_once_a_day(tmp_path: Path, engine: str) -> None:
+    hour, scrubs = 3600.0, 0
+    clock = ManualClock()
+    settings = StateSettings(engine=engine, checkpoint_at_roll=False, scrub_bytes_per_second=1 << 30)
+    time = ScrubTime(REAL_FILES, tmp_path / "log" / "state", clock)
+
+    def seconds_left() -> float:
+        return time.seconds_left(24 * hour)
+
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log, settings, clock=clock)
+        put(state, 1, 1)
+        state.checkpoint()
+        wait_until((tmp_path / "log" / "state" / "scrubbed").exists, "time of the last scrub")
+        state.close()
+        for now in range(1, 60):
+            clock.advance(hour)
+            assert seconds_left() == (24 - now % 24) % 24 * hour
+            with BucketState.open(log, settings, clock=clock) as state:
+                if now % 24 == 0:
+                    wait_until(seconds_left, "scrub")
+                    scrubs += 1
+    assert scrubs == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"5", b'{"wall_ms": "x"}', b'{"wall_ms": 9999999999999999}'])
+def test_a_time_of_the_last_scrub_that_makes_no_sense_counts_as_now(tmp_path: Path, content: bytes) -> None:
+    clock = ManualClock()
+    (tmp_path / "scrubbed").write_bytes(content)
+    time = ScrubTime(REAL_FILES, tmp_path, clock)
+    assert time.seconds_left(100.0) == 100.0
+    clock.advance(40.0)
+    assert time.seconds_left(100.0) == 60.0
+    clock.advance(400.0)
+    assert time.seconds_left(100.0) == 0.0
 
 
 @pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*", "*.sst"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import end_quietly, human_bytes, human_time, print_json
+from penstock.cli.output import counted, end_quietly, human_bytes, human_time, print_json
 from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.process import EXIT_DIFFERENT
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def ls(path: LogPathArgument, json: JsonOption = False) -> None:
     """Show the log and its ledgers: how many entries and bytes, made when, sealed or open.
 
-    BYTES are those of the frames; BODIES are what was appended, data and state changes.
+    BYTES are those of the frames; BODIES are what was appended, data and state changes. LAST is the time of the last entry.
     """
     from penstock.operations.log.listing import summarize_log
 
@@ -62,23 +62,30 @@ def ls(path: LogPathArgument, json: JsonOption = False) -> None:
             )
             return
         note = "  terminated" if log.terminated else ""
-        messages = "" if log.messages == log.entries else f"  {log.messages:,} messages"
-        size = f"{log.entries:,} entries{messages}  {human_bytes(log.bytes)} ({human_bytes(log.body_bytes)} of bodies)"
-        say("[bold]LOG[/]  {}  {}  {} … {}  owner epoch {}{}", log.directory, size, log.first, log.end, log.epoch, note)
-        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "BODIES", "CREATED", "FIRST", "LAST", "WHERE")
+        messages = "" if log.messages == log.entries else f"  {counted(log.messages, 'message')}"
+        size = f"{human_bytes(log.bytes)} ({human_bytes(log.body_bytes)} of bodies)"
+        holds = f"{counted(log.entries, 'entry')}{messages}  {size}"
+        say(
+            "[bold]LOG[/]  {}  {}  {} … {}  owner epoch {}{}", log.directory, holds, log.first, log.end, log.epoch, note
+        )
+        table = table_of("LEDGER", "STATE", "EPOCH", "ENTRIES", "BYTES", "BODIES", "CREATED", "LAST", "WHERE")
         for view in log.ledgers:
             info = view.info
-            times = (human_time(info.first_ms), human_time(info.last_ms)) if info.sealed else ("", "")
-            created = human_time(info.created_ms)
+            times = (_minute(info.created_ms), _minute(info.last_ms) if info.sealed else "")
             sizes = (human_bytes(view.frames_end), human_bytes(view.body_bytes))
-            add_row(table, info.id, info.state, info.epoch, f"{view.entries:,}", *sizes, created, *times, _where(info))
+            add_row(table, info.id, info.state, info.epoch, f"{view.entries:,}", *sizes, *times, _where(info))
         say_table(table)
         stores = Counter(view.info.offload.url for view in log.ledgers if view.info.offload is not None)
         for info in (view.info for view in log.ledgers if view.info.skipped):
             runs = ", ".join(f"{info.id}:{first} … {info.id}:{last}" for first, last in info.skipped)
             say("[bold red]skipped, cannot be read:[/] {}", runs)
         for url, count in sorted(stores.items()):
-            say("[dim]offloaded: {} ledgers at {}[/]", f"{count:,}", url)
+            say("[dim]offloaded: {} at {}[/]", counted(count, "ledger"), url)
+
+
+def _minute(wall_ms: int) -> str:
+    """Without seconds, so that a line fits into 100 columns; `--json` has every millisecond."""
+    return human_time(wall_ms)[:16] if wall_ms else ""
 
 
 def _offload(info: LedgerInfo) -> dict[str, Any] | None:

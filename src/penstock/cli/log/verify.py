@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.options import JsonOption, LogPathArgument
-from penstock.cli.output import end_quietly, human_bytes, print_json
+from penstock.cli.output import counted, end_quietly, human_bytes, print_json
 from penstock.cli.screen import say
 from penstock.process import EXIT_DIFFERENT
 
@@ -37,10 +37,11 @@ def verify(path: LogPathArgument, json: JsonOption = False) -> None:
             }
         )
     else:
-        copies = f" · {check.offloaded:,} offloaded copies" if check.offloaded else ""
+        copies = f" · {counted(check.offloaded, 'offloaded copy')}" if check.offloaded else ""
         text = (
-            f"{check.directory}: {check.ledgers:,} ledgers with {check.entries:,} entries{copies} · {check.record_logs:,} record "
-            f"logs with {check.records:,} records · {human_bytes(check.bytes)} · {len(check.faults):,} faults"
+            f"{check.directory}: {counted(check.ledgers, 'ledger')} with {counted(check.entries, 'entry')}{copies} · "
+            f"{counted(check.record_logs, 'record log')} with {counted(check.records, 'record')} · {human_bytes(check.bytes)} · "
+            f"{counted(len(check.faults), 'fault')}"
         )
         say("[green]✓[/] {}" if check.sound else "[bold red]✗[/] {}", text)
         for fault in check.faults:

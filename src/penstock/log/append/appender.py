@@ -134,6 +134,10 @@ class Appender:
         """Calls `task` on the writer thread, between two groups, in order with the appends."""
         return self._queue.submit_task(task)
 
+    def runs_here(self) -> bool:
+        """Whether the caller is on the writer thread: in a callback of an append."""
+        return threading.current_thread() is self._thread
+
     def wait_for_room(self) -> None:
         """Returns once less than `waiting_bytes_max` waits."""
         self._queue.wait_for_room()
@@ -144,7 +148,7 @@ class Appender:
         A thread that the disk does not answer is left behind.
         """
         first = self._queue.close()
-        if threading.current_thread() is not self._thread and self._thread.is_alive():
+        if not self.runs_here() and self._thread.is_alive():
             self._ended.wait()
             if not isinstance(self.error, SyncStalled):
                 self._thread.join()

@@ -163,12 +163,29 @@ class LedgerSequence:
         if ledger.next_entry and not self.roll():
             raise Unavailable(f"{self._name}: no new ledger can be made now", hint="try again later")
 
+    def check_end_is_writable(self) -> None:
+        """Publishes the present end once more. Raises `StorageFailed` where that fails: nothing was changed."""
+        assert self._ledger is not None
+        self.publish(self._ledger, self.last)
+        if self._unpublished is not None:
+            raise fresh(self._unpublished)
+
     def rewind_end(self, last: Position) -> None:
-        """The list was shortened by a truncation: the log ends at `last` now."""
+        """The list was shortened by a truncation: the log ends at `last` now.
+
+        Raises `OutcomeUnknown` where the slot cannot be written: readers elsewhere would go on to show what was removed,
+        and only the slot of the next owner tells them. So this owner stops, and claims nothing.
+        """
         assert self._ledger is not None
         self.last = last
         self._end_file.truncations = self._catalog.list.truncations
         self.publish(self._ledger, last)
+        if self._unpublished is not None:
+            raise OutcomeUnknown(
+                f"{self._name} was truncated to {last}, but readers in other processes could not be told: "
+                f"{self._unpublished.message}",
+                hint="free space or repair the disk, then open the log again: the truncation is complete then",
+            ) from self._unpublished
 
     def give_up(self) -> None:
         """The open ledger failed: it is not written any more. The next `open` replaces it."""
@@ -243,11 +260,17 @@ class LedgerSequence:
         ) from failure
 
     def seal_at_close(self) -> None:
-        """Seals the open ledger in the list; an empty one leaves it."""
+        """Seals the open ledger in the list; an empty one leaves it.
+
+        An end that could not be published is published now. Raises `StorageFailed`, once all else is done, where that fails
+        again: readers elsewhere see the last entries once the log is opened again.
+        """
         ledger = self._ledger
         if ledger is None:
             return
         self._end_file.check()
+        if self._unpublished is not None:
+            self.publish(ledger, self.last)
         empty = not ledger.next_entry
         sealed = None if empty else ledger.seal()
 
@@ -259,11 +282,14 @@ class LedgerSequence:
         self._end_file.sync()
         if empty:
             self._store.delete(ledger.info.id)
+        if self._unpublished is not None:
+            raise fresh(self._unpublished)
 
     def terminate(self) -> Position:
         """Seals the ledger and says in the list that nothing follows; the last entry."""
         ledger = self._ledger or self._replace_failed()
         self._end_file.check()
+        self.republish(ledger)
         sealed = ledger.seal() if ledger.next_entry else None
 
         def update(listed: LedgerList) -> LedgerList:

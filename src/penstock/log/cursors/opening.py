@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from penstock.arguments import check_name, checked_path, shown
 from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption
+from penstock.errors import BadInput, Corruption, StorageFailed
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
@@ -217,18 +217,27 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
 
     Raises `Unavailable` while a process owns the cursor.
     """
-    known = find(reader.metadata, reader.name, name)
-    if known is None:
+    if find(reader.metadata, reader.name, name) is None:
         return False
-    lock = directory / f"{name}.lock"
     with (
         typed_errors(f"cursor {name} of log {reader.name}"),
-        files.lock(lock) if files.exists(lock) else contextlib.nullcontext(),
+        files.lock(directory / f"{name}.lock") if files.exists(directory) else contextlib.nullcontext(),
     ):
+        # Asked again, now that nobody else can have the files: another process may have finished an earlier deletion
+        # and made a new cursor meanwhile, whose files would be taken for the old one's.
+        known = find(reader.metadata, reader.name, name)
+        if known is None:
+            return True
         if not known.deleting:
             known = move(reader.metadata, reader.name, replace(known, deleting=True))
         for path in record_log_files(files, directory, name):
-            files.remove(path)
+            try:
+                files.remove(path)
+            except IsADirectoryError as error:
+                raise StorageFailed(
+                    f"cursor {name} of log {reader.name} is not deleted yet: {path} is a directory",
+                    hint="Penstock makes no directory there: move it away, then delete the cursor again",
+                ) from error
         if files.exists(directory):
             files.sync_directory(directory)
         with contextlib.suppress(VersionConflict):  # another process finished the deletion: a new cursor may be there

@@ -9,6 +9,7 @@ of even epoch have different pairs of slots, so that a late write of a replaced 
 from __future__ import annotations
 
 import struct
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,6 +85,9 @@ class EndFile:
 
     def __init__(self, file: File) -> None:
         self._file = file
+        self._handle = (
+            threading.Lock()
+        )  # for those who close a handle, and for the checks of other threads than the owner's
         self._commits = 0
         self._epoch = 0
         self.truncations = 0  # as the owner's ledger list has it
@@ -110,7 +114,8 @@ class EndFile:
         return cls(files.open(path, writable=writable))
 
     def close(self) -> None:
-        self._file.close()
+        with self._handle:
+            self._file.close()
 
     # -- the owner -----------------------------------------------------------------------------------------------
 
@@ -132,8 +137,9 @@ class EndFile:
         return slot
 
     def check(self) -> None:
-        """Raises `Fenced` where another owner came."""
-        highest = self.fence_epoch()
+        """Raises `Fenced` where another owner came. Any thread may call it."""
+        with self._handle:
+            highest = self.fence_epoch()
         if highest > self._epoch:
             raise _fenced(self._file.path, self._epoch, highest)
 
@@ -174,8 +180,10 @@ class EndFile:
 
     def reopen(self, files: Files) -> None:
         """Takes a new handle after a failed write: the failure poisoned the old one."""
-        old, self._file = self._file, files.open(self._file.path, writable=True)
-        old.close()
+        new = files.open(self._file.path, writable=True)
+        with self._handle:
+            old, self._file = self._file, new
+            old.close()
 
     def sync(self) -> None:
         """Makes the slots durable; for a time without further publishes, such as after a close."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -49,16 +50,41 @@ def create_frame_file(files: Files, path: Path, magic: bytes, header: FileHeader
 def read_file_header(file: File, magic: bytes, uuid: UUID, file_id: int) -> FileHeader:
     """The header. It was durable before anything named the file, so bytes that are not it are `Corruption`."""
     raw = file.read_at(0, FILE_HEADER_BYTES)
-    if len(raw) < FILE_HEADER_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, 60)[0]:
+    if not _is_whole(raw):
         raise corruption(file.path, 0, "the file header does not match its checksum")
+    return _decoded(raw, file.path, magic, uuid, file_id)
+
+
+def refuse_foreign_file(file: File, magic: bytes, uuid: UUID, file_id: int) -> None:
+    """Raises `Corruption` where the header is whole and says that this is another file, `NotSupported` where it has a
+    newer version.
+
+    A header that is damaged, or that the disk refuses to read, says nothing, and costs no entry: the caller's list vouches
+    for the file, and each frame carries the number of its ledger and checksums of its own.
+    """
+    try:
+        raw = file.read_at(0, FILE_HEADER_BYTES)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return
+    if _is_whole(raw):
+        _decoded(raw, file.path, magic, uuid, file_id)
+
+
+def _is_whole(raw: bytes) -> bool:
+    return len(raw) == FILE_HEADER_BYTES and google_crc32c.value(raw[:-4]) == int(_U32.unpack_from(raw, 60)[0])
+
+
+def _decoded(raw: bytes, path: Path, magic: bytes, uuid: UUID, file_id: int) -> FileHeader:
     found, version, _, _, raw_uuid, *rest = _HEADER.unpack_from(raw)
     if found != magic:
-        raise corruption(file.path, 0, "the file is of another kind")
+        raise corruption(path, 0, "the file is of another kind")
     if version != _VERSION:
-        raise NotSupported(f"{file.path} has version {version}", hint="a newer Penstock wrote it: upgrade")
+        raise NotSupported(f"{path} has version {version}", hint="a newer Penstock wrote it: upgrade")
     header = FileHeader(UUID(bytes=raw_uuid), *rest)
     if header.uuid != uuid or header.file_id != file_id:
-        raise corruption(file.path, 0, f"the file belongs to {header.uuid}, number {header.file_id}")
+        raise corruption(path, 0, f"the file belongs to {header.uuid}, number {header.file_id}")
     return header
 
 

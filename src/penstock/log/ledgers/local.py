@@ -16,7 +16,7 @@ from penstock.log.frames.file_header import (
     FileHeader,
     corruption,
     create_frame_file,
-    read_file_header,
+    refuse_foreign_file,
 )
 from penstock.log.frames.index import FrameIndex
 from penstock.log.frames.reader import find_end, holds_frames, rebuild_index
@@ -25,6 +25,14 @@ from penstock.log.frames.writer import EncodedFrames, FrameWriter, NewEntry
 from penstock.log.ledgers.footer import Footer, encode_footer, read_footer
 from penstock.log.ledgers.info import LedgerInfo, ledger_id_of, ledger_path
 from penstock.log.ledgers.store import LedgerFile, OpenLedger
+
+
+def make_end_durable(file: File, synced_end: int, end: int) -> None:
+    """Before a ledger that its owner left open is sealed at byte `end`: whole frames above the published end may be in the
+    page cache alone, and count from here on."""
+    file.truncate(end)
+    write_again(file, max(synced_end, FILE_HEADER_BYTES), end)
+    file.datasync()
 
 
 class LocalLedger:
@@ -143,16 +151,13 @@ class LocalLedgerStore:
         except FileNotFoundError as error:
             raise corruption(path, 0, "the ledger list names this file, but it is missing") from error
         try:
-            read_file_header(file, LEDGER_MAGIC, self._uuid, info.id)
+            refuse_foreign_file(file, LEDGER_MAGIC, self._uuid, info.id)
             if final_end is not None and final_end.file_id == info.id:
                 end = final_end.frames_end
                 index = rebuild_index(file, info.id, final_end.entries, end)
             else:
                 end, index = find_end(file, info.id, 0, max(synced_end, FILE_HEADER_BYTES))
-            # Whole frames above the published end may be in the page cache alone: they count from the sync below on.
-            file.truncate(end)
-            write_again(file, max(synced_end, FILE_HEADER_BYTES), end)
-            file.datasync()
+            make_end_durable(file, synced_end, end)
         finally:
             file.close()
         # No footer is written: the old owner may have been stopped between its look at the fence and its write, and would
@@ -166,7 +171,7 @@ class LocalLedgerStore:
     def open(self, info: LedgerInfo, copy: int = 0) -> LedgerFile:
         file = self._files.open(ledger_path(self._directory, info.id))
         try:
-            read_file_header(file, LEDGER_MAGIC, self._uuid, info.id)
+            refuse_foreign_file(file, LEDGER_MAGIC, self._uuid, info.id)
         except BaseException:
             file.close()
             raise

@@ -19,12 +19,13 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-from penstock.arguments import check_callable, check_component, check_count, checked_path
+from penstock.arguments import check_callable, check_component, check_count, check_type, checked_path
 from penstock.errors import BadInput, Closed, Corruption, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.closed import ClosedPart
 from penstock.log.frames.end_file import EndFile, SyncedEnd
 from penstock.log.frames.format import Entry, FrameInfo, Header, decode_changes
+from penstock.log.ledgers.footer import Footer
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerInfo, LedgerList
 from penstock.log.ledgers.store import LedgerStore
@@ -35,8 +36,7 @@ from penstock.log.read.locator import Locator
 from penstock.log.read.positions import LedgerView, LedgerViews, view_of
 from penstock.log.read.run import FrameRun
 from penstock.log.read.run_reader import READ_ATTEMPTS_MAX, RunReader
-from penstock.log.read.search import newest_by_time, newest_match
-from penstock.log.read.time_index import OpenTimeIndex
+from penstock.log.read.search import Search
 from penstock.metadata import MetadataStore, SqliteMetadata
 from penstock.observe.metrics import METRICS
 
@@ -98,7 +98,7 @@ class LogReader:
         self.cache_key = cache_key(self._list.uuid, directory)
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
         self._end_file = EndFile.open(files, directory / END_NAME)
-        self._open_times = OpenTimeIndex()
+        self._search = Search(self)
         self._told: set[LedgerInfo] = set()  # ledgers of which it was said that entries are passed over
         self._locator = Locator(self._end_file)
 
@@ -141,7 +141,7 @@ class LogReader:
     def first(self) -> Position:
         """The first entry that the log keeps; in an empty log, the address of the first entry to come."""
         self.refresh()
-        return self.ledgers().first
+        return max(self.ledgers().first, Position(self._list.trimmed_below, 0))  # a closed log may have no ledger left
 
     @property
     def truncations(self) -> int:
@@ -279,7 +279,7 @@ class LogReader:
         check_callable("matches", matches)
         if after is not None:
             check_position("after", after)
-        return newest_match(self.ledgers(), lambda position: matches(next(self.entries(position, position))), after)
+        return self._search.newest(matches, after)
 
     def find_by_time(self, wall_ms: int) -> Position | None:
         """The newest entry such that it and all entries before it were written at or before `wall_ms`, if there is one.
@@ -288,27 +288,17 @@ class LogReader:
         in memory first takes in what was appended since.
         """
         check_count("wall_ms", wall_ms)
-        views = self.ledgers()
-        self._open_times.keep_only(view.info.id for view in views if not view.info.sealed)
-        return newest_by_time(views, wall_ms, self._entry_before, self.scan)
+        return self._search.newest_by_time(wall_ms)
 
-    def _entry_before(self, view: LedgerView, wall_ms: int) -> int:
-        return (self._time_index_before if view.info.sealed else self._open_times_before)(view, wall_ms)
-
-    def _time_index_before(self, view: LedgerView, wall_ms: int) -> int:
+    def footer(self, view: LedgerView) -> Footer:
+        """The index of a sealed ledger."""
+        self._check_open()
+        check_type("view", view, LedgerView)
         runs = self._run_reader(view)
         try:
-            times = runs.footer().times
+            return runs.footer()
         finally:
             runs.close()
-        at = int((times[:, 0] <= wall_ms).sum()) - 1
-        return int(times[at, 1]) if at >= 0 else 0
-
-    def _open_times_before(self, view: LedgerView, wall_ms: int) -> int:
-        number, known = view.info.id, self._open_times.known(view.info.id)
-        if known < view.entries:
-            self._open_times.add(number, self.runs(Position(number, known), Position(number, view.entries - 1)))
-        return min(self._open_times.before(number, wall_ms), view.entries - 1)
 
     def close(self) -> None:
         """Every later call raises `Closed`. Closing it again does nothing."""
@@ -469,7 +459,7 @@ class LogReader:
             self._reload()
             found = self._views.find(view.info.id)
             if found is not None:
-                return view._replace(info=found.info)
+                return found  # with its counts: a truncation may have taken entries
         raise Trimmed(Position(view.info.id, 0), self.ledgers().first)
 
     def _reload(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from penstock.errors import Corruption, PenstockError, StorageFailed, Unavailable
+from penstock.errors import BadInput, Corruption, PenstockError, StorageFailed, Unavailable
 from penstock.log.frames.check import check_chunk
 from penstock.log.frames.file_header import corruption
 from penstock.log.frames.format import Header
@@ -97,7 +97,7 @@ class RunReader:
         while first <= last:
             try:
                 file, view = self._opened(attempts), self._view
-                offset, stop = self._locator.locate(file, view, first, last)
+                offset, stop = self._locator.locate(file, view, first, self._kept(first, last))
                 for at, header, changes in scan_frames(file, view.info.id, offset, first, stop):
                     if not view.info.sealed:
                         self._locator.remember(view.info.id, header.entry_id + 1, at + header.frame_bytes)
@@ -122,6 +122,14 @@ class RunReader:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _kept(self, first: int, last: int) -> int:
+        """The last entry up to `last` that the ledger has. Raises `BadInput` where it has no entry `first` any more."""
+        if first >= self._view.entries:
+            raise BadInput(
+                f"entry {self._view.info.id}:{first} was truncated meanwhile", hint="ask for the log's end()"
+            )
+        return min(last, self._view.entries - 1)
 
     def _opened(self, attempts: _Attempts) -> LedgerFile:
         if self._file is None:
@@ -170,7 +178,7 @@ class RunReader:
                 self._failed(attempts, entry, error)
 
     def _read(self, file: LedgerFile, entry: int, last: int) -> FrameRun:
-        view = self._view
+        view, last = self._view, self._kept(entry, last)
         if self._next is not None and self._next[0] == entry:
             offset = self._next[1]
             stop = view.frames_end

@@ -148,15 +148,18 @@ class Generations:
     def _open(self, number: int, identity: uuid.UUID, slot: SyncedEnd | None) -> InForce | None:
         """None where the generation has no header. One that the slot names had a header: without it, it is damaged."""
         named = slot is not None and slot.file_id == number
-        file = self._files.open(self.path(number))
         try:
-            if not named and not has_header(file):
+            file = self._files.open(self.path(number))
+            try:
+                if not named and not has_header(file):
+                    file.close()
+                    return None
+                header = read_file_header(file, RECORD_LOG_MAGIC, identity, number)
+            except BaseException:
                 file.close()
-                return None
-            header = read_file_header(file, RECORD_LOG_MAGIC, identity, number)
-        except BaseException:
-            file.close()
-            raise
+                raise
+        except IsADirectoryError as error:
+            raise corruption(self.path(number), 0, "a directory stands in the place of the file") from error
         return InForce(number, file, header, slot.synced_end if slot and named else FILE_HEADER_BYTES)
 
     def refuse_lost(self) -> list[int]:
@@ -225,10 +228,14 @@ def read_identity(files: Files, directory: Path, name: str) -> uuid.UUID:
     text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
     if not text or not raw.endswith(b"\n") or f"{google_crc32c.value(text):08x}".encode() != crc:
         raise corruption(path, 0, "it does not match its checksum")
-    document = json.loads(text)
-    if document["format"] != _FORMAT:
-        raise NotSupported(f"{path} has format {document['format']}", hint="a newer Penstock wrote it: upgrade")
-    return uuid.UUID(document["uuid"])
+    try:
+        document = json.loads(text)
+        if document["format"] == _FORMAT:
+            return uuid.UUID(document["uuid"])
+        found = int(document["format"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise corruption(path, 0, "its checksum matches, but it does not name a record log") from error
+    raise NotSupported(f"{path} has format {found}", hint="a newer Penstock wrote it: upgrade")
 
 
 def write_identity(files: Files, directory: Path, name: str, identity: uuid.UUID) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection
 
 from penstock.errors import BadInput
@@ -97,7 +98,18 @@ class Retention:
             raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
         self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
         self._trimmer.clear()
+        self._appender.on_writer_thread(self._tell_readers).result()
         self._offloader.discard()
+
+    def _tell_readers(self) -> None:
+        """On the writer thread: readers in other processes look at the list again, as after a truncation. The slot alone
+        would not tell them, where they saw the list between the last roll and the trim."""
+        if self._catalog.list.terminated:
+            return
+        ledgers = self._appender.ledgers
+        ledgers.open()
+        self._catalog.change(lambda listed: dataclasses.replace(listed, truncations=listed.truncations + 1))
+        ledgers.rewind_end(ledgers.last)
 
     def maintain(self) -> None:
         self._appender.on_writer_thread(self._appender.ledgers.roll_if_old).result()

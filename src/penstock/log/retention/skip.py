@@ -6,15 +6,18 @@ count them (`penstock_log_passed_over_entries`) and say so. Their positions stay
 as it is until it is trimmed. A crash before the change leaves the log as it was, after it there is nothing more to do.
 
 A ledger that its last owner left open, and that cannot be recovered, keeps the log from being opened. It is sealed by the
-same change, at the end that its owner published.
+same change, at the end that its owner published or at its last whole frame after that, which is made durable first. A
+file header that is damaged costs no entry; a file that is whole and belongs to another log has none of ours.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from pyroaring import BitMap
 
@@ -22,10 +25,11 @@ from penstock.errors import BadInput, Corruption, Fenced, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cursors.acked import runs
 from penstock.log.cursors.table import CursorTable
-from penstock.log.frames.end_file import EndFile
-from penstock.log.frames.file_header import FILE_HEADER_BYTES
+from penstock.log.frames.end_file import EndFile, FinalEnd, SyncedEnd
+from penstock.log.frames.file_header import FILE_HEADER_BYTES, LEDGER_MAGIC, refuse_foreign_file
 from penstock.log.frames.walk import FrameLine, walk_frames
 from penstock.log.ledgers.info import LedgerInfo, LedgerList, ledger_path
+from penstock.log.ledgers.local import make_end_durable
 from penstock.log.position import Position
 from penstock.log.read.reader import END_NAME, LogReader, default_metadata_path, log_key
 from penstock.metadata import MetadataStore, SqliteMetadata, VersionConflict
@@ -53,7 +57,7 @@ def plan_skip(
     info = next((one for one in listed.ledgers if one.id == ledger_id), None)
     if info is None:
         raise BadInput(f"the log has no ledger {ledger_id}", hint="`penstock log ls` lists them")
-    good = _whole_frames(ledger_path(reader.directory, info.id), info, files)
+    good = _whole_frames(ledger_path(reader.directory, info.id), listed.uuid, info, files)
     if not info.sealed:
         info = _sealed(reader, info, good, files)
     lost = BitMap(range(info.entries)) - BitMap(good) - info.skipped_entries()
@@ -112,6 +116,8 @@ def skip_closed(
         listed = LedgerList.decode(found.value)
         skipping, skipped = plan_skip(reader, listed, ledger_id, files, CursorTable(reader, files=files))
         if not dry_run:
+            if not next(info for info in listed.ledgers if info.id == ledger_id).sealed:
+                _make_durable(directory, skipped, files)
             try:
                 metadata.put(log_key(directory), skip_in_list(listed, skipped).encode(), found.version)
             except VersionConflict as error:
@@ -119,26 +125,58 @@ def skip_closed(
         return skipping
 
 
-def _whole_frames(path: Path, info: LedgerInfo, files: Files) -> dict[int, FrameLine]:
-    """The frames of the local file that match their checksums, by entry."""
+def _make_durable(directory: Path, sealed: LedgerInfo, files: Files) -> None:
+    """Brings the frames above the published end to the disk, as a recovery does, before the list counts them."""
+    path = ledger_path(directory, sealed.id)
+    slot, _ = _ends(directory, sealed.id, files)
+    with _typed(path):
+        file = files.open(path, writable=True)
+        try:
+            make_end_durable(file, slot.synced_end if slot else 0, min(sealed.frames_end, file.size()))
+        finally:
+            file.close()
+
+
+def _ends(directory: Path, ledger_id: int, files: Files) -> tuple[SyncedEnd | None, FinalEnd | None]:
+    """What the `end` file says of the ledger: (the published end, the end for good)."""
+    end_file = EndFile.open(files, directory / END_NAME)
+    try:
+        final_end = end_file.read_final_end()
+        return end_file.read_of(ledger_id), final_end if final_end and final_end.file_id == ledger_id else None
+    finally:
+        end_file.close()
+
+
+@contextlib.contextmanager
+def _typed(path: Path) -> Iterator[None]:
+    """A file that is missing is no error: nothing of it can be read, ever. Others say nothing of the entries."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # no descriptors, no permission
+        raise Unavailable(
+            f"{path} cannot be read now: {error}", hint="repair that first: nothing was skipped"
+        ) from error
+
+
+def _whole_frames(path: Path, uuid: UUID, info: LedgerInfo, files: Files) -> dict[int, FrameLine]:
+    """The frames of the local file that match their checksums, by entry; none where it is the file of another log."""
     good: dict[int, FrameLine] = {}
     if not info.is_local:
         return good
-    try:
+    with _typed(path):
         file = files.open(path)
         try:
+            refuse_foreign_file(file, LEDGER_MAGIC, uuid, info.id)
             stop = info.frames_end if info.sealed else file.size()
             for line in walk_frames(file, info.id, 0, stop):
                 if line.header is not None and not line.fault:
                     good.setdefault(line.header.entry_id, line)
+        except Corruption:
+            pass  # readers refuse all of it
         finally:
             file.close()
-    except FileNotFoundError:
-        pass  # it is missing: nothing of it can be read, ever
-    except OSError as error:  # no descriptors, no permission: that says nothing of the entries
-        raise Unavailable(
-            f"{path} cannot be read now: {error}", hint="repair that first: nothing was skipped"
-        ) from error
     return good
 
 
@@ -151,13 +189,9 @@ def _is_readable(reader: LogReader, position: Position) -> bool:
 
 def _sealed(reader: LogReader, info: LedgerInfo, good: dict[int, FrameLine], files: Files) -> LedgerInfo:
     """A ledger that nobody sealed, sealed at the end that its owner published, or at its last whole frame after that."""
-    end_file = EndFile.open(files, reader.directory / END_NAME)
-    try:
-        slot, final_end = end_file.read_of(info.id), end_file.read_final_end()
-    finally:
-        end_file.close()
+    slot, final_end = _ends(reader.directory, info.id, files)
     entries, frames_end = 0, FILE_HEADER_BYTES
-    if final_end is not None and final_end.file_id == info.id:
+    if final_end is not None:
         entries, frames_end = final_end.entries, final_end.frames_end
         good = {entry: line for entry, line in good.items() if entry < entries}
     elif slot is not None:

@@ -1,6 +1,6 @@
 """Truncation: every entry after a position goes, for good, with one change of the ledger list.
 
-(1) the open ledger is rolled, so that every entry is in a sealed ledger; (2) one transaction, which checks that no hold
+(1) the open ledger is rolled, so that every entry is in a sealed ledger, and the slot is written once as a trial; (2) one transaction, which checks that no hold
 was made meanwhile: the ledger of the position now ends at it (its footer counts no more; the index is rebuilt by
 reading its frames, as after a failure), and the ledgers after it become tombstones; (3) the end that readers see goes
 back, with the new number of truncations; (4) the files of the tombstones are removed. A crash before (2) leaves the log
@@ -76,6 +76,7 @@ class Truncator:
         self._check_kept(position)
         self._check_holds(self._holds().holds, position, own, force)
         self._appender.ledgers.seal_all()
+        self._appender.ledgers.check_end_is_writable()
         for _ in range(_ATTEMPTS):
             holds = self._holds()
             self._check_holds(holds.holds, position, own, force)

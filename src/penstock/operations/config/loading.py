@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from penstock.errors import BadInput
 from penstock.operations.config.anchoring import anchored
 from penstock.operations.config.model import Config, Places
+from penstock.quantities import is_size, shown_size
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DEPTH_MAX, _NODES_MAX = 32, 100_000  # of a document: far more than anybody writes
@@ -62,7 +63,9 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
     try:
         config = TypeAdapter(Config).validate_python(value)
     except ValidationError as error:
-        problems += [_problem(e["loc"], e["msg"], lines) for e in error.errors(include_input=False, include_url=False)]
+        problems += [
+            _problem(e["loc"], _message(e, value), lines) for e in error.errors(include_input=False, include_url=False)
+        ]
         raise BadConfig(path, sorted(problems, key=lambda p: p.line)) from None
     if problems:
         raise BadConfig(path, problems)
@@ -123,6 +126,19 @@ def is_bounded(node: yaml.Node | None) -> bool:
         elif isinstance(one, yaml.SequenceNode):
             todo += [(child, depth + 1) for child in one.value]
     return True
+
+
+def _message(error: Any, value: Any) -> str:
+    """What Pydantic says, in the words of the file: a limit of a size with its unit, a group of settings by that name."""
+    message = str(error["msg"])
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "a group of settings is wanted here, such as `{name: value}`"
+    for part in error["loc"]:
+        value = value.get(part) if isinstance(value, dict) else None
+    limit = next(iter((error.get("ctx") or {}).values()), None)
+    if is_size(value) and isinstance(limit, int):
+        return message.replace(str(limit), shown_size(limit))
+    return message
 
 
 def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:

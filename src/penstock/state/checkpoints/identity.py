@@ -1,7 +1,7 @@
 """Which log a directory of checkpoints belongs to: a new log in the place of a deleted one must not get its state.
 
 The file `log` says so. It is written before the first checkpoint: one line of JSON, then its CRC32C as 8 hex digits and
-a newline. A file that cannot be read counts as absent, and is written again with the next checkpoint.
+a newline. A file that is damaged counts as absent, and is written again with the next checkpoint.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import google_crc32c
 
 from penstock.errors import Corruption
 from penstock.files import Files, read_file, replace_file
+from penstock.state.engines.refusals import raise_refusal
 
 NAME = "log"
 
@@ -40,7 +41,8 @@ def ensure(files: Files, directory: Path, log: UUID) -> None:
 def _read(files: Files, directory: Path) -> UUID | None:
     try:
         raw = read_file(files, directory / NAME)
-    except OSError:
+    except OSError as error:
+        raise_refusal(directory / NAME, error)
         return None
     text, _, crc = raw.rstrip(b"\n").rpartition(b"\n")
     if not text or f"{google_crc32c.value(text):08x}".encode() != crc:

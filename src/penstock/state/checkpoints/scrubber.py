@@ -5,7 +5,8 @@ replace it may be trimmed. That is safe because (1) a run is read back whole bef
 carries the parity to rebuild a damaged page, or all pages in one damaged place; (3) a scrub finds the damage before a
 second one meets it, and writes the run anew.
 
-The thread is started once there is a checkpoint. Where a scrub finds what parity cannot mend, the state is healed as
+The thread is started once there is a checkpoint, and its first scrub is due one interval after the last one of any
+process (scrub_time.py). Where a scrub finds what parity cannot mend, the state is healed as
 after a read that met the damage: from another checkpoint, or from the log.
 """
 
@@ -15,9 +16,12 @@ import logging
 import threading
 from collections.abc import Callable
 
+from penstock.clock import Clock
 from penstock.errors import Closed, Corruption, PenstockError
 from penstock.log import Log
 from penstock.observe.metrics import METRICS
+from penstock.state.checkpoints.recovery import DIRECTORY
+from penstock.state.checkpoints.scrub_time import ScrubTime
 from penstock.state.engines.engine import Finding, StateEngine
 from penstock.state.settings import StateSettings
 
@@ -36,10 +40,12 @@ class Scrubber:
         writing: threading.Lock,
         current: Callable[[], StateEngine],
         settings: StateSettings,
+        clock: Clock,
         *,
         heal: Callable[[Corruption], None],
     ) -> None:
         self._log = log
+        self._time = ScrubTime(log.files, log.directory / DIRECTORY, clock)
         self._writing = writing
         self._current = current
         self._interval = settings.scrub_interval_seconds
@@ -47,9 +53,8 @@ class Scrubber:
         self._heal = heal
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one scrub at a time
-        self._starting = (
-            threading.Lock()
-        )  # not `_turn`: a scrub takes long, and nobody waits for it to start the thread
+        # Not `_turn`: a scrub takes long, and nobody waits for it to start the thread.
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None  # of the last scrub; None where it succeeded
 
@@ -76,6 +81,7 @@ class Scrubber:
             except Corruption as error:
                 _logger.warning("a scrub of the state of %s found damage: %s", self._log.directory, error)
                 self._heal(error)
+                self._time.note()
                 return [Finding(str(self._log.directory), 0, error.message)]
             if found:
                 METRICS.state_damage_mended.inc(len(found))
@@ -85,17 +91,23 @@ class Scrubber:
                     len(found),
                     found[0],
                 )
+            if engine.checkpoints():
+                self._time.note()
             return found
 
     def close(self) -> None:
         """Ends the thread, and a scrub of the thread's that is under way."""
         self._closing.set()
-        thread = self._thread
+        with self._starting:  # a thread that is there was started: one that was not cannot be joined
+            thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_CLOSE_SECONDS_MAX)
 
     def _run(self) -> None:
-        while not self._closing.wait(self._interval):
+        assert self._interval is not None
+        wait = self._time.seconds_left(self._interval)
+        while not self._closing.wait(wait):
+            wait = self._interval
             try:
                 self.scrub(self._pause)
                 self.error = None

@@ -13,6 +13,7 @@ from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.layered import MemoryEngine
 from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.engines.native.manifest import generation_of
+from penstock.state.engines.refusals import typed_refusals
 from penstock.state.settings import ENGINES, StateSettings
 
 
@@ -32,19 +33,21 @@ def open_engine(
     A damaged checkpoint is stepped over and listed in `damaged`. Without a directory the state is in memory alone.
     `read_only`: for a process that is not the owner; the engine takes changes, but writes no checkpoint and changes no
     file. `verify`: every byte of a checkpoint is read before it counts as good. An owner that opens with `at` drops the
-    checkpoints above it.
+    checkpoints above it. Where the system refuses to open a file, `Unavailable` or `StorageFailed` says so: that is no
+    damage.
     """
     if name not in ENGINES:
         raise BadInput(f"there is no state engine {name!r}", hint=f"there are: {', '.join(ENGINES)}")
     if directory is None:
         return MemoryEngine()
-    _refuse_other_engine(name, directory, files)
-    options = EngineOptions(directory, files, clock, settings, read_only, at, verify)
-    if name == "rocksdb":
-        from penstock.state.engines.rocksdb.engine import RocksEngine  # here, because rocksdict is optional
+    with typed_refusals(directory):
+        _refuse_other_engine(name, directory, files)
+        options = EngineOptions(directory, files, clock, settings, read_only, at, verify)
+        if name == "rocksdb":
+            from penstock.state.engines.rocksdb.engine import RocksEngine  # here, because rocksdict is optional
 
-        return RocksEngine(options)
-    return NativeEngine(options)
+            return RocksEngine(options)
+        return NativeEngine(options)
 
 
 def _refuse_other_engine(name: str, directory: Path, files: Files) -> None:
@@ -59,6 +62,7 @@ def _refuse_other_engine(name: str, directory: Path, files: Files) -> None:
 
 def engines_of(directory: Path, files: Files) -> list[str]:
     """The engines that have a checkpoint in the directory."""
-    native = any(generation_of(file) is not None for file in files.list(directory))
-    rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
+    with typed_refusals(directory):
+        native = any(generation_of(file) is not None for file in files.list(directory))
+        rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
     return [name for name, there in (("native", native), ("rocksdb", rocksdb)) if there]

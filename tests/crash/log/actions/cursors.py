@@ -58,6 +58,8 @@ class Cursors(Session[LogWorld, Opened]):
 
     def _go(self, facts: CursorFacts) -> None:
         opened = self.opened
+        if opened.cursors[PASSING] is self._made_again:  # another process has it open, and would keep us from it
+            opened.cursors[PASSING].close()
         version = facts.send(None)
         self.facts.update_removable()
         self._deleting, self._made_again = facts, None

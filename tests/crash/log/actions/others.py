@@ -30,6 +30,7 @@ class Bystander:
     def __init__(self, world: LogWorld) -> None:
         process = world.process()
         self._reader = LogReader.open(DIRECTORY, process.files, process.metadata)
+        self._drowsy = LogReader.open(DIRECTORY, process.files, process.metadata)
         self._cursor = Cursor.in_memory(self._reader, start="earliest")
         self._last = -1
         self._known: dict[int, Position] = {}  # entries that it was shown
@@ -41,13 +42,14 @@ class Bystander:
         facts.check_entries(found)
         facts.seen(found)
         self._known = {number: position for number, position, _ in found}
+        self._drowsy.ledgers()
 
     def _ask_for_removed(self, facts: LogFacts) -> None:
-        """An entry that is gone is refused, also where the reader has not looked at the ledger list since."""
+        """An entry that is gone is refused, also by a reader that reads the ledger list only when a slot says that it must."""
         for number in sorted(self._known.keys() & facts.refused)[-2:]:
             position = self._known[number]
             with contextlib.suppress(BadInput):
-                found = list(self._reader.read(position, position))
+                found = list(self._drowsy.read(position, position))
                 must(not found, f"a reader was given entry {number}, which was removed")
 
     def follow(self, facts: LogFacts) -> None:
@@ -94,7 +96,8 @@ class Others(Appends, Cursors):
         chance = self.rng.random()
         on_main_thread = STEPS.current is threading.main_thread()
         if self._deleting is not None and on_main_thread and chance < _MAKE_AGAIN_SHARE:
-            self.make_again()
+            if not self._deposed:  # an owner that came without locks has none against a namesake of what it deletes
+                self.make_again()
         elif self._rival_comes and on_main_thread and chance < _TAKE_OVER_SHARE:
             if self._deleting is None and not self._making:  # else nobody could say whether the cursor is there
                 self.take_over()
@@ -128,10 +131,13 @@ class Others(Appends, Cursors):
                 self.take_over()
             return
         old = self.rng.choice(self._deposed)
+        names = [name for name in NAMES if name in old.cursors]
+        if not names:  # it was replaced while it opened them
+            return
         number, data = self.submit()
         self.facts.in_flight.discard(number)
         self.facts.refused.add(number)
-        entries, cursor = list(self.facts.durable.values()), old.cursors[self.rng.choice(NAMES)]
+        entries, cursor = list(self.facts.durable.values()), old.cursors[self.rng.choice(names)]
         calls: tuple[Callable[[], object], ...] = (
             lambda: old.append(number, data),
             lambda: old.log.append_many([data, data]),

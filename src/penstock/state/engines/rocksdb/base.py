@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import Corruption, NotSupported
+from penstock.errors import Corruption, NotSupported, PenstockError
+from penstock.state.engines.refusals import refusal
 
 if TYPE_CHECKING:
     from rocksdict import Cache, Options, Rdict
@@ -144,7 +145,7 @@ class RocksBase:
         return self._size
 
     def read_all(self) -> None:
-        """Reads every block and checks its checksum. Raises `Corruption`."""
+        """Reads every block and checks its checksum. Raises `Corruption`, or what `refusal` gives."""
         try:
             found = self.database.db.iter()
             found.seek_to_first()
@@ -154,5 +155,7 @@ class RocksBase:
         except Exception as error:
             raise self._bad(error) from error
 
-    def _bad(self, error: Exception) -> Corruption:
-        return Corruption(f"{self.database.path}: {error}", hint="the state is read again from another checkpoint")
+    def _bad(self, error: Exception) -> PenstockError:
+        return refusal(self.database.path, error) or Corruption(
+            f"{self.database.path}: {error}", hint="the state is read again from another checkpoint"
+        )

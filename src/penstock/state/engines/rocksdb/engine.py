@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import Corruption, NotSupported, StorageFailed
+from penstock.errors import Corruption, NotSupported, PenstockError, StorageFailed, Unavailable
 from penstock.files import RealFiles, read_file
 from penstock.log.position import Position
 from penstock.state.engines.checkpointed import CheckpointedEngine, EngineOptions
 from penstock.state.engines.engine import CheckpointInfo, Finding
 from penstock.state.engines.layered import FrozenLayers
 from penstock.state.engines.overlay import NO_BASE, Base, Layer
+from penstock.state.engines.refusals import raise_refusal
 from penstock.state.engines.rocksdb.base import NAMESPACE, POSITION, Database, RocksBase, load, options_with
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class RocksEngine(CheckpointedEngine):
             try:
                 RocksBase(Database(self._path(number), self._cache, read_only=True)).read_all()
             except Exception as error:
+                raise_refusal(self._path(number), error)
                 if self._path(number).exists():  # else the owner removed it meanwhile
                     yield Finding(str(self._path(number)), 0, str(error))
 
@@ -80,8 +82,9 @@ class RocksEngine(CheckpointedEngine):
                 with self._disk:
                     if number not in [other for other, _ in self._kept]:
                         continue  # a newer checkpoint took its place meanwhile
-                if isinstance(error, Corruption):
+                if isinstance(error, PenstockError):
                     raise
+                raise_refusal(self._path(number), error)
                 raise Corruption(
                     f"{self._path(number)}: {error}", hint="the state is read again from another checkpoint"
                 ) from error
@@ -183,9 +186,10 @@ class RocksEngine(CheckpointedEngine):
                     RocksBase(database).read_all()
                 if base is None:
                     base = RocksBase(database)
-            except NotSupported:
+            except (NotSupported, Unavailable, StorageFailed):
                 raise
             except Exception as error:
+                raise_refusal(self._path(number), error)
                 self._damaged.append(Finding(str(self._path(number)), 0, str(error)))
                 continue
             info = CheckpointInfo(
@@ -245,10 +249,12 @@ class RocksEngine(CheckpointedEngine):
         above = {number for number, info in self._kept if info.position > position}
         for number in self._numbers():  # checkpoints that were not opened may lie above `position` too
             if number not in numbers and number not in above:
-                with contextlib.suppress(Exception):
+                try:
                     record = Database(self._path(number), self._cache, read_only=True).record()
                     if record is not None and Position.parse(record["position"]) > position:
                         above.add(number)
+                except Exception as error:  # a damaged one: its position is not known
+                    raise_refusal(self._path(number), error)
         for number in above:
             self._files.rename(self._path(number), self._directory / f"gone-{number:016x}")
         if above:
