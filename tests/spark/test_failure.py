@@ -44,6 +44,12 @@ def test_transient_errors_ask_for_another_try() -> None:
     assert exit_code(StaleRun("old"), "sink") == 75
 
 
+def test_a_python_process_that_starts_too_slowly_is_tried_again() -> None:
+    text = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+    assert unexpected_error(text).transient
+    assert not unexpected_error("ZeroDivisionError: division by zero").transient
+
+
 def test_an_unexpected_error_is_one_line() -> None:
     text = JAVA.format("x").replace("penstock.spark.failure.PipelineFailure: x", "ZeroDivisionError: division by zero")
     assert find_failure(text) is None

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from penstock.errors import PenstockError, Terminal, error_from_json
+from penstock.errors import PenstockError, Terminal, Unavailable, error_from_json
 from penstock.process import EXIT_CONFIGURATION, EXIT_SINK, EXIT_SOURCE, EXIT_TRY_AGAIN
 
 _MARK = "PENSTOCK-ERROR "
 _MESSAGE_CHARS_MAX = 1000
+_STARTED_TOO_LATE = "Python worker failed to connect back"  # in Spark's words
 Where = Literal["config", "source", "sink"]
 _EXIT: dict[Where, int] = {"config": EXIT_CONFIGURATION, "source": EXIT_SOURCE, "sink": EXIT_SINK}
 
@@ -54,12 +55,13 @@ def find_failure(text: str) -> PipelineFailure | None:
     return None
 
 
-def unexpected_error(text: str) -> Terminal:
-    """Any other exception of Spark in one line: the last exception line of a Python traceback in it, or its first
-    line."""
+def unexpected_error(text: str) -> PenstockError:
+    """Any other exception of Spark in one line: the last exception line of a Python traceback in it, or its first line.
+    Spark gives a Python process only seconds to start: one that took longer, on a busy machine, may do better next time."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _looks_like_exception(line)]
-    return Terminal((python[-1:] or lines or ["Spark ended without a reason"])[0][:_MESSAGE_CHARS_MAX])
+    message = (python[-1:] or lines or ["Spark ended without a reason"])[0][:_MESSAGE_CHARS_MAX]
+    return Unavailable(message) if _STARTED_TOO_LATE in text else Terminal(message)
 
 
 def exit_code(error: PenstockError, where: Where) -> int:

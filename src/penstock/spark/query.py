@@ -115,7 +115,7 @@ class ChangefeedQuery:
             except Exception as error:  # a bug, a dead worker, or Spark ended the query: a new run may help
                 self._check_engine()
                 failure = unexpected_error(str(error))
-                unexpected = 0 if self.counters.batches > batches else unexpected + 1
+                unexpected = 0 if failure.transient or self.counters.batches > batches else unexpected + 1
                 if unexpected >= UNEXPECTED_IN_A_ROW_MAX:
                     raise PipelineFailure(failure, "source") from error
             if self._stop.is_set():
