@@ -1,5 +1,19 @@
-"""`python -m penstock` is the same as `penstock`."""
+"""`penstock`, and `python -m penstock`, which is the same."""
 
-from penstock.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Imports the command line only here: that takes most of a second, and Ctrl-C may come in it."""
+    try:
+        from penstock.cli.main import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        sys.exit(130)  # `penstock.process.EXIT_INTERRUPTED`, which may not be imported yet
+
+
+if __name__ == "__main__":
+    main()

@@ -45,6 +45,7 @@ EXIT_STOPPED = 5  # `status`: no run owns the state directory
 EXIT_FAILED = 70  # none of the others, and time does not heal it: the disk, another owner, a mistake in Penstock
 EXIT_TRY_AGAIN = 75  # nothing is wrong that time does not heal
 EXIT_INTERRUPTED = 130  # Ctrl-C, where that is not the usual end
+EXIT_NO_READER = 141  # what a shell says of a program that SIGPIPE ended
 EXIT_CODES = {
     EXIT_OK: "done; healthy; equal",
     EXIT_DIFFERENT: "done, and the answer is no: not equal, damaged, degraded, not there",
@@ -55,6 +56,7 @@ EXIT_CODES = {
     EXIT_FAILED: "failed for another reason, which the message names",
     EXIT_TRY_AGAIN: "does not answer now, or another process has it: try again later",
     EXIT_INTERRUPTED: "ended by Ctrl-C",
+    EXIT_NO_READER: "nobody reads the output any more: a pipe into `head`, say",
 }
 _EXIT_PARENT_DIED = 1  # nobody is left to read it
 _FOR_PEOPLE = (

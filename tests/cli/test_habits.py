@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -54,6 +55,57 @@ def test_python_runs_the_package() -> None:
 
 def test_completion_can_be_installed() -> None:
     assert "--install-completion" in penstock("--help").output
+
+
+@pytest.mark.parametrize("command", ["check", "init", "status"])
+def test_ctrl_c_never_looks_like_an_answer(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 is an answer: not equal, not there."""
+    from penstock.cli import check, init, status
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    configure(tmp_path / "penstock.yaml")
+    for module, name in ((check, "load"), (init, "say"), (status, "load_places")):
+        monkeypatch.setattr(module, name, interrupt)
+    assert penstock(command, *(["--force"] if command == "init" else [])).exit_code == (
+        0 if command == "status" else 130
+    )
+
+
+def test_ctrl_c_while_python_still_loads_is_no_stack_trace() -> None:
+    code = (
+        "import sys, signal, builtins, penstock.__main__ as start; usual = builtins.__import__\n"
+        "def load(name, *rest):\n"
+        "    if name == 'penstock.cli.main': signal.raise_signal(signal.SIGINT)\n"
+        "    return usual(name, *rest)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler); builtins.__import__ = load; start.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("arguments", [("check",), ("check", "--json"), ("status",), ("status", "--json")])
+def test_a_reader_that_goes_away_is_no_answer_and_no_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    configure(tmp_path / "penstock.yaml")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "penstock", *arguments]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_output_that_is_closed_or_full(tmp_path: Path) -> None:
+    configure(tmp_path / "penstock.yaml")
+    closed = f"{sys.executable} -m penstock check --json >&-"
+    assert subprocess.run(closed, shell=True, timeout=LIMIT_SECONDS, check=False).returncode == 0
+    full = f"{sys.executable} -m penstock check > /dev/full"
+    done = subprocess.run(full, shell=True, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert done.returncode == 70
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_exit_codes_are_documented_and_have_one_meaning_each() -> None:
@@ -204,7 +256,6 @@ def test_every_path_of_a_server_is_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_the_level_of_the_log_reaches_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import logging
-    import os
 
     from penstock.observe.logging import configure as configure_log
 
@@ -216,6 +267,8 @@ def test_the_level_of_the_log_reaches_the_children(tmp_path: Path, monkeypatch: 
         assert os.environ["PENSTOCK_LOG_LEVEL"] == "debug"
         configure_log("capture")
         assert logging.getLogger().level == logging.DEBUG
+        assert penstock("--log-level", "DEBUG", "check").exit_code == 0
+        assert os.environ["PENSTOCK_LOG_LEVEL"] == "debug"
         assert penstock("--log-level", "loud", "check").exit_code == 2
     finally:
         logging.getLogger().handlers[:] = before[1]

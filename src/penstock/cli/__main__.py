@@ -1,5 +1,5 @@
 """`python -m penstock.cli` is the same as `penstock`."""
 
-from penstock.cli.main import main
+from penstock.__main__ import main
 
 main()

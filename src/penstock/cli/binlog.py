@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,9 +28,6 @@ def decode(
     from penstock.binlog.dump import dump_events
 
     with translate_errors(as_json=json):
-        try:
-            for path in files:
-                for event in dump_events(path.read_bytes()):
-                    print_json({"file": path.name, **event})
-        except BrokenPipeError:
-            sys.stderr.close()  # the reader went away, as `head` does; that is no error
+        for path in files:
+            for event in dump_events(path.read_bytes()):
+                print_json({"file": path.name, **event})

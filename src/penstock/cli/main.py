@@ -7,9 +7,11 @@ import os
 import sys
 import traceback
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli import binlog, check, demo, init, run, status, verify
@@ -19,13 +21,25 @@ from penstock.cli.screen import complain, say
 from penstock.cli.state import checkpoints, looking
 from penstock.files.private import private_umask
 from penstock.observe.logging import LEVEL_VARIABLE, configure, redact
-from penstock.process import EXIT_CODES, EXIT_FAILED
+from penstock.process import EXIT_CODES, EXIT_FAILED, EXIT_INTERRUPTED
 
 _EXIT_CODES_HELP = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 
+
+class _Commands(TyperGroup):
+    """Ctrl-C has its own exit code wherever it comes; typer's is 1, which means "the answer is no" here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
 app = typer.Typer(
     name="penstock",
-    help="Copies every change of a MySQL or MariaDB server, in order and without loss, into storage, on Spark.",
+    cls=_Commands,
+    help="Copies every change of a MariaDB server, in order and without loss, into files, on Spark.",
     no_args_is_help=True,
     epilog=_EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -72,6 +86,7 @@ def _root(
         LogLevel | None,
         typer.Option(
             envvar=LEVEL_VARIABLE,
+            case_sensitive=False,
             help="How much is logged, as JSON lines: by this process on standard error (warning without this option), by its "
             "children in STATE_DIR/run/*.log (info without it).",
         ),
@@ -118,10 +133,15 @@ def main() -> None:
     else here.
     """
     private_umask()
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal without ✓ shows \u2713
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="backslashreplace")  # a terminal without ✓ shows \u2713
     try:
         app(prog_name="penstock")
+    except OSError as error:
+        complain(redact(str(error)), "the output could not be written")
+        sys.exit(EXIT_FAILED)
     except Exception as error:
         sys.stderr.write(redact(traceback.format_exc()))
         complain(

@@ -16,13 +16,12 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
-from penstock.cli.screen import complain, say
+from penstock.cli.screen import complain, end_without_reader, say
 from penstock.errors import BadInput, Corruption, PenstockError, StorageFailed
 from penstock.process import (
     EXIT_CONFIGURATION,
     EXIT_DIFFERENT,
     EXIT_FAILED,
-    EXIT_INTERRUPTED,
     EXIT_TRY_AGAIN,
 )
 
@@ -39,8 +38,11 @@ def _write_json(value: Any, stream: TextIO) -> None:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value, default=str)
-    stream.write(text + "\n")
-    stream.flush()
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        end_without_reader()
 
 
 def print_result(document: dict[str, Any], template: str, *values: object, as_json: bool) -> None:
@@ -64,27 +66,21 @@ def fail(error: PenstockError, *, as_json: bool, exit_code: int | None = None) -
 
 @contextmanager
 def translate_errors(*, as_json: bool) -> Iterator[None]:
-    """Turns Penstock's own errors inside the block into a message and an exit code; Ctrl-C into an exit code."""
+    """Turns Penstock's own errors inside the block, and those of files, into a message and an exit code."""
     try:
         yield
     except PenstockError as error:
         fail(error, as_json=as_json)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         fail(StorageFailed(str(error), hint="check the path, its permissions and the disk"), as_json=as_json)
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager
 def end_quietly(*, as_json: bool) -> Iterator[None]:
-    """`translate_errors`; besides, Ctrl-C and a reader that closed the pipe (`| head`) end the command without an error."""
+    """`translate_errors`; besides, Ctrl-C ends the command without an error: it is how one ends such a command."""
     with translate_errors(as_json=as_json):
         try:
             yield
-        except BrokenPipeError:
-            sys.stderr.close()
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 

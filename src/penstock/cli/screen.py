@@ -8,14 +8,33 @@ values, which go through `shown`. (`--json` has them exactly as they are.)
 
 from __future__ import annotations
 
+import os
+import sys
 import unicodedata
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-console = Console(highlight=False, emoji=False)
-complaints = Console(stderr=True, highlight=False, emoji=False)
+from penstock.process import EXIT_NO_READER
+
+
+def end_without_reader() -> NoReturn:
+    """Ends the command without a word, because whoever read its output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered still has to go somewhere
+    raise SystemExit(EXIT_NO_READER)
+
+
+class _Console(Console):
+    """Rich's own ends with exit code 1, which means "the answer is no" here."""
+
+    def on_broken_pipe(self) -> None:
+        end_without_reader()
+
+
+console = _Console(highlight=False, emoji=False)
+complaints = _Console(stderr=True, highlight=False, emoji=False)
 
 _PLACE = "{}"
 _NUMBERS = ("ENTRIES", "BYTES", "BODIES", "BACKLOG", "HOLES", "KEYS", "ROWS", "FILES", "TABLES")

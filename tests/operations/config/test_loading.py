@@ -70,6 +70,41 @@ def test_secrets_of_spark_are_told_by_their_whole_keys(tmp_path: Path) -> None:
     assert revealed(run_settings(config, once=True).source)["password"] == "hush-canary"
 
 
+def test_settings_of_spark_may_be_numbers_and_switches(tmp_path: Path) -> None:
+    text = GOOD + "spark: {ui.enabled: true, executor.cores: 2, memory.fraction: 0.5, master: 'local[2]'}\n"
+    config = load(write(tmp_path, text), {"SHOP_PASSWORD": "hush"})
+    assert config.spark == {
+        "ui.enabled": "true",
+        "executor.cores": "2",
+        "memory.fraction": "0.5",
+        "master": "local[2]",
+    }
+    for wrong in ("{1: x}", "{a: [1]}", "{a: null}", "{a: {b: c}}"):
+        (problem,) = problems(tmp_path, GOOD + f"spark: {wrong}\n", {"SHOP_PASSWORD": "hush"})
+        assert (problem.key, problem.line) == ("spark", 12)
+        assert "a text, a number, true or false" in problem.message
+
+
+@pytest.mark.parametrize("value", ["2026-13-45", "0x_", "!!int x", "9" * 5000, "{a: [1, 2026-02-30]}"])
+def test_what_only_looks_like_a_date_or_a_number_is_refused_with_its_line(tmp_path: Path, value: str) -> None:
+    (problem,) = problems(tmp_path, GOOD + f"state_dir: {value}\n")
+    assert problem.line == 12
+    assert "put a text in quotes" in problem.message
+
+
+@pytest.mark.parametrize("key", ["state_dir", "sinks.lake.url", "source.host"])
+def test_no_text_holds_a_zero_byte(tmp_path: Path, key: str) -> None:
+    """A path would end there, and so mean another file."""
+    text = {
+        "state_dir": GOOD + 'state_dir: "a\\0b"\n',
+        "sinks.lake.url": GOOD.replace("./lake", '"a\\0b"'),
+        "source.host": GOOD.replace("host: db", 'host: "a\\0b"'),
+    }[key]
+    assert [(problem.key, problem.message) for problem in problems(tmp_path, text, {"SHOP_PASSWORD": "x"})] == [
+        (key, "a zero byte cannot be in a text")
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [

@@ -104,6 +104,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]
         value = yaml.safe_load(text)
     except RecursionError:
         raise BadConfig(path, [Problem("yaml", 0, "it is nested too deeply")]) from None
+    except ValueError:  # of Python's, for what only looks like a date or a number: 2026-13-45, 0x_
+        message = "it looks like a date or a number and is none; put a text in quotes"
+        raise BadConfig(path, [Problem("yaml", _line_of_misread(node), message)]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error)
@@ -126,6 +129,22 @@ def is_bounded(node: yaml.Node | None) -> bool:
         elif isinstance(one, yaml.SequenceNode):
             todo += [(child, depth + 1) for child in one.value]
     return True
+
+
+def _line_of_misread(node: yaml.Node | None) -> int:
+    """The line of the first value of which YAML's reader can make nothing; 0 where there is none."""
+    reader, todo = yaml.SafeLoader(""), [node]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, yaml.ScalarNode):
+            try:
+                reader.construct_object(one)
+            except ValueError:
+                return one.start_mark.line + 1
+        elif isinstance(one, yaml.CollectionNode):
+            pairs = isinstance(one, yaml.MappingNode)
+            todo += reversed([child for pair in one.value for child in pair] if pairs else one.value)
+    return 0
 
 
 def _message(error: Any, value: Any) -> str:
@@ -181,6 +200,9 @@ def _substitute(
         return [_substitute(v, environment, (*path, i), lines, problems) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
+    if "\0" in value:  # the end of a text to the operating system: it would mean another file
+        problems.append(Problem(".".join(map(str, path)), lines.get(path, 0), "a zero byte cannot be in a text"))
+        return value.replace("\0", "")
 
     def replacement(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -59,10 +59,16 @@ class Config(BaseModel):
         """Which of Spark's settings are secrets is told by their names, and by credentials inside their values."""
         if not isinstance(value, dict):
             return value
-        settings: dict[Any, Any] = {}
-        for key, text in value.items():
-            secret = isinstance(text, str) and is_secret_setting(str(key), text)
-            if secret and any(place in str(key).lower() for place in _SEEN_BY_OTHERS):
+        settings: dict[str, str | Secret] = {}
+        for key, written in value.items():
+            if not isinstance(key, str) or not isinstance(written, str | int | float | Secret):
+                raise ValueError(f"{key}: a name of Spark's and a text, a number, true or false are wanted")
+            if isinstance(written, Secret):
+                settings[key] = written
+                continue
+            text = str(written).lower() if isinstance(written, bool) else str(written)
+            secret = is_secret_setting(key, text)
+            if secret and any(place in key.lower() for place in _SEEN_BY_OTHERS):
                 raise ValueError(
                     f"{key} holds a secret, which other users of this machine could read in the process list; "
                     "give it in a setting of its own"
