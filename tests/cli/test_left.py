@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,16 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cli.run import show_summary
-from penstock.cli.verify import show_report
+from penstock.cli.verify import exit_code, show_report
+from penstock.errors import BadInput
+from penstock.files import REAL_FILES
 from penstock.operations import spark_extra
+from penstock.operations.demo import Demo
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.supervisor.status import RunSummary
+from tools.components import REPOSITORY
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
 def test_the_end_of_a_run_tells_what_the_log_still_holds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,12 +33,50 @@ def test_the_end_of_a_run_tells_what_the_log_still_holds(capsys: pytest.CaptureF
     assert said.startswith("✓ 5 rows") and "not at the sink" not in said
 
 
+def test_a_run_that_failed_tells_what_it_did_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = RunSummary(3, 5, 1, 9, 1.0, drained=False, message="no", hint="do", left_bytes={"lake": 60 << 20})
+    show_summary(failed, as_json=False)
+    said = capsys.readouterr()
+    assert "✓" not in said.out and "5 rows in 1 files" in said.out and "lake: 60.0 MiB of the log" in said.out
+    assert "✗ no" in said.err
+    show_summary(failed, as_json=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out)["left_bytes"] == {"lake": 60 << 20}
+    assert json.loads(said.err)["error"] == {"kind": "RunFailed", "message": "no", "hint": "do"}
+
+
+def test_a_demo_that_failed_says_so_to_programs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = RunSummary(75, 0, 0, 0, 1.0, drained=False, message="no", hint="")
+    monkeypatch.setattr("penstock.operations.demo.run", lambda *_, **__: failed)
+    done = CliRunner().invoke(app, ["demo", "--directory", str(tmp_path / "demo"), "--json"])
+    assert done.exit_code == 75
+    assert json.loads(done.stderr)["error"]["message"] == "no"
+    assert json.loads(done.stdout)["event"] == "summary"
+
+
+def test_a_demo_does_not_pull_the_rug_from_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "demo"
+    demo = Demo.prepare(directory, seconds=1, rate=100, say=print)
+    demo.config.state_dir.mkdir()
+    (demo.config.state_dir / "log").write_text("mine")
+    with REAL_FILES.lock(demo.config.state_dir / "lock"):
+        done = CliRunner().invoke(app, ["demo", "--directory", str(directory)])
+        assert done.exit_code == 75 and "another process" in done.stderr
+        assert (demo.config.state_dir / "log").read_text() == "mine"
+    Demo.prepare(directory, seconds=1, rate=100, say=print)
+    assert not demo.config.state_dir.exists()
+
+
 def test_verify_has_no_green_mark_over_undelivered_changes(capsys: pytest.CaptureFixture[str]) -> None:
     sink = SinkReport("lake")
     sink.differences.pending = 3002
     show_report(VerifyReport([sink]))
     said = capsys.readouterr().out
     assert "✓" not in said and "3,002 not delivered yet" in said
+    assert "no run is there to deliver the rest" in said
+    assert exit_code(VerifyReport([sink])) == 1
+    assert exit_code(VerifyReport([sink], running=True)) == 0, "they are on their way"
+    assert VerifyReport([sink]).to_json()["pending"] == 3002
 
 
 def test_without_spark_a_run_ends_at_once_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,4 +89,37 @@ def test_without_spark_a_run_ends_at_once_with_what_to_install(tmp_path: Path, m
     for command in (["run"], ["run", "--once"], ["demo"]):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 2 and "pip install 'penstock[spark]'" in done.stderr.replace("\n", " ")
+    assert [path.name for path in tmp_path.iterdir()] == ["penstock.yaml"]
+
+
+def _fake_spark(directory: Path, version: str) -> None:
+    for name in ("pyspark", "pandas"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "__init__.py").write_text("raise SystemExit('imported')")
+    (directory / "pyspark" / "version.py").write_text(f"__version__: str = '{version}'\n")
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.2.1", "5.0.0.dev1"])
+def test_another_spark_that_is_there_already_is_refused_by_its_version(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake_spark(tmp_path, version)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BadInput, match=rf"pyspark is {version[:3]} here, and Penstock needs 4.3 or newer and below 5"):
+        spark_extra.require_spark()
+
+
+def test_the_bounds_of_spark_are_those_of_the_package() -> None:
+    (bound,) = (one for one in PROJECT["optional-dependencies"]["spark"] if one.startswith("pyspark"))
+    lowest, below = spark_extra.PYSPARK_MIN, spark_extra.PYSPARK_BELOW
+    assert bound == f"pyspark>={lowest[0]}.{lowest[1]},<{below[0]}"
+
+
+def test_without_java_a_run_ends_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere/java")
+    Path("penstock.yaml").write_text("source: {type: demo}\nsinks: {lake: {url: ./lake, format: parquet}}\n")
+    for command in (["run"], ["demo"]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2 and "JAVA_HOME is /nowhere/java" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["penstock.yaml"]

@@ -15,8 +15,8 @@ from rich.text import Text
 from penstock import __version__
 from penstock.cli.options import JsonOption
 from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
-from penstock.cli.run import RunScreen, show_left
-from penstock.cli.screen import add_row, complain, say, say_table, shown
+from penstock.cli.run import RunScreen, show_left, show_summary
+from penstock.cli.screen import add_row, say, say_table, shown
 from penstock.cli.verify import exit_code, show_report
 from penstock.operations.spark_extra import require_spark
 
@@ -43,7 +43,7 @@ def demo(
             )
             summary = demonstration.run(screen.update)
         if summary.exit_code:
-            complain(summary.message, summary.hint)
+            show_summary(summary, as_json=json)
             raise typer.Exit(summary.exit_code)
         report = verify_sinks(demonstration.config)
         sample = demonstration.sample()
@@ -61,7 +61,7 @@ def demo(
     show_report(report)
     if sample is not None:
         _show(sample)
-    say('Next: spark.read.parquet("{}/lake/shop/orders").show()', directory)
+    say('Next: spark.read.option("mergeSchema", True).parquet("{}/lake/shop/orders").show()', directory)
     say("      penstock init --source mariadb://user@host    writes penstock.yaml for your own server")
     raise typer.Exit(exit_code(report))
 

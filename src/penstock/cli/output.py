@@ -55,13 +55,16 @@ def print_result(document: dict[str, Any], template: str, *values: object, as_js
 
 def fail(error: PenstockError, *, as_json: bool, exit_code: int | None = None) -> NoReturn:
     """Prints the error on standard error, never a stack trace, and ends the command with the error's exit code."""
-    code = exit_code if exit_code is not None else _exit_code(error)
+    print_error(type(error).__name__, error.message, error.hint, as_json=as_json)
+    raise typer.Exit(exit_code if exit_code is not None else _exit_code(error))
+
+
+def print_error(kind: str, message: str, hint: str, *, as_json: bool) -> None:
+    """The error on standard error: for programs as one document, which people never see."""
     if as_json:
-        kind = type(error).__name__
-        _write_json({"error": {"kind": kind, "message": error.message, "hint": error.hint}}, sys.stderr)
+        _write_json({"error": {"kind": kind, "message": message, "hint": hint}}, sys.stderr)
     else:
-        complain(error.message, error.hint)
-    raise typer.Exit(code)
+        complain(message, hint)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
-from penstock.cli.screen import complain, console, say, shown, warn
+from penstock.cli.output import human_bytes, human_seconds, print_error, print_json, translate_errors
+from penstock.cli.screen import console, say, shown, warn
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import exposure_of, run_settings
 from penstock.operations.spark_extra import require_spark
@@ -56,12 +56,12 @@ def show_summary(summary: RunSummary, *, as_json: bool) -> None:
     """How the run ended."""
     if as_json:
         print_json({"event": "summary", **asdict(summary)})
-        return
     if summary.exit_code:
-        complain(summary.message, summary.hint)
+        print_error("RunFailed", summary.message, summary.hint, as_json=as_json)
+    if as_json:
         return
     say(
-        "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
+        "  {}" if summary.exit_code else "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
         f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}",
     )
     show_left(summary)

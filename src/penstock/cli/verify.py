@@ -26,7 +26,7 @@ def verify(
 ) -> None:
     """Compare every row at the sinks with the log, and the final tables with the source.
 
-    Exit code 1: not equal. Exit code 3: equal to the log, and the source could not be asked (--no-source leaves it out).
+    Exit code 1: not equal, or changes are not delivered and no run is there to deliver them. Exit code 3: equal to the log, and the source could not be asked (--no-source leaves it out).
     """
     from penstock.operations.verify.verify import verify as verify_sinks
 
@@ -40,7 +40,7 @@ def verify(
 
 
 def exit_code(report: VerifyReport) -> int:
-    if not report.equal:
+    if not report.equal or report.left_behind:
         return EXIT_DIFFERENT
     return EXIT_SOURCE if report.source_error else EXIT_OK
 
@@ -66,3 +66,5 @@ def show_report(report: VerifyReport) -> None:
             say("  [dim]{}[/]", note)
         for fault in sink.faults:
             say("  [red]{}[/]", fault)
+    if report.left_behind:
+        say("  no run is there to deliver the rest; penstock run goes on there")

@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from penstock.errors import BadInput
+from penstock.files import REAL_FILES
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import Config, run_settings
 from penstock.operations.verify.sink_tables import data_directories
@@ -48,11 +50,14 @@ class Demo:
 
     @classmethod
     def prepare(cls, directory: Path, *, seconds: int, rate: int, say: Callable[..., None]) -> Demo:
-        """An empty demonstration in `directory`; an earlier one there is removed, anything else is refused."""
+        """An empty demonstration in `directory`; an earlier one there is removed, unless it still runs, and anything else
+        is refused."""
         if directory.exists() and any(directory.iterdir()):
             if not (directory / _MARKER).exists():
                 raise BadInput(f"{directory} holds other files; nothing was changed", hint="give another --directory")
-            shutil.rmtree(directory)
+            state = directory / "state"
+            with REAL_FILES.lock(state / "lock") if state.is_dir() else nullcontext():  # not under another demo's feet
+                shutil.rmtree(directory)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / _MARKER).write_text("made by penstock demo; removed by the next one\n")
         changes = seconds * rate

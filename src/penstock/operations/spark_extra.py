@@ -1,4 +1,4 @@
-"""Whether Spark is installed beside Penstock, asked before anything is started that needs it.
+"""Whether Spark can run beside Penstock, asked before anything is started that needs it.
 
 Spark is an extra: clusters bring their own, and reading a log or a binlog needs none. A run without it would capture
 into the log for ever and deliver nothing.
@@ -7,17 +7,41 @@ into the log for ever and deliver nothing.
 from __future__ import annotations
 
 import importlib.util
+import re
+from pathlib import Path
 
 from penstock.errors import BadInput
+from penstock.spark.java import choose_java
 
 PACKAGES = ("pyspark", "pandas")  # the extra `spark`
+PYSPARK_MIN, PYSPARK_BELOW = (
+    (4, 3),
+    (5, 0),
+)  # as in pyproject.toml: pip does not look at it where the extra is not asked for
+_HINT = "pip install 'penstock[spark]', or 'penstock[spark,java]' where there is no Java 17 or newer"
+_VERSION = re.compile(r"""^__version__.*=\s*["'](\d+)\.(\d+)[^"']*["']""", re.MULTILINE)
 
 
 def require_spark() -> None:
-    """Raises `BadInput`, which is exit code 2, unless the packages of the extra are there. Imports none of them."""
+    """Raises `BadInput`, which is exit code 2, unless the packages of the extra are there, in a version that works, and a
+    Java for them. Imports none of them."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise BadInput(
-            f"Spark is not installed here ({', '.join(missing)} missing)",
-            hint="pip install 'penstock[spark]', or 'penstock[spark,java]' where there is no Java 17 or newer",
-        )
+        raise BadInput(f"Spark is not installed here ({', '.join(missing)} missing)", hint=_HINT)
+    version = _pyspark_version()
+    if version is not None and not PYSPARK_MIN <= version < PYSPARK_BELOW:
+        wanted = f"{'.'.join(map(str, PYSPARK_MIN))} or newer and below {PYSPARK_BELOW[0]}"
+        raise BadInput(f"pyspark is {'.'.join(map(str, version))} here, and Penstock needs {wanted}", hint=_HINT)
+    choose_java()
+
+
+def _pyspark_version() -> tuple[int, int] | None:
+    """As its file says, whether or not pip installed it; None where it does not say."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        found = _VERSION.search((Path(spec.origin).parent / "version.py").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return (int(found[1]), int(found[2])) if found else None

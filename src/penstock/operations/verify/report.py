@@ -78,13 +78,24 @@ class SinkReport:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """The reports of every sink."""
+    """The reports of every sink. `running`: a run owns the flow, so what is missing is still on its way."""
 
     sinks: list[SinkReport]
+    running: bool = False
 
     @property
     def equal(self) -> bool:
         return all(sink.equal for sink in self.sinks)
+
+    @property
+    def pending(self) -> int:
+        """Changes that are in the log and not at a sink."""
+        return sum(sink.differences.pending for sink in self.sinks)
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether changes are missing at a sink and nobody is bringing them there."""
+        return self.pending > 0 and not self.running
 
     @property
     def source_error(self) -> str:
@@ -92,4 +103,9 @@ class VerifyReport:
         return next((sink.source_error for sink in self.sinks if sink.source_error), "")
 
     def to_json(self) -> dict[str, Any]:
-        return {"equal": self.equal, "sinks": [sink.to_json() for sink in self.sinks]}
+        return {
+            "equal": self.equal,
+            "pending": self.pending,
+            "running": self.running,
+            "sinks": [sink.to_json() for sink in self.sinks],
+        }

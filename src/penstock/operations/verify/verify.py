@@ -15,7 +15,7 @@ from penstock.errors import BadInput
 from penstock.log import LogReader
 from penstock.log.position import Seq
 from penstock.operations.config.model import Config
-from penstock.operations.status import delivered_through
+from penstock.operations.status import ask_run, delivered_through
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.sink_tables import SinkTables
@@ -32,7 +32,8 @@ def verify(config: Config, *, sink: str | None = None, with_source: bool = True)
         raise BadInput(f"{directory} does not exist: nothing was captured yet", hint="penstock run starts the flow")
     reader = LogReader.open(directory)
     names = [sink] if sink is not None else list(config.sinks)
-    return VerifyReport([_verify_sink(config, name, reader, with_source) for name in names])
+    reports = [_verify_sink(config, name, reader, with_source) for name in names]
+    return VerifyReport(reports, running=ask_run(config.state_dir) is not None)
 
 
 def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool) -> SinkReport:
