@@ -30,8 +30,7 @@ DURABLE_PACKAGES = ("objects", "log", "state", "delivery")
 MAKERS = {
     "wire.py",  # sockets, in a directory that files/ has checked
     "cli/init.py",  # the user's configuration
-    "operations/demo.py",  # the directory that the user names for a demonstration
-    "kernels/places.py",  # caches of compiled kernels, checked in the same way
+    "kernels/places.py",  # one file without a name: whether the directory, which files/ has checked, can be written to
 }
 _MAKING_METHODS = {
     "mkdir",

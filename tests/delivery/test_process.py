@@ -17,6 +17,7 @@ import pytest
 
 from penstock.delivery.payload import Payload
 from penstock.errors import BadInput, StaleRun, Unavailable
+from penstock.process import EXIT_CONFIGURATION
 from penstock.wire import Client, Server, connect, socket_path
 from tests.delivery.memory_keeper import MemoryKeeper
 from tests.delivery.rig import CHANGEFEED, Row, expected_tables, id_of, payloads_of, stream
@@ -193,6 +194,19 @@ def test_a_used_prefix_is_refused(tmp_path: Path) -> None:
         stack.callback(delivery.kill)
         with pytest.raises(BadInput, match="no feed of Penstock owns"):
             delivery.client.call("begin_run", changefeed=CHANGEFEED, run="r")
+
+
+def test_a_sink_that_anybody_could_have_made_is_refused(tmp_path: Path) -> None:
+    sink = tmp_path / "lake"
+    sink.mkdir()
+    sink.chmod(0o777)
+    delivery = Delivery(tmp_path / "state", sink)
+    with delivery.process:
+        assert delivery.said["event"] == "error"
+        assert delivery.said["kind"] == "BadInput"
+        assert f"{sink} is not used: it can be written to by everybody" in delivery.said["message"]
+        assert delivery.process.wait(LIMIT_SECONDS) == EXIT_CONFIGURATION
+    assert not list(sink.iterdir())
 
 
 def test_bad_settings_are_reported(tmp_path: Path) -> None:

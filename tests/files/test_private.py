@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import shutil
 import stat
+import struct
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +20,7 @@ from penstock.errors import BadInput
 from penstock.files import REAL_FILES, RealFiles, replace_file
 from penstock.files import private as module
 from penstock.files.private import (
+    check_not_planted,
     check_private_directory,
     clear_private,
     make_private_directory,
@@ -192,3 +198,76 @@ def test_clearing_keeps_what_is_wanted_and_follows_no_link(home: Path) -> None:
     (home / "run").chmod(0o700)
     remove_private(home / "run")
     assert not (home / "run").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="this system has no such lists")
+@pytest.mark.parametrize("spoilt", ["way", "way/state"])
+def test_an_access_list_that_names_another_user_is_seen(
+    home: Path, spoilt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's bits then stand for everybody whom the list names, not for the group of that number."""
+    monkeypatch.setattr(module, "_is_own_group", lambda _: True)
+    make_private_directory(home / "way" / "state")
+    (home / spoilt).chmod(0o770)
+    check_private_directory(home / "way" / "state")
+    nobody = 0xFFFFFFFF
+    entries = [(0x01, 7, nobody), (0x02, 7, SECOND_USER), (0x04, 0, nobody), (0x10, 7, nobody), (0x20, 0, nobody)]
+    text = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(home / spoilt, "system.posix_acl_access", text)
+    except OSError as error:
+        pytest.skip(f"this file system keeps no such lists: {error}")
+    with pytest.raises(BadInput, match="other users"):
+        check_private_directory(home / "way" / "state")
+
+
+def test_a_group_that_is_another_users_first_one_is_not_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = pwd.struct_passwd(("me", "x", os.geteuid(), 4_242, "", "/", "/bin/sh"))
+    him = pwd.struct_passwd(("him", "x", os.geteuid() + 1, 4_242, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: me)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group(("me", "x", 4_242, [])))
+    for everybody, own in (([me], True), ([me, him], False)):
+        monkeypatch.setattr(pwd, "getpwall", lambda everybody=everybody: everybody)
+        assert module._is_own_group(4_242) is own
+
+
+def test_what_only_its_owner_can_replace_is_not_planted(home: Path) -> None:
+    """A sink or a configuration may be shared: with a group, or in a directory where everybody makes his own."""
+    (home / "sink").mkdir()
+    for bits in (0o755, 0o775, 0o1777):
+        (home / "sink").chmod(bits)
+        check_not_planted(home / "sink")
+        check_not_planted(home / "sink" / "not" / "there")
+    (home / "sink").chmod(0o777)
+    for path in (home / "sink", home / "sink" / "table"):
+        with pytest.raises(BadInput, match="everybody"):
+            check_not_planted(path)
+
+
+@needs_second_user
+def test_what_anybody_could_have_planted_is_refused(home: Path) -> None:
+    home.chmod(0o1777)
+    (home / "file").touch(0o644)
+    check_not_planted(home / "file")
+    (home / "file").chmod(0o666)
+    with pytest.raises(BadInput, match="written to by everybody"):
+        check_not_planted(home / "file")
+    (home / "file").chmod(0o644)
+    (home / "link").symlink_to(home / "file")
+    check_not_planted(home / "link")
+    for planted in (home / "link", home / "file"):
+        os.chown(planted, SECOND_USER, SECOND_USER, follow_symlinks=False)
+        with pytest.raises(BadInput, match="where everybody can make one"):
+            check_not_planted(home / "link")
+        os.chown(planted, os.geteuid(), -1, follow_symlinks=False)
+
+
+def test_a_crash_leaves_no_memory_on_the_disk() -> None:
+    code = """
+import resource
+from penstock.process import ChildProcess
+resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE)[1:] * 2)
+ChildProcess("test")
+raise SystemExit(resource.getrlimit(resource.RLIMIT_CORE)[0])
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

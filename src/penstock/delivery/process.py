@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 
 from penstock.delivery.keeper_client import KeeperClient
 from penstock.delivery.server import DeliveryServer
-from penstock.delivery.settings import DeliverySettings
+from penstock.delivery.settings import DeliverySettings, local_directory
 from penstock.errors import BadInput, PenstockError
 from penstock.files import Buffer, RealFiles
-from penstock.files.private import users_umask
+from penstock.files.private import check_not_planted, users_umask
 from penstock.log import LogReader
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SINK, ChildProcess, Event, parse_settings
 from penstock.schema.schema_file import schema_file
@@ -53,6 +53,9 @@ class LateFormat:
 
 
 def open_server(settings: DeliverySettings) -> DeliveryServer:
+    """Raises `BadInput` for a sink that just anybody could have made, or could replace."""
+    for sink in settings.changefeeds.values():
+        check_not_planted(local_directory(sink.url))
     keeper = KeeperClient(socket_path(settings.state_dir / "run", "control"))
     return DeliveryServer(
         settings,

@@ -5,7 +5,8 @@ The rule: a directory of ours belongs to this user and has mode 0700, a file 060
 another directory, or a link, in its place: every directory above belongs to this user or to root, and others may write
 to it only where it is sticky, as /tmp is. What is found otherwise is refused by name, as `BadInput`, and never used.
 
-A process of ours also sets its umask (`private_umask`), so that what libraries and Spark's JVM make is private, too.
+A process of ours also sets its umask (`private_umask`), so that what libraries and Spark's JVM make is private, too, and
+leaves no core dump (`no_core_dumps`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import grp
 import os
 import pwd
+import resource
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 _OTHERS = 0o077
 _LINKS_MAX = 40  # as the kernel's own limit
+_ACCESS_LIST = "system.posix_acl_access"
 _users_umask: int | None = None
 
 
@@ -35,6 +38,13 @@ def private_umask() -> None:
     previous = os.umask(_OTHERS)
     if _users_umask is None:
         _users_umask = previous
+
+
+def no_core_dumps() -> None:
+    """From now on no crash of this process, or of one that it starts, leaves its memory, and the secrets in it, on a
+    disk."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 
 
 def users_umask() -> int:
@@ -85,8 +95,28 @@ def check_owner(path: Path, found: os.stat_result) -> None:
     """Raises `BadInput` where `found`, the status of `path`, tells of another owner, or lets others write."""
     if found.st_uid != os.geteuid():
         raise _refused(path, f"belongs to {_user_name(found.st_uid)}")
-    if _others_write(found):
+    if _others_write(path, found):
         raise _refused(path, "can be written to by other users")
+
+
+def check_not_planted(path: Path) -> None:
+    """Raises `BadInput` where just anybody could have put there, or could replace, what the user names and may share: a
+    configuration, a certificate, a sink. (A group may own it; what is ours alone has `check_private_directory`.)
+
+    What is not there yet is fine where only its owner can replace it later.
+    """
+    for step in _steps(path):
+        above = step.parent.stat()
+        if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+            raise _refused(path, f"can be replaced: everybody can write to {step.parent}")
+        try:
+            found = step.lstat()
+        except OSError:  # whoever uses it learns of that
+            return
+        if above.st_mode & stat.S_IWOTH and found.st_uid not in (0, os.geteuid()):
+            raise _refused(path, f"belongs to {_user_name(found.st_uid)}, in a directory where everybody can make one")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise _refused(path, "can be written to by everybody")
 
 
 def tighten(directory: Path) -> int:
@@ -187,14 +217,25 @@ def _check_step(found: os.stat_result, step: Path, path: Path) -> None:
     """Raises `BadInput` where somebody else could put another directory in the place of what stands in `step`."""
     if found.st_uid not in (0, os.geteuid()):
         raise _refused(path, f"can be replaced: {step} belongs to {_user_name(found.st_uid)}")
-    if stat.S_ISDIR(found.st_mode) and _others_write(found) and not found.st_mode & stat.S_ISVTX:
+    if stat.S_ISDIR(found.st_mode) and _others_write(step, found) and not found.st_mode & stat.S_ISVTX:
         raise _refused(path, f"can be replaced: other users can write to {step}")
 
 
-def _others_write(found: os.stat_result) -> bool:
+def _others_write(path: Path, found: os.stat_result) -> bool:
     if found.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(found.st_gid)
+    # Of a file with an access control list the group's bits tell what the list may give, to whomever it names.
+    return bool(found.st_mode & stat.S_IWGRP) and (_has_list(path) or not _is_own_group(found.st_gid))
+
+
+def _has_list(path: Path) -> bool:
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        os.getxattr(path, _ACCESS_LIST, follow_symlinks=False)
+    except OSError:  # it has none, or the file system knows none
+        return False
+    return True
 
 
 def _is_own_group(group: int) -> bool:
@@ -203,7 +244,9 @@ def _is_own_group(group: int) -> bool:
         user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
+    if found.gr_name != user.pw_name or not set(found.gr_mem) <= {user.pw_name}:
+        return False
+    return all(other.pw_uid in (0, user.pw_uid) for other in pwd.getpwall() if other.pw_gid == group)
 
 
 def _user_name(user: int) -> str:

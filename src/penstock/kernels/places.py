@@ -1,8 +1,7 @@
 """Where compiled kernels are kept between processes: only where nobody else can write.
 
-What lies in the cache is machine code that the next process runs. So a directory counts only if it and every directory
-above it belong to this user or to root, and nobody else may write to them (in a sticky directory, such as /tmp, what is
-ours stays ours). The first such place is used:
+What lies in the cache is machine code that the next process runs. So a directory counts only if it is this user's and
+nobody else could write to it or replace it (`penstock.files.private`). The first such place is used:
 
 1. `NUMBA_CACHE_DIR`, where it is set;
 2. `penstock/kernels` in the user's cache directory (`XDG_CACHE_HOME`, else `~/.cache`);
@@ -19,13 +18,14 @@ import functools
 import hashlib
 import logging
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.errors import BadInput
+from penstock.files.private import check_private_directory, make_private_directory
+
 _logger = logging.getLogger(__name__)
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _warned = False
 
 
@@ -79,12 +79,12 @@ def _name_of(source_directory: Path) -> str:
 
 def _prepared(place: Path, name: str) -> Path:
     """The directory `name` in `place`, made where it is missing. Raises `OSError` where code must not be kept there."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if place.parent == Path(tempfile.gettempdir()).absolute() and place.is_symlink():
-        raise PermissionError(f"{place} is a symbolic link, and anybody may have made it")
-    directory = place.resolve(strict=True) / name
-    directory.mkdir(mode=0o700, exist_ok=True)
-    refuse_others(directory)
+    with _as_refusal():
+        if not place.exists():
+            make_private_directory(place)
+        check_private_directory(place)
+        directory = place / name
+        make_private_directory(directory)
     tempfile.TemporaryFile(
         dir=directory
     ).close()  # tells what permissions alone do not: a file system that is read-only
@@ -96,12 +96,14 @@ def refuse_others(directory: Path) -> None:
 
     Called before each use: whoever removes old files from a temporary directory makes room for somebody else's.
     """
-    for part in (directory, *directory.parents):
-        found = part.lstat()
-        ours = part in (directory, directory.parent)
-        if not stat.S_ISDIR(found.st_mode):
-            raise PermissionError(f"{part} is no directory")
-        if found.st_uid != os.geteuid() and (ours or found.st_uid != 0):
-            raise PermissionError(f"{part} belongs to another user")
-        if found.st_mode & _OTHERS_WRITE and (ours or not found.st_mode & stat.S_ISVTX):
-            raise PermissionError(f"other users may write to {part}")
+    with _as_refusal():
+        check_private_directory(directory.parent)
+        check_private_directory(directory)
+
+
+@contextlib.contextmanager
+def _as_refusal() -> Iterator[None]:
+    try:
+        yield
+    except BadInput as error:
+        raise PermissionError(error.message) from error

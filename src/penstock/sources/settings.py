@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from penstock.files.private import check_not_planted
 from penstock.secret import Secret
 
 _GTID = re.compile(r"^\d+-\d+-\d+(,\d+-\d+-\d+)*$")
@@ -163,8 +164,9 @@ class _ServerSettings(_Model):
         )
 
     def secret(self) -> Secret:
-        """The password. Raises `OSError` where its file cannot be read."""
+        """The password. Raises `OSError` where its file cannot be read, `BadInput` where anybody could have put it there."""
         if self.password_file is not None:
+            check_not_planted(self.password_file)
             return Secret(self.password_file.read_text(encoding="utf-8").rstrip("\r\n"))
         return self.password if self.password is not None else Secret("")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from penstock.operations.config.loading import BadConfig, Problem, load
 from penstock.operations.config.model import describe, run_settings
 from penstock.operations.config.template import render
 from penstock.secret import revealed
+from tests.support.second_user import SECOND_USER, needs_second_user
 
 GOOD = """\
 version: 1
@@ -124,6 +126,30 @@ def test_an_error_about_a_secret_does_not_quote_it(tmp_path: Path, old: str, new
     found = problems(tmp_path, GOOD.replace(old, new), {"SHOP_PASSWORD": "hush"})
     assert found[0].key.startswith(key)
     assert "canary" not in str(found)
+
+
+@pytest.mark.parametrize("special", ["*hush4711", "!hush4711", "!it's'hush4711", "!a!hush4711", "&hush4711 &hush4711"])
+def test_a_password_that_means_something_to_yaml_is_not_quoted(tmp_path: Path, special: str) -> None:
+    """A hash of MySQL's begins with a star, which is an alias to YAML."""
+    path = tmp_path / "penstock.yaml"
+    path.write_text(f"version: 1\nsource:\n  type: mariadb\n  password: {special}\n")
+    with pytest.raises(BadConfig) as caught:
+        load(path)
+    assert "hush" not in str(caught.value)
+    assert "penstock.yaml:4: yaml: " in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@needs_second_user
+def test_a_file_that_anybody_could_have_planted_is_not_read(tmp_path: Path) -> None:
+    """Settings of Spark's are programs: in a directory for everybody, only a file of ours or of root's counts."""
+    path = tmp_path / "penstock.yaml"
+    path.write_text(render("demo"))
+    tmp_path.chmod(0o1777)
+    load(path)
+    os.chown(path, SECOND_USER, SECOND_USER)
+    with pytest.raises(BadInput, match="everybody can make one"):
+        load(path)
 
 
 def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:

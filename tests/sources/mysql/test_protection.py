@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import hashlib
 import ssl
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import BadInput, PenstockError, Unavailable
 from penstock.sources.mysql.connection import connect, rows
 from penstock.sources.settings import MariadbSettings
 from penstock.sources.source import SourceError
@@ -252,3 +253,26 @@ def test_an_unknown_authority_is_terminal(tls_server: MariaDbServer) -> None:
 def test_a_server_that_goes_away_is_not_a_wrong_certificate() -> None:
     with pytest.raises(Unavailable):
         connect(settings(1, tls={}))
+
+
+@pytest.mark.parametrize("password", ["zwölf Bäume", "пароль"])
+def test_a_password_is_sent_as_the_server_has_it(password: str) -> None:
+    """MariaDB hashes a password's bytes in UTF-8, whatever letters it has."""
+    with FakeServer("none_such").running() as server, pytest.raises(SourceError, match="none_such"):
+        connect(settings(server.port, password=password))
+    once = hashlib.sha1(password.encode()).digest()
+    mask = hashlib.sha1(b"a" * 8 + b"b" * 12 + hashlib.sha1(once).digest()).digest()
+    assert bytes(a ^ b for a, b in zip(once, mask, strict=True)) in server.got[0]
+
+
+@pytest.mark.parametrize("what", ["password_file", "ca"])
+def test_a_file_that_anybody_could_have_planted_is_not_trusted(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("hunter2")
+    path.chmod(0o666)
+    values: dict[str, Any] = (
+        {"password": None, "password_file": path} if what == "password_file" else {"tls": {"ca": path}}
+    )
+    with FakeServer("none_such").running() as server, pytest.raises(BadInput, match="written to by everybody"):
+        connect(settings(server.port, **values))
+    assert server.got == []

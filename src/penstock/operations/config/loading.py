@@ -17,12 +17,16 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from penstock.errors import BadInput
+from penstock.files.private import check_not_planted
 from penstock.operations.config.anchoring import anchored
 from penstock.operations.config.model import Config, Places
 from penstock.quantities import is_size, shown_size
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DEPTH_MAX, _NODES_MAX = 32, 100_000  # of a document: far more than anybody writes
+# What YAML quotes of the file, which may be half of a password: `*abc` and `!abc` mean something else to it. What it expected
+# instead (`'<block end>'`) stays.
+_QUOTED = re.compile(r"""(['"])(?!<).{2,}\1""")
 _NOT_YET = {
     "rules": "row rules (mask, route, transform) are not in this version yet",
     "limits": "limits are not in this version yet",
@@ -97,6 +101,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]
         raise BadConfig(path, [Problem("", 0, "there is no such file")]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(path, [Problem("", 0, f"cannot be read: {error}")]) from error
+    check_not_planted(path)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not is_bounded(node):
@@ -110,7 +115,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error)
-        raise BadConfig(path, [Problem("yaml", mark.line + 1 if mark else 0, str(what))]) from error
+        what = _QUOTED.sub("'…' (a text that begins with a special character needs quotes)", str(what))
+        raise BadConfig(path, [Problem("yaml", mark.line + 1 if mark else 0, what)]) from None
     if not isinstance(value, dict):
         raise BadConfig(path, [Problem("", 1, "the file must hold a mapping that starts with version: 1")])
     return value, _lines(node)

@@ -40,7 +40,7 @@ def connect(settings: MariadbSettings) -> Connection[Any]:
             local_infile=False,
             defer_connect=True,
             user=settings.user,
-            password=settings.secret().reveal(),
+            password=settings.secret().reveal().encode(),  # of a text PyMySQL would make latin-1, where it can
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=CONNECT_SECONDS_MAX,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
+from penstock.files.private import check_not_planted
 from penstock.sources.settings import MariadbSettings, Tls
 from penstock.sources.source import SourceError
 
@@ -83,6 +84,9 @@ def tls_arguments(settings: MariadbSettings) -> dict[str, Any]:
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
+    for path in (tls.ca, tls.cert, tls.key):
+        if path is not None:
+            check_not_planted(path)
     try:
         context = ssl.create_default_context(cafile=os.fspath(tls.ca) if tls.ca else None)
         if tls.cert is not None:
