@@ -66,6 +66,22 @@ def test_sigterm_ends_a_child_that_still_waits_for_its_settings() -> None:
         child.communicate()
 
 
+_DIES_AT_ONCE = """
+import os, subprocess, sys
+from penstock.supervisor.child import bound
+reading, writing = os.pipe()
+command = bound([sys.executable, "-c", "import time; time.sleep(600)"])
+child = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(child.pid)
+"""
+
+
+def test_a_child_ends_with_a_parent_that_dies_before_the_child_has_begun() -> None:
+    """It would be a process of init that nobody stops: its input stays open where a forked process holds the other end."""
+    done = subprocess.run([sys.executable, "-c", _DIES_AT_ONCE], capture_output=True, check=True, timeout=LIMIT_SECONDS)
+    wait_until(lambda: not Path(f"/proc/{int(done.stdout)}").exists(), "a child that is gone")
+
+
 _SAYS_A_SECRET = """
 from penstock.process import ChildProcess
 from penstock.secret import Secret

@@ -11,7 +11,8 @@ capture, delivery and the driver are such children. The protocol between one of 
    the process or a library prints goes to standard error, and so do log lines.
 4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. The process ends after
    it, with one of the exit codes below; only the driver goes on where the error stopped one of several changefeeds.
-5. **Rights.** What the child makes is for its user alone, whatever the umask was that it inherited.
+5. **Rights.** What the child makes is for its user alone, whatever the umask was that it inherited. A crash leaves no core
+   dump, which would have the secrets of the settings in it.
 6. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
    every file is safe at every moment, and the next run goes on from the log.
 """
@@ -29,7 +30,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import BadInput, PenstockError
-from penstock.files.private import private_umask
+from penstock.files.private import no_core_dumps, private_umask
 from penstock.observe.logging import configure, redact
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ class ChildProcess:
     """
 
     def __init__(self, name: str) -> None:
-        _end_with_parent()
+        end_with_parent()
         private_umask()
+        no_core_dumps()
         configure(name)
         self.stop = threading.Event()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever it inherited: nothing is open yet
@@ -159,8 +161,9 @@ def _first_line(descriptor: int) -> bytes:
     return text.partition(b"\n")[0]
 
 
-def _end_with_parent() -> None:
-    """Ends this process when its parent process is gone.
+def end_with_parent() -> None:
+    """Ends this process when its parent process is gone. Called before anything slow is imported, because a parent that is
+    gone by then was never seen; `penstock.supervisor.child.bound` leaves not even that gap.
 
     The kernel sends the death signal when the *thread* that started us ends, so the handler looks whether the parent
     process is gone. A death signal that was set before this program began stays as it is: `penstock.supervisor.child`

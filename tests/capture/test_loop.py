@@ -19,6 +19,7 @@ from penstock.errors import Unavailable
 from penstock.log import LogReader
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.demo.truth import truth
+from penstock.supervisor.child import bound
 from tests.capture.running import SIZE, capture, demo, expected_events, logged_events, state_of
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -82,7 +83,7 @@ class Child:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.capture"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            bound([sys.executable, "-m", "penstock.capture"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(settings) + "\n")

@@ -25,6 +25,7 @@ from penstock.schema.view import SchemaView
 from penstock.spark.log_follower import LogFollower
 from penstock.spark.process import job_of
 from penstock.spark.query import ChangefeedQuery
+from penstock.supervisor.child import bound
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient
 from penstock.supervisor.status import RunStatus
@@ -69,7 +70,7 @@ class Rig:
             "source": {"type": "demo", "changes": changes},
             "until": "now",
         }
-        command = [sys.executable, "-m", "penstock.capture"]
+        command = bound([sys.executable, "-m", "penstock.capture"])
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdin is not None
             assert child.stdout is not None

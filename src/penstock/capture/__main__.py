@@ -2,6 +2,10 @@
 
 import sys
 
-from penstock.capture.process import main
+from penstock.process import end_with_parent
+
+end_with_parent()
+
+from penstock.capture.process import main  # noqa: E402  (slow)
 
 sys.exit(main())

@@ -19,7 +19,7 @@ from penstock.cli.log import changing, listing, reading
 from penstock.cli.log import verify as log_verify
 from penstock.cli.screen import complain, say
 from penstock.cli.state import checkpoints, looking
-from penstock.files.private import private_umask
+from penstock.files.private import no_core_dumps, private_umask
 from penstock.observe.logging import LEVEL_VARIABLE, configure, redact
 from penstock.process import EXIT_CODES, EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -133,6 +133,7 @@ def main() -> None:
     else here.
     """
     private_umask()
+    no_core_dumps()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

@@ -12,6 +12,7 @@ from penstock.log import Log, LogReader, LogSettings
 from penstock.operations.verify.log_replay import read_history
 from penstock.schema.changes import ChangeBatch
 from penstock.state import BucketState, StateSettings
+from penstock.supervisor.child import bound
 
 
 def _capture(state_dir: Path, changes: int) -> None:
@@ -21,7 +22,8 @@ def _capture(state_dir: Path, changes: int) -> None:
         "log": {"ledger": "64KiB"},
         "until": "now",
     }
-    done = subprocess.Popen([sys.executable, "-m", "penstock.capture"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = bound([sys.executable, "-m", "penstock.capture"])
+    done = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert done.stdin is not None and done.stdout is not None
     done.stdin.write(json.dumps(settings).encode() + b"\n")
     done.stdin.flush()  # it stays open: its end would ask capture to stop
