@@ -84,6 +84,7 @@ def test_only_the_pipe_to_a_child_reveals() -> None:
         "spark.kubernetes.authenticate.oauthToken",
         "hadoop.fs.gs.auth.service.account.private.key.id",
         "hadoop.hadoop.security.credential.provider.path",
+        "my.store.pwd",
     ],
 )
 def test_the_whole_key_tells_a_secret(key: str) -> None:
@@ -102,6 +103,23 @@ def test_a_switch_is_no_secret_whatever_its_name() -> None:
     assert not is_secret_setting("security.credentials.hive.enabled", "False")
     assert is_secret_setting("hadoop.fs.s3a.secret.key", "x")
     assert is_secret_setting("some.url", "jdbc:mysql://me:pw@host/db")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "jdbc:postgresql://host/db?user=me&pwd=hush",
+        "X required username=me password = hush;",
+        "Authorization: Bearer hush",
+        "https://hush@repository/maven",
+    ],
+)
+def test_credentials_inside_of_a_value(value: str) -> None:
+    assert is_secret_setting("some.setting", value)
+
+
+def test_a_container_is_no_user() -> None:
+    assert not is_secret_setting("some.path", "abfss://container@account.dfs.core.windows.net/lake")
 
 
 def test_secrets_inside_of_values() -> None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 HIDDEN_CHARS_MIN = 4  # what is shorter is no secret, and hiding it would make log lines unreadable
 
 # In the syntax that Java's and Python's regular expressions share: these are Spark's `spark.redaction.regex`, too.
-SECRET_KEY_PATTERN = r"(?i)secret|passw|passphrase|token|credential|private.?key|access.?key|account.?key|api.?key|encryption.?key|[.]sas[.]"
-CREDENTIALS_PATTERN = r"://[^/\s]*:[^/\s]*@"
+SECRET_KEY_PATTERN = r"(?i)secret|passw|passphrase|pwd|token|credential|private.?key|access.?key|account.?key|api.?key|encryption.?key|[.]sas[.]"
+CREDENTIALS_PATTERN = r"://[^/\s]*:[^/\s]*@|https?://[^/\s@]+@|Bearer\s+\S"
 _SECRET_KEY = re.compile(SECRET_KEY_PATTERN)
-_SECRET_VALUE = re.compile(rf"(?i:{CREDENTIALS_PATTERN}|({SECRET_KEY_PATTERN.removeprefix('(?i)')})[\w.-]*=)")
+_SECRET_VALUE = re.compile(rf"(?i:{CREDENTIALS_PATTERN}|({SECRET_KEY_PATTERN.removeprefix('(?i)')})[\w.-]*\s*=)")
 # Clouds' own libraries read these by themselves; who sets them means the processes of the flow.
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 # A process needs these; that a short password is a part of one as well (`root` of HOME) tells nobody anything.

@@ -21,12 +21,14 @@ from rich.console import Console
 from penstock.cli import output, screen
 from penstock.cli.output import fail, print_json
 from penstock.cli.run import RunScreen, show_summary
-from penstock.cli.screen import add_row, complain, line, say, say_table, shown, table_of
+from penstock.cli.screen import add_row, complain, line, say, say_table, table_of
 from penstock.cli.status import _show
 from penstock.cli.verify import show_report
 from penstock.errors import BadInput
+from penstock.observe.shown import shown
 from penstock.operations.status import StatusReport
 from penstock.operations.verify.report import SinkReport, VerifyReport
+from penstock.secret import Secret
 from penstock.supervisor.status import ChangefeedStatus, ChildStatus, LogStatus, RunStatus, RunSummary, SourceStatus
 
 CLI = Path(__file__).resolve().parents[2] / "src" / "penstock"
@@ -146,9 +148,22 @@ def test_json_has_the_name_untouched(name: str, encoding: str, monkeypatch: pyte
     print_json({"table": name})
     with pytest.raises(typer.Exit):
         output.fail(BadInput(name), as_json=True)
-    first, second = raw.getvalue().decode(encoding).rstrip("\n").split("\n")
+    written = raw.getvalue().decode(encoding)
+    assert is_harmless(written), "a terminal shows it, too"
+    first, second = written.rstrip("\n").split("\n")
     assert json.loads(first) == {"table": name}
     assert json.loads(second)["error"]["message"] == name
+
+
+def test_an_error_has_no_secret(terminal: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a library wrote into its text."""
+    Secret("hush-4711")
+    complain("no hush-4711", "try hush-4711")
+    with pytest.raises(typer.Exit):
+        fail(BadInput("no hush-4711", hint="try hush-4711"), as_json=True)
+    shown = terminal.getvalue() + capsys.readouterr().err
+    assert "no ***" in shown
+    assert "hush" not in shown
 
 
 def templates() -> Iterator[tuple[str, ast.expr]]:

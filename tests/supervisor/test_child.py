@@ -25,6 +25,16 @@ def test_the_log_of_a_child_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "capture.log").read_bytes().endswith(b"line 00099 of the log\n")
 
 
+def test_what_a_terminal_would_obey_is_escaped_in_the_log(tmp_path: Path) -> None:
+    """A traceback quotes names that others chose, and people look at log files with `cat` and `tail`."""
+    log = child._LimitedLog(tmp_path / "capture.log")
+    log.write("\tno table \x1b]0;mine\x07 or \u202eb\x9b2J, zwölf\n".encode())
+    log.write(b"bytes \x9b2J\n")
+    log.close()
+    written = (tmp_path / "capture.log").read_text()
+    assert written == "\tno table \\x1b]0;mine\\x07 or \\u202eb\\x9b2J, zwölf\nbytes \\udc9b2J\n"
+
+
 _SHOWS_EVERYTHING = """
 import json, os, sys
 settings = json.loads(sys.stdin.readline())

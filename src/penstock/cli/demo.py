@@ -16,8 +16,9 @@ from penstock import __version__
 from penstock.cli.options import JsonOption
 from penstock.cli.output import human_bytes, human_seconds, print_json, translate_errors
 from penstock.cli.run import RunScreen, show_left, show_summary
-from penstock.cli.screen import add_row, say, say_table, shown
+from penstock.cli.screen import add_row, say, say_table
 from penstock.cli.verify import exit_code, show_report
+from penstock.observe.shown import shown
 from penstock.operations.spark_extra import require_spark
 
 

@@ -21,6 +21,7 @@ from penstock.cli.screen import complain, say
 from penstock.cli.state import checkpoints, looking
 from penstock.files.private import no_core_dumps, private_umask
 from penstock.observe.logging import LEVEL_VARIABLE, configure, redact
+from penstock.observe.shown import shown_lines
 from penstock.process import EXIT_CODES, EXIT_FAILED, EXIT_INTERRUPTED
 
 _EXIT_CODES_HELP = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -144,7 +145,7 @@ def main() -> None:
         complain(redact(str(error)), "the output could not be written")
         sys.exit(EXIT_FAILED)
     except Exception as error:
-        sys.stderr.write(redact(traceback.format_exc()))
+        sys.stderr.write(shown_lines(redact(traceback.format_exc())))
         complain(
             redact(f"unexpected {type(error).__name__}: {error}"), "this is a mistake in Penstock: please report it"
         )

@@ -18,6 +18,8 @@ import typer
 
 from penstock.cli.screen import complain, end_without_reader, say
 from penstock.errors import BadInput, Corruption, PenstockError, StorageFailed
+from penstock.observe.logging import redact
+from penstock.observe.shown import shown_json
 from penstock.process import (
     EXIT_CONFIGURATION,
     EXIT_DIFFERENT,
@@ -32,8 +34,8 @@ def print_json(value: Any) -> None:
 
 
 def _write_json(value: Any, stream: TextIO) -> None:
-    """Text as it is; in ASCII with escapes where the stream's encoding (or UTF-8: half a surrogate pair) lacks it."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    """Text as it is, but for what a terminal would obey; all in ASCII where the stream's encoding lacks something."""
+    text = shown_json(json.dumps(value, ensure_ascii=False, default=str))
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -62,7 +64,7 @@ def fail(error: PenstockError, *, as_json: bool, exit_code: int | None = None) -
 def print_error(kind: str, message: str, hint: str, *, as_json: bool) -> None:
     """The error on standard error: for programs as one document, which people never see."""
     if as_json:
-        _write_json({"error": {"kind": kind, "message": message, "hint": hint}}, sys.stderr)
+        _write_json({"error": {"kind": kind, "message": redact(message), "hint": redact(hint)}}, sys.stderr)
     else:
         complain(message, hint)
 

@@ -14,7 +14,8 @@ from rich.text import Text
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import human_bytes, human_seconds, print_error, print_json, translate_errors
-from penstock.cli.screen import console, say, shown, warn
+from penstock.cli.screen import console, say, warn
+from penstock.observe.shown import shown
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import exposure_of, run_settings
 from penstock.operations.spark_extra import require_spark

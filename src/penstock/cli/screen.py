@@ -1,22 +1,23 @@
 """What people see on the terminal: lines and tables, in which nothing but Penstock itself can paint.
 
 Names of tables, values of rows, messages of servers and paths are written by others. Rich would read markup in them, and
-a terminal obeys control characters: it moves its cursor, turns the order of the letters round, hides what follows. So
-everything that is printed consists of a template, which is a constant of this program and may hold markup, and of
-values, which go through `shown`. (`--json` has them exactly as they are.)
+a terminal obeys control characters. So everything that is printed consists of a template, which is a constant of this
+program and may hold markup, and of values, which go through `shown`. (In `--json` the escapes are those of JSON, so a
+program reads exactly what was there.)
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import unicodedata
 from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.observe.logging import redact
+from penstock.observe.shown import shown
 from penstock.process import EXIT_NO_READER
 
 
@@ -41,26 +42,6 @@ _NUMBERS = ("ENTRIES", "BYTES", "BODIES", "BACKLOG", "HOLES", "KEYS", "ROWS", "F
 _NAMES = ("STORE", "CURSOR")
 _NEVER_CUT = (*_NAMES, "NOTE")
 _NAME_WIDTH_MIN = 23
-# Controls, format characters (among them every mark of direction), surrogates, private and unassigned characters, line
-# and paragraph separators: what has no shape of its own, or changes that of others.
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def shown(value: object) -> str:
-    """The value as text on one line, each character that a terminal would not draw as itself written as an escape:
-    `\\n`, `\\x1b`, `\\u202e`."""
-    text = str(value)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escaped(c) if unicodedata.category(c) in _INVISIBLE else c for c in text)
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if character in _SHORT:
-        return _SHORT[character]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def line(template: str, *values: object) -> Text:
@@ -83,10 +64,10 @@ def say(template: str, *values: object) -> None:
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Prints what went wrong, and what to do next, on standard error."""
-    complaints.print(line("[bold red]✗[/] {}", message), soft_wrap=True)
+    """Prints what went wrong, and what to do next, on standard error, without secrets: a library may have written it."""
+    complaints.print(line("[bold red]✗[/] {}", redact(message)), soft_wrap=True)
     if hint:
-        complaints.print(line("  [dim]→ {}[/]", hint), soft_wrap=True)
+        complaints.print(line("  [dim]→ {}[/]", redact(hint)), soft_wrap=True)
 
 
 def warn(message: str) -> None:

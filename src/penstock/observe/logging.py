@@ -31,6 +31,7 @@ def hide(secret: str) -> None:
     if not secret:
         return
     forms = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+    forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     with _lock:
         # Longest first: of a secret that contains another one, nothing may stay.
         _hidden = tuple(sorted({*_hidden, *forms}, key=lambda form: (-len(form), form)))

@@ -21,7 +21,7 @@ import yaml
 
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
-from penstock.files.private import make_private_directory, write_private
+from penstock.files.private import check_private_directory, make_private_directory, write_private
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import Config, run_settings
 from penstock.operations.verify.sink_tables import data_directories
@@ -53,14 +53,15 @@ class Demo:
     def prepare(cls, directory: Path, *, seconds: int, rate: int, say: Callable[..., None]) -> Demo:
         """An empty demonstration in `directory`; an earlier one there is removed, unless it still runs. Anything else is
         refused, and so is a directory that another user made or could replace."""
-        make_private_directory(directory)
-        if any(directory.iterdir()):
+        if directory.exists():
+            check_private_directory(directory)
+        if directory.exists() and any(directory.iterdir()):
             if not (directory / _MARKER).exists():
                 raise BadInput(f"{directory} holds other files; nothing was changed", hint="give another --directory")
             state = directory / "state"
             with REAL_FILES.lock(state / "lock") if state.is_dir() else nullcontext():  # not under another demo's feet
                 shutil.rmtree(directory)
-            make_private_directory(directory)
+        make_private_directory(directory)
         write_private(directory / _MARKER, "made by penstock demo; removed by the next one\n")
         changes = seconds * rate
         path = directory / "penstock.yaml"

@@ -9,7 +9,8 @@ The protocol is described in `penstock.process`. What the parent adds:
    children in order. When a child has ended, what it left behind in its group is killed.
 4. On Linux the kernel kills the child when the run dies, however the run dies.
 5. Secrets of the settings reach a child on its standard input alone: variables of the environment that hold one are not
-   passed on, and what a child (or a library in it) prints is written without them.
+   passed on, and what a child (or a library in it) prints is written without them, and with escapes for what a terminal
+   would obey.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from penstock.files.private import open_private, users_umask, write_private
 from penstock.observe.logging import redact
+from penstock.observe.shown import shown_lines
 from penstock.process import Event
 from penstock.secret import environment_without_secrets, revealed
 
@@ -75,7 +78,7 @@ class Child:
         self._pid_file = run_dir / f"{name}.pid"
         # The calling thread must outlive the child: the kernel kills the child when that thread ends.
         self._process = subprocess.Popen(
-            _bound(argv),
+            bound(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -144,7 +147,9 @@ class Child:
         self._reports.put(ChildEnded(self.name, self.pid, code))
 
 
-def _bound(argv: tuple[str, ...]) -> list[str]:
+def bound(argv: Sequence[str]) -> list[str]:
+    """The command that runs `argv` as a child which the kernel kills when this process dies, however early that is: a
+    child that looks for its parent only once it has imported everything may find another one."""
     if not sys.platform.startswith("linux"):
         return list(argv)
     return [sys.executable, "-I", "-S", "-c", _BOUND_TO_PARENT, str(os.getpid()), *argv]
@@ -160,7 +165,7 @@ class _LimitedLog:
         self._size = path.stat().st_size
 
     def write(self, line: bytes) -> None:
-        line = redact(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        line = shown_lines(redact(line.decode("utf-8", "surrogateescape"))).encode()
         with self._lock:
             if self._file is None:
                 return
