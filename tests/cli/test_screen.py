@@ -181,11 +181,16 @@ def templates() -> Iterator[tuple[str, ast.expr]]:
                 yield where, node.args[1]
 
 
+def alternatives(template: ast.expr) -> list[ast.expr]:
+    if isinstance(template, ast.IfExp):
+        return alternatives(template.body) + alternatives(template.orelse)
+    return [template]
+
+
 def test_every_template_is_a_constant() -> None:
     """A template with a value inside would let that value be markup."""
     found = list(templates())
     assert len(found) > 40
     for where, template in found:
-        either = [template.body, template.orelse] if isinstance(template, ast.IfExp) else [template]
         passed_on = isinstance(template, ast.Name) and template.id == "template"
-        assert passed_on or all(isinstance(each, ast.Constant) for each in either), where
+        assert passed_on or all(isinstance(each, ast.Constant) for each in alternatives(template)), where
