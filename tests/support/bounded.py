@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 MIB = 1 << 20
+_in_use: list[pa.MemoryPool] = []  # an array that outlives its pool (in a traceback, say) ends the process when it is freed
 
 
 @contextmanager
@@ -33,6 +34,8 @@ def bounded(*, mib: float, cpu_seconds: float) -> Iterator[None]:
     finally:
         seconds = time.thread_time() - began
         pa.set_memory_pool(usual)
+        if pool.bytes_allocated():
+            _in_use.append(pool)
         held = tracemalloc.get_traced_memory()[1] - before + (pool.max_memory() or 0)
         if not outer:
             tracemalloc.stop()
