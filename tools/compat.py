@@ -1,10 +1,11 @@
 """Builds the package, installs it into empty environments and uses it there, from an empty directory.
 
     python -m tools.compat lowest newest      what CI does, with the Python that runs this (PENSTOCK_COMPAT_PYTHON: another)
-    python -m tools.compat pythons            the newest versions, on every supported Python that this machine has
+    python -m tools.compat pythons            the newest versions, on every supported Python
 
 *lowest* is the lowest version of each dependency that pyproject.toml allows, *newest* the newest that there is: so the
-bounds are what works, not what was written once. Environments live in `.cache/compat/`; uv keeps the downloads.
+bounds are what works, not what was written once. Environments live in `.cache/compat/`; uv keeps the downloads. Two at
+a time are made and used: one waits for the network or for Java while the other computes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tools.components import CACHE, REPOSITORY, MissingComponent
@@ -24,6 +26,7 @@ EXTRAS = "spark,java"
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 DEMO = ("demo", "--seconds", "3", "--rate", "2000")
 _COMMAND_SECONDS_MAX = 600
+_AT_A_TIME = 2
 
 
 def find_uv() -> str:
@@ -48,16 +51,23 @@ def build(directory: Path) -> tuple[Path, Path]:
 
 
 def install(
-    package: Path, environment: Path, *, python: str = sys.executable, extras: str = "", lowest: bool = False
+    package: Path,
+    environment: Path,
+    *,
+    python: str = sys.executable,
+    extras: str = "",
+    lowest: bool = False,
+    alone: bool = False,
 ) -> Path:
-    """The package in a new environment that holds nothing else. Returns the environment's Python."""
+    """The package, a wheel or an sdist, in a new environment that holds nothing else but what it needs, or not even that
+    (`alone`). Returns the environment's Python."""
     uv = find_uv()
     shutil.rmtree(environment, ignore_errors=True)
     _call(uv, "venv", "--quiet", "--python", python, str(environment))
     inside = environment / "bin" / "python"
     wanted = f"{package}[{extras}]" if extras else str(package)
-    resolution = "lowest-direct" if lowest else "highest"
-    _call(uv, "pip", "install", "--quiet", "--python", str(inside), "--resolution", resolution, wanted)
+    options = ("--resolution", "lowest-direct" if lowest else "highest", *(("--no-deps",) if alone else ()))
+    _call(uv, "pip", "install", "--quiet", "--python", str(inside), *options, wanted)
     return inside
 
 
@@ -68,6 +78,7 @@ def call_in(environment: Path, directory: Path, *command: str) -> subprocess.Com
         for name, value in os.environ.items()
         if not re.match(r"PYTHON|VIRTUAL_ENV|PENSTOCK|SPARK|JAVA_HOME", name)
     }
+    kept["XDG_CACHE_HOME"] = str(environment.resolve() / "cache")  # compiled kernels go when the environment goes
     kept["PATH"] = f"{environment.resolve() / 'bin'}:{kept.get('PATH', '')}"
     program = str(environment.resolve() / "bin" / command[0])
     return subprocess.run(
@@ -81,8 +92,8 @@ def call_in(environment: Path, directory: Path, *command: str) -> subprocess.Com
     )
 
 
-def pythons() -> list[str]:
-    """Every supported Python of this machine, one of each minor version."""
+def pythons() -> dict[str, str]:
+    """A Python of each supported version, by name: this one, the machine's own, or one that uv gets."""
     found: dict[tuple[int, int], str] = {sys.version_info[:2]: sys.executable}
     places = [Path(root) / "bin" for root in (Path.home() / ".pyenv" / "versions").glob("3.*")] + [
         Path("/usr/bin"),
@@ -93,7 +104,7 @@ def pythons() -> list[str]:
             program = place / f"python{version[0]}.{version[1]}"
             if version not in found and program.exists():
                 found[version] = str(program)
-    return [found[version] for version in SUPPORTED if version in found]
+    return {f"python{a}.{b}": found.get((a, b), f"{a}.{b}") for a, b in SUPPORTED}
 
 
 def check(name: str, package: Path, python: str, *, lowest: bool = False) -> None:
@@ -127,16 +138,18 @@ def check(name: str, package: Path, python: str, *, lowest: bool = False) -> Non
 
 
 def main(wanted: list[str]) -> None:
+    if unknown := set(wanted) - {"lowest", "newest", "pythons"}:
+        raise SystemExit(f"{', '.join(sorted(unknown))}: lowest, newest or pythons")
     package, _ = build(COMPAT / "dist")
     python = os.environ.get("PENSTOCK_COMPAT_PYTHON", sys.executable)
-    for name in wanted:
-        if name == "pythons":
-            for one in pythons():
-                check(Path(one).resolve().name, package, one)
-        elif name in ("lowest", "newest"):
-            check(name, package, python, lowest=name == "lowest")
-        else:
-            raise SystemExit(f"{name}: lowest, newest or pythons")
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        checks = [
+            pool.submit(check, name, package, python, lowest=name == "lowest") for name in wanted if name != "pythons"
+        ]
+        if "pythons" in wanted:
+            checks += [pool.submit(check, name, package, one) for name, one in pythons().items()]
+        for done in as_completed(checks):
+            done.result()
 
 
 def _call(*command: str) -> None:

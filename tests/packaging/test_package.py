@@ -5,8 +5,10 @@ The demo with Spark, and the lowest and newest versions of what it needs, are `m
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sys
 import tarfile
 import time
 import tomllib
@@ -92,6 +94,48 @@ def test_the_archives_hold_the_package_and_no_scratch(built: tuple[Path, Path]) 
         names = [name.partition("/")[2] for name in packed.getnames()]
     assert not [name for name in names if re.match(r"\.venv|\.cache|\.git/|.*__pycache__|penstock-demo", name)]
     assert {"pyproject.toml", "README.md", "LICENSE", "src/penstock/__init__.py"} <= set(names)
+
+
+def test_the_sdist_installs_what_the_wheel_does(built: tuple[Path, Path], tmp_path: Path) -> None:
+    wheel, sdist = built
+    compat.install(sdist, tmp_path / "venv", alone=True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    place = compat.call_in(
+        tmp_path / "venv", empty, "python", "-Bc", "import penstock; print(penstock.__path__[0], penstock.__version__)"
+    )
+    directory, version = place.stdout.split()
+    assert version == PROJECT["version"]
+    installed = {path.relative_to(Path(directory).parent).as_posix() for path in Path(directory).rglob("*.*")}
+    with ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if name.startswith("penstock/")} == {
+            name for name in installed if "__pycache__" not in name
+        }
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Nothing is there by chance, because another package brings it today."""
+    declared = [
+        *PROJECT["dependencies"],
+        *(one for extra in PROJECT["optional-dependencies"].values() for one in extra),
+    ]
+    known = {re.split(r"[<>=\[ ]", one)[0].lower() for one in declared} | {"penstock", *sys.stdlib_module_names}
+    imported = {
+        name.partition(".")[0]
+        for path in (REPOSITORY / "src" / "penstock").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    names = {"yaml": "pyyaml", "google_crc32c": "google-crc32c", "prometheus_client": "prometheus-client"}
+    # Halves of another package, which fixes their versions.
+    names |= {"llvmlite": "numba", "pydantic_core": "pydantic", "py4j": "pyspark"}
+    assert not {name for name in imported if names.get(name, name) not in known}
 
 
 def test_import_and_help_from_an_empty_directory(environment: Path, tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 MIB = 1 << 20
-_in_use: list[pa.MemoryPool] = []  # an array that outlives its pool (in a traceback, say) ends the process when it is freed
+_in_use: list[
+    pa.MemoryPool
+] = []  # an array that outlives its pool (in a traceback, say) ends the process when it is freed
 
 
 @contextmanager
