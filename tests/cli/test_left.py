@@ -15,7 +15,7 @@ from penstock.cli.run import show_summary
 from penstock.cli.verify import exit_code, show_report
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
-from penstock.operations import spark_extra
+from penstock.operations import extras
 from penstock.operations.demo import Demo
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.supervisor.status import RunSummary
@@ -80,7 +80,7 @@ def test_verify_has_no_green_mark_over_undelivered_changes(capsys: pytest.Captur
 
 
 def test_without_spark_a_run_ends_at_once_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_extra, "PACKAGES", ("no_such_package_anywhere",))
+    monkeypatch.setattr(extras, "PACKAGES", ("no_such_package_anywhere",))
     monkeypatch.chdir(tmp_path)
     assert importlib.util.find_spec("no_such_package_anywhere") is None
     Path("penstock.yaml").write_text(
@@ -106,12 +106,12 @@ def test_another_spark_that_is_there_already_is_refused_by_its_version(
     _fake_spark(tmp_path, version)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BadInput, match=rf"pyspark is {version[:3]} here, and Penstock needs 4.3 or newer and below 5"):
-        spark_extra.require_spark()
+        extras.require_spark()
 
 
 def test_the_bounds_of_spark_are_those_of_the_package() -> None:
     (bound,) = (one for one in PROJECT["optional-dependencies"]["spark"] if one.startswith("pyspark"))
-    lowest, below = spark_extra.PYSPARK_MIN, spark_extra.PYSPARK_BELOW
+    lowest, below = extras.PYSPARK_MIN, extras.PYSPARK_BELOW
     assert bound == f"pyspark>={lowest[0]}.{lowest[1]},<{below[0]}"
 
 
@@ -123,3 +123,39 @@ def test_without_java_a_run_ends_before_anything_is_made(tmp_path: Path, monkeyp
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 2 and "JAVA_HOME is /nowhere/java" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["penstock.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "package", "extra"),
+    [
+        ("state: {engine: rocksdb}", "rocksdict", "rocksdb"),
+        ("log: {offload: {url: 's3://bucket/x'}}", "obstore", "objects"),
+    ],
+)
+def test_other_extras_are_asked_for_where_they_are_needed(
+    settings: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "penstock.yaml"
+    path.write_text(f"source: {{type: demo}}\nsinks: {{lake: {{url: ./lake, format: parquet}}}}\n{settings}\n")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else found(name))
+    done = CliRunner().invoke(app, ["run", "-c", str(path)])
+    assert done.exit_code == 2 and f"pip install 'penstock[{extra}]'" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["penstock.yaml"]
+
+
+@pytest.mark.parametrize(("log_end", "compared"), [(None, False), ("1:5", True)])
+def test_a_demo_that_was_stopped_early_is_not_compared_with_what_was_still_to_come(
+    log_end: str | None, compared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def verify(_config: object, *, with_source: bool) -> VerifyReport:
+        asked.append(with_source)
+        return VerifyReport([SinkReport("lake")])
+
+    ended = RunSummary(0 if compared else 130, 5, 1, 9, 1.0, drained=True, log_end=log_end)
+    monkeypatch.setattr("penstock.operations.demo.run", lambda *_, **__: ended)
+    monkeypatch.setattr("penstock.operations.verify.verify.verify", verify)
+    assert CliRunner().invoke(app, ["demo", "--directory", str(tmp_path / "demo")]).exit_code == 0
+    assert asked == [compared]

@@ -136,6 +136,15 @@ def test_once_catches_up_and_says_how_much(tmp_path: Path) -> None:
     assert "this line is no event" in (tmp_path / "run" / "capture.log").read_text()
 
 
+def test_once_that_was_stopped_before_it_had_caught_up_is_no_success(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    summary = run(settings_of(tmp_path, once=True), stop_event=stop)
+    assert summary.exit_code == 130
+    assert "before it had caught up" in summary.message
+    assert run(settings_of(tmp_path), stop_event=stop).exit_code == 0, "without `once` this is the usual end"
+
+
 def test_once_survives_the_death_of_each_child(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, once=True, capture=["die", "die", ""], delivery=["die", ""], driver=["die", ""])
     summary = run(settings)

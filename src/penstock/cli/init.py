@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,11 @@ from penstock.cli.output import print_json, translate_errors
 from penstock.cli.screen import say
 from penstock.errors import BadInput
 from penstock.operations.config import template
+from penstock.operations.config.loading import parse
+
+_EVERY_VARIABLE: defaultdict[str, str] = defaultdict(
+    lambda: "set"
+)  # the file is for another day, and perhaps for another machine
 
 
 def init(
@@ -27,6 +33,7 @@ def init(
     """Write a penstock.yaml to start from. Relative paths in it are taken from its own directory."""
     with translate_errors(as_json=json):
         text = template.render(source, sink, config.parent)
+        parse(text, config, _EVERY_VARIABLE)  # what `check` would refuse is not written
         try:
             with Path(config).open("w" if force else "x", encoding="utf-8") as file:
                 file.write(text)

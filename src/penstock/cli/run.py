@@ -18,7 +18,7 @@ from penstock.cli.screen import console, say, warn
 from penstock.observe.shown import shown
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import exposure_of, run_settings
-from penstock.operations.spark_extra import require_spark
+from penstock.operations.extras import require_extras
 from penstock.supervisor.status import RunStatus, RunSummary
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def run(
 
     with translate_errors(as_json=json):
         loaded = load(config)
-        require_spark()
+        require_extras(loaded)
         settings = run_settings(loaded, once=once)
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())

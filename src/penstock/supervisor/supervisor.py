@@ -27,7 +27,7 @@ from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
-from penstock.process import EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
+from penstock.process import EXIT_INTERRUPTED, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
@@ -140,8 +140,11 @@ class _Run:
     # One turn of the loop.
 
     def _is_over(self) -> bool:
-        if self._failure is not None or self._stop.is_set():
-            return True
+        return self._failure is not None or self._stop.is_set() or self._caught_up
+
+    @property
+    def _caught_up(self) -> bool:
+        """With `once`: what the source had at the start is at every sink."""
         return self._log_end is not None and all(
             name in self._maintainers and self._maintainers[name].keeper.reached(self._log_end) for name in self._names
         )
@@ -317,7 +320,14 @@ class _Run:
         delivered = self._reporter.delivered()
         left = {name: m.keeper.backlog_bytes() for name, m in self._maintainers.items()}
         drained = drained and not any(left.values())  # what was captured and never published is left too
-        failure = self._failure or Failure(EXIT_OK, "" if drained else self._undrained())
+        if self._failure is not None:
+            failure = self._failure
+        elif self._settings.once and not self._caught_up:
+            failure = Failure(
+                EXIT_INTERRUPTED, "stopped before it had caught up with the source", "run it again to go on"
+            )
+        else:
+            failure = Failure(EXIT_OK, "" if drained else self._undrained())
         return RunSummary(
             exit_code=failure.exit_code,
             rows=delivered.rows,

@@ -58,7 +58,12 @@ class BadConfig(BadInput):
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
     """The configuration in the file. Relative paths are taken from the file's own directory, wherever they stand."""
-    value, lines = _read(path)
+    return parse(_text_of(path), path, environment)
+
+
+def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) -> Config:
+    """`load` for a file that may not be there yet."""
+    value, lines = _read(text, path)
     problems: list[Problem] = []
     value = _substitute(value, environment, (), lines, problems)
     for key in [k for k in value if k in _NOT_YET]:
@@ -78,7 +83,7 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
 
 def load_places(path: Path, environment: Mapping[str, str] = os.environ) -> Places:
     """What a look at the flow from outside needs, and nothing else: it works without the variables of its secrets."""
-    value, lines = _read(path)
+    value, lines = _read(_text_of(path), path)
     problems: list[Problem] = []
     known = {key: value[key] for key in ("state_dir", "sinks") if key in value}
     if isinstance(known.get("sinks"), dict):
@@ -93,8 +98,7 @@ def load_places(path: Path, environment: Mapping[str, str] = os.environ) -> Plac
     return places.model_copy(update={"state_dir": path.parent.resolve() / places.state_dir})
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]:
-    """The file's mapping, and the line of each of its keys."""
+def _text_of(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -102,6 +106,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(path, [Problem("", 0, f"cannot be read: {error}")]) from error
     check_not_planted(path)
+    return text
+
+
+def _read(text: str, path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]:
+    """The mapping that the text is, and the line of each of its keys."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not is_bounded(node):
@@ -212,10 +221,11 @@ def _substitute(
 
     def replacement(match: re.Match[str]) -> str:
         name = match.group(1)
-        if name not in environment:
+        try:
+            return environment[name]
+        except KeyError:
             key = ".".join(str(part) for part in path)
             problems.append(Problem(key, lines.get(path, 0), f"the environment variable {name} is not set"))
             return ""
-        return environment[name]
 
     return _VARIABLE.sub(replacement, value)

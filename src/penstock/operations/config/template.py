@@ -64,6 +64,8 @@ def render(source: str, sink: str | None = None, directory: Path = Path()) -> st
 def _source(source: str, directory: Path) -> str:
     if source == "demo":
         return _DEMO
+    if not source:
+        raise BadInput("an empty text names no source", hint=_HINT)
     if "://" not in source:
         return _FILES.format(path=_scalar(_seen_from(directory, source)))
     try:
@@ -87,12 +89,12 @@ def _source(source: str, directory: Path) -> str:
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise BadInput(f"{harmless(source)!r} says more than a server", hint=_HINT)
     user = unquote(parts.username or "penstock")
-    return _SERVER.format(host=_scalar(host), port=port or 3306, user=_scalar(user))
+    return _SERVER.format(host=_scalar(host), port=3306 if port is None else port, user=_scalar(user))
 
 
 def _seen_from(directory: Path, place: str) -> str:
     """A relative path as the file must name it; a URL or an absolute path as it is."""
-    if "://" in place or Path(place).is_absolute() or directory.resolve() == Path.cwd():
+    if not place or "://" in place or Path(place).is_absolute() or directory.resolve() == Path.cwd():
         return place
     return os.path.relpath(place, directory)
 

@@ -28,7 +28,7 @@ def compare_with_source(
 ) -> None:
     """Compares every table of `latest` that the sink holds, or notes why that is not possible."""
     if report.differences.pending:
-        report.notes.append("not compared with the source: changes are still on their way")
+        report.notes.append("not compared with the source: not everything is delivered yet")
         return
     truth = source_truth(config)
     if truth is None:

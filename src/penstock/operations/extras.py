@@ -1,7 +1,7 @@
-"""Whether Spark can run beside Penstock, asked before anything is started that needs it.
+"""Whether the packages are there that Penstock does not bring along, asked before anything is started that needs them.
 
 Spark is an extra: clusters bring their own, and reading a log or a binlog needs none. A run without it would capture
-into the log for ever and deliver nothing.
+into the log for ever and deliver nothing. The other extras are needed only where the configuration asks for them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from penstock.errors import BadInput
+from penstock.operations.config.model import Config
 from penstock.spark.java import choose_java
 
 PACKAGES = ("pyspark", "pandas")  # the extra `spark`
@@ -20,6 +21,22 @@ PYSPARK_MIN, PYSPARK_BELOW = (
 )  # as in pyproject.toml: pip does not look at it where the extra is not asked for
 _HINT = "pip install 'penstock[spark]', or 'penstock[spark,java]' where there is no Java 17 or newer"
 _VERSION = re.compile(r"""^__version__.*=\s*["'](\d+)\.(\d+)[^"']*["']""", re.MULTILINE)
+
+
+def require_extras(config: Config) -> None:
+    """`require_spark`, and the same for what this configuration needs besides."""
+    require_spark()
+    if config.state.engine == "rocksdb":
+        _require("rocksdict", "rocksdb", "state.engine: rocksdb")
+    if config.log.offload is not None and not config.log.offload.url.startswith("file:"):
+        _require("obstore", "objects", "log.offload to an object store")
+
+
+def _require(package: str, extra: str, what: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise BadInput(
+            f"{what} needs the package {package}, which is not installed", hint=f"pip install 'penstock[{extra}]'"
+        )
 
 
 def require_spark() -> None:
