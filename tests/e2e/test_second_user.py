@@ -39,7 +39,7 @@ def flow() -> Iterator[Flow]:
     umask = os.umask(0o022)
     try:
         root.chmod(0o755)
-        directory = root / ("a long name " * 9) / ("names-" * 20)
+        directory = root / ("a long näme " * 9) / ("names-" * 20)
         made = Flow(
             directory,
             {"type": "demo", "seed": 3, "changes": CHANGES, "rate": RATE},
@@ -258,6 +258,9 @@ def test_nothing_of_the_flow_is_elsewhere(flow: Flow) -> None:
     }
     assert not outside
     temporary = flow.directory.parents[1] / "tmp"
+    assert set(temporary.parent.iterdir()) == {temporary, flow.directory.parent}, (
+        "no directory of a name that looks alike"
+    )
     assert len(list(temporary.iterdir())) == 2, "what he made, and nothing of the flow"
     assert {path.name for path in temporary.glob("*/*")} == {"control.sock"}, "what he made first was not used"
     by_process = [path for pid in processes(flow) for path in Path("/tmp").glob(f"hsperfdata_*/{pid}")]

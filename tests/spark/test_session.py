@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import socket
 import stat
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.spark.session import Scratch, scratch_directory, session_settings
+from penstock.spark.session import Scratch, log4j_text, scratch_directory, session_settings
 
 
 @pytest.fixture
@@ -92,3 +93,15 @@ def test_a_scratch_that_others_may_write_to_is_refused(state_dir: Path) -> None:
     root.chmod(0o777)
     with pytest.raises(BadInput, match="can be written to by other users"):
         Scratch(state_dir)
+
+
+def test_sparks_log_is_below_the_state_directory_whatever_its_name_is() -> None:
+    """Log4j reads its settings as latin-1, and fills in variables: the log once went to a directory of another name."""
+    text = log4j_text(Path("/home/zwölf ${env:HOME}/spark.log"))
+    assert text.isascii()
+    assert "appender.file.fileName = /home/zw\\u00f6lf $${env:HOME}/spark.log\n" in text
+
+
+def test_a_name_in_sparks_log_cannot_paint() -> None:
+    [pattern] = re.findall(r"layout\.pattern = (.*)", log4j_text(Path("/x")))
+    assert pattern.endswith(r"%replace{%m%n%ex}{[\\p{C}\\p{Zl}\\p{Zp}&&[^\\n\\t]]}{?}")

@@ -110,10 +110,11 @@ def _wrapped_home(private: Path) -> Path:
 
 def properties_text(settings: Mapping[str, str]) -> str:
     """The settings in the syntax of Java's properties, in ASCII."""
-    return "".join(f"{_escaped(key, ' :=#!')}={_escaped(value)}\n" for key, value in settings.items())
+    return "".join(f"{escaped(key, ' :=#!')}={escaped(value)}\n" for key, value in settings.items())
 
 
-def _escaped(text: str, special: str = "") -> str:
+def escaped(text: str, special: str = "") -> str:
+    """The text as a value of Java's properties; as a key with `special`."""
     units = text.encode("utf-16-be", "surrogatepass")
     out = []
     for at in range(0, len(units), 2):

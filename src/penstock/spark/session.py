@@ -19,7 +19,7 @@ from penstock.errors import BadInput, Unavailable
 from penstock.files.private import clear_private, make_private_directory, write_private
 from penstock.files.socket_address import SocketDirectory
 from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_setting
-from penstock.spark.java import find_java_home, properties_file
+from penstock.spark.java import escaped, find_java_home, properties_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,13 +69,18 @@ appender.file.name = file
 appender.file.fileName = {log}
 appender.file.filePattern = {log}.%i
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %replace{{%m%n%ex}}{{[\\\\p{{C}}\\\\p{{Zl}}\\\\p{{Zp}}&&[^\\\\n\\\\t]]}}{{?}}
 appender.file.policies.type = Policies
 appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 10MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 2
 """
+
+
+def log4j_text(log: Path) -> str:
+    """The settings of Log4j. What a terminal would obey becomes a question mark: messages quote names that others chose."""
+    return _LOG4J.format(log=escaped(str(log).replace("$", "$$")))  # where a path names no variable of Log4j's
 
 
 def scratch_directory(state_dir: Path) -> Path:
@@ -159,13 +164,15 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
     The JVM inherits this process's standard output and error; in the driver process both lead to standard error.
     """
     scratch = Scratch(state_dir)
-    write_private(scratch.root / "log4j2.properties", _LOG4J.format(log=scratch.log))
+    write_private(scratch.root / "log4j2.properties", log4j_text(scratch.log))
     settings = session_settings(scratch, own)
     os.environ["JAVA_HOME"] = str(find_java_home(scratch.root))
     os.environ.pop("SPARK_LOCAL_DIRS", None)  # where it is set, Spark does not heed `spark.local.dir`
     os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"  # of the small JVM that finds out how to start the real one
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not str(scratch.root).isascii():
+        os.environ["LC_ALL"] = "C.UTF-8"  # in another locale Java would write to a path that only looks alike
     try:
         import pyspark
         from pyspark.sql import SparkSession
