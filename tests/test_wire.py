@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,3 +140,20 @@ def _knock(path: Path) -> str:
             return "answer" if connection.recv(1) else "closed"
         except OSError as error:
             return type(error).__name__
+
+
+def test_a_server_that_had_no_descriptor_left_answers_again(root: Path) -> None:
+    path = socket_path(root, "control")
+    server = Server(path, {"ping": lambda _arguments, _body: {"pong": 1}})
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with socket.socket(socket.AF_UNIX) as waiting, SocketDirectory(root) as directory:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno(), limits[1]))
+            waiting.connect(directory.address(path.name))
+            time.sleep(0.3)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        with connect(path) as client:
+            assert client.call("ping") == {"pong": 1}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        server.close()

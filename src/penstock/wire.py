@@ -16,6 +16,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _logger = logging.getLogger(__name__)
 _FRAME = struct.Struct("<IQ")
 _HEADER_BYTES_MAX = 64 << 20
 _BODY_BYTES_MAX = 1 << 30
+_AGAIN_SECONDS = 0.1  # between two tries to accept a connection
 _CREDENTIALS = struct.Struct("3i")  # process, user and group of the peer
 
 Handler = Callable[[dict[str, Any], memoryview], dict[str, Any]]
@@ -124,7 +126,12 @@ class Server:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                if self._closed:
+                    return
+                time.sleep(
+                    _AGAIN_SECONDS
+                )  # this process has too many open files just now: it heals, and we must be there
+                continue
             if _peer_user(connection) not in (None, 0, os.geteuid()):
                 _logger.warning("%s: refused a connection of the user %s", self._path, _peer_user(connection))
                 connection.close()
