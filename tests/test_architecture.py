@@ -269,3 +269,23 @@ def cli_commands() -> set[str]:
 
 def test_every_cli_command_is_in_the_readme_and_the_other_way_round() -> None:
     assert commands_in(ROOT / "README.md", "penstock") == cli_commands()
+
+
+def processes_with_our_environment(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+            starts = owner == "subprocess" and node.func.attr in ("run", "Popen", "call", "check_call", "check_output")
+            if starts and not any(keyword.arg == "env" for keyword in node.keywords):
+                yield node.lineno
+
+
+def test_every_process_gets_an_environment_of_its_own() -> None:
+    """Without one it gets ours, and the secrets of the configuration with it (`environment_without_secrets`)."""
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}"
+        for file in python_files()
+        for line in processes_with_our_environment(ast.parse(file.read_text()))
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert list(processes_with_our_environment(ast.parse("subprocess.run(x)")))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
+from penstock.secret import Secret
 from penstock.spark import java
 
 
@@ -83,3 +84,13 @@ def test_settings_reach_java_in_a_private_file_that_does_not_stay(
 def test_settings_are_written_as_java_reads_them() -> None:
     text = java.properties_text({"a b:c=d#e": "\\ = : # x\ty\nz", "k": " lead", "u": "ü€😀", "e": ""})
     assert text == "a\\ b\\:c\\=d\\#e=\\\\ = : # x\\u0009y\\u000az\nk=\\ lead\nu=\\u00fc\\u20ac\\ud83d\\ude00\ne=\n"
+
+
+def test_java_is_asked_for_its_version_without_our_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Secret("hush-0815")
+    monkeypatch.setenv("MY_PASSWORD", "hush-0815")
+    program = tmp_path / "java"
+    program.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\necho 'version \"21.0\"'\n")
+    program.chmod(0o700)
+    assert java.java_version(program) == 21
+    assert "hush" not in (tmp_path / "environment").read_text()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from penstock.errors import BadInput
 from penstock.files.private import make_private_directory, memory_file, write_private
+from penstock.secret import environment_without_secrets
 
 JAVA_VERSION_MIN = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -51,6 +52,7 @@ def java_version(java: Path) -> int | None:
             text=True,
             timeout=_VERSION_SECONDS_MAX,
             check=False,
+            env=environment_without_secrets(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
