@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -65,21 +66,43 @@ def install(
     shutil.rmtree(environment, ignore_errors=True)
     _call(uv, "venv", "--quiet", "--python", python, str(environment))
     inside = environment / "bin" / "python"
-    wanted = f"{package}[{extras}]" if extras else str(package)
+    wanted = [f"{package}[{extras}]" if extras else str(package)]
+    if lowest:  # by name, too: of what only the package asks for, uv would take the newest
+        wanted += [bound for bounds in declared(extras).values() for bound in bounds]
     options = ("--resolution", "lowest-direct" if lowest else "highest", *(("--no-deps",) if alone else ()))
-    _call(uv, "pip", "install", "--quiet", "--python", str(inside), *options, wanted)
+    _call(uv, "pip", "install", "--quiet", "--python", str(inside), *options, *wanted)
     return inside
 
 
+def declared(extras: str = "") -> dict[str, list[str]]:
+    """What pyproject.toml asks for, by extra; the dependencies of every installation under the empty name."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = {extra: project["optional-dependencies"][extra] for extra in extras.split(",") if extra}
+    return {"": project["dependencies"], **named}
+
+
+def above_lowest(environment: Path, bounds: list[str]) -> list[str]:
+    """The packages whose installed version is not the lowest that its bound allows."""
+    wrong = []
+    for bound in bounds:
+        name, lowest = re.match(r"([\w.-]+)>=([\d.]+)", bound).groups()  # type: ignore[union-attr]  # each has one
+        asked = f"import importlib.metadata as m; print(m.version({name!r}))"
+        found = call_in(environment, environment, "python", "-c", asked).stdout.strip()
+        if not f"{found}.0.0".startswith(f"{lowest}."):
+            wrong.append(f"{name} {found}, not {lowest}")
+    return wrong
+
+
 def call_in(environment: Path, directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """A command of the environment, in `directory`, without anything of this repository or of its environment."""
+    """A command of the environment, in `directory`, without anything of this repository or of its environment, and without
+    a Java but the one that an extra may have brought."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not re.match(r"PYTHON|VIRTUAL_ENV|PENSTOCK|SPARK|JAVA_HOME", name)
     }
     kept["XDG_CACHE_HOME"] = str(environment.resolve() / "cache")  # compiled kernels go when the environment goes
-    kept["PATH"] = f"{environment.resolve() / 'bin'}:{kept.get('PATH', '')}"
+    kept["PATH"] = f"{environment.resolve() / 'bin'}:{_without_java(environment.resolve() / 'path')}"
     program = str(environment.resolve() / "bin" / command[0])
     return subprocess.run(
         [program, *command[1:]],
@@ -90,6 +113,17 @@ def call_in(environment: Path, directory: Path, *command: str) -> subprocess.Com
         check=False,
         timeout=_COMMAND_SECONDS_MAX,
     )
+
+
+def _without_java(links: Path) -> Path:
+    """A directory of links to every program of the PATH except Java's."""
+    if not links.exists():
+        links.mkdir(parents=True)
+        for place in os.environ.get("PATH", "").split(":"):
+            for program in Path(place).iterdir() if place and Path(place).is_dir() else ():
+                if not program.name.startswith("java") and not (links / program.name).is_symlink():
+                    (links / program.name).symlink_to(program)
+    return links
 
 
 def pythons() -> dict[str, str]:
@@ -112,6 +146,8 @@ def check(name: str, package: Path, python: str, *, lowest: bool = False) -> Non
     began = time.monotonic()
     environment = COMPAT / name
     install(package, environment, python=python, extras=EXTRAS, lowest=lowest)
+    if lowest and (wrong := above_lowest(environment, [one for some in declared(EXTRAS).values() for one in some])):
+        raise SystemExit(f"✗ {name}: {'; '.join(wrong)}")
     installed = time.monotonic()
     empty = COMPAT / f"{name}-directory"
     shutil.rmtree(empty, ignore_errors=True)

@@ -113,6 +113,13 @@ def test_the_sdist_installs_what_the_wheel_does(built: tuple[Path, Path], tmp_pa
         }
 
 
+def test_the_lowest_versions_are_the_lowest(environment: Path) -> None:
+    """That a check of lower bounds notices newer versions: it once installed the newest, and was green."""
+    assert len(compat.above_lowest(environment, ["numba>=0.1", "rich>=1"])) == 2
+    assert not compat.above_lowest(environment, [f"penstock>={PROJECT['version']}"])
+    assert all(re.match(r"[\w.-]+>=[\d.]+", bound) for some in compat.declared("spark,java").values() for bound in some)
+
+
 def test_what_is_imported_is_declared() -> None:
     """Nothing is there by chance, because another package brings it today."""
     declared = [
