@@ -162,7 +162,7 @@ TABLE: Calls = {
     "open": {"name": NAME, "start": START, "durable": FLAG},
     "delete": {"name": NAME},
     "expire": {"inactive_seconds": seconds()},
-    "reset": {"names": OWN, "position": POSITION},
+    "reset": {"names": OWN, "position": POSITION, "check_owner": function(print)},
     "lacking": {"ledger_id": count(), "entries": typed(BitMap([0]), BitMap)},
 }
 RECORD: Calls = {

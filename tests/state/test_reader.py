@@ -54,6 +54,31 @@ def test_a_follower_opens_on_a_trimmed_log(tmp_path: Path) -> None:
         StateReader.open(reader, at=Position(1, 0))
 
 
+@pytest.mark.parametrize("applied", [0, 2, 3])
+def test_a_follower_whose_place_was_trimmed_misses_nothing(applied: int, tmp_path: Path) -> None:
+    """It is before the first entry, inside a ledger, or at its end, and sleeps while that ledger goes."""
+    log = Log.open(tmp_path / "log", LogSettings(ledger_entries_max=3, retention_bytes=0, retention_seconds=0))
+    state = BucketState.open(log)
+    reader = LogReader.open(tmp_path / "log")
+    for n in range(applied):
+        put(state, n, n)
+    follower = StateReader.open(reader)
+    told = StateReader.open(log.reader(), lambda *_: None)
+    for n in range(applied, 20):
+        put(state, n, n)
+    state.checkpoint()
+    log.trim()
+    assert not log.reader().complete
+    follower.advance()
+    assert content(follower) == {n: n for n in range(20)}
+    put(state, 20, 20)
+    assert follower.advance() == log.end()
+    assert content(follower) == {n: n for n in range(21)}
+    with pytest.raises(StateLost, match="were trimmed"):
+        told.advance()
+    log.close()
+
+
 def test_a_follower_learns_sizes_and_state_frame_by_frame(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", LogSettings(ledger_entries_max=3))
     state = BucketState.open(log)

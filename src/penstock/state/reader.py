@@ -1,7 +1,8 @@
 """The state of a log from another process, read-only: opened at a checkpoint, then advanced frame by frame.
 
 A reader sees what is durable. It needs a checkpoint at or below its position and the frames after that checkpoint, not
-the whole log. When the log was truncated below its position, the next `advance` takes the reader back too.
+the whole log. When the log was truncated below its position, the next `advance` takes the reader back too; when it was
+trimmed beyond it, the next `advance` begins with a checkpoint again.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class StateReader(StateView):
     def advance(self, to: Position | None = None) -> Position:
         """Applies every frame up to and including `to` (None: the durable end), and returns the position reached.
 
-        Goes back only where the log was truncated.
+        Goes back only where the log was truncated. Where frames that were still to come were trimmed, the state is taken
+        from a checkpoint; with `on_frame`, which would miss them, raises `StateLost`.
         """
         if to is not None:
             check_position("to", to)
@@ -100,8 +102,14 @@ class StateReader(StateView):
                 self._rebuild(min(target, self._reader.end()))
             if target <= self.position:
                 return self.position
-            refuse_skipped(self._reader, self._reader.next(self.position), target)
-            for position, header, raw in self._reader.scan_encoded(self._reader.next(self.position), target):
+            start = self._reader.next(self.position)
+            if (
+                self.position.ledger_id < self._reader.trimmed_below
+            ):  # asked after `next`, which passes over what is gone
+                self._pass_over_trimmed(target)
+                return self.position
+            refuse_skipped(self._reader, start, target)
+            for position, header, raw in self._reader.scan_encoded(start, target):
                 changes: tuple[StateChange, ...] = ()
                 if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):
                     changes = decode_changes(raw, header.wall_ms)
@@ -114,6 +122,15 @@ class StateReader(StateView):
                     self.on_frame(position, header.data_len, changes)
             self.position = target
             return self.position
+
+    def _pass_over_trimmed(self, target: Position) -> None:
+        """The ledger of the position was trimmed, and nobody knows how many frames of it were still to come."""
+        if self.on_frame is not None:
+            raise StateLost(
+                f"frames after {self.position} were trimmed, and this reader is to be told of each of them",
+                hint="pin the log, or open the reader anew",
+            )
+        self._rebuild(target)
 
     def heal(self, error: Corruption) -> None:
         damaged = self.engine

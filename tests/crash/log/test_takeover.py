@@ -291,3 +291,33 @@ def test_the_owner_of_a_deleted_record_log_is_fenced_by_its_namesake() -> None:
         old.close()
     assert [record.data for record in new.records()] == [b"new"]
     new.close()
+
+
+@pytest.mark.parametrize("operation", range(1, 25))
+def test_a_replaced_owner_moves_no_cursor(operation: int) -> None:
+    """A truncation with force first moves the cursors that stand beyond it. It opens them, which takes time: who is the
+    owner then?"""
+    files, metadata = MemoryFiles(), MemoryMetadata()
+    process = Process(files)
+    old = Log.open(DIRECTORY, SETTINGS, process, metadata=metadata)
+    positions = [old.append(b"entry").result() for _ in range(3)]
+    cursor = old.open_cursor("a")
+    cursor.mark_delete(positions[2]).result()
+    cursor.close()
+    found: list[Any] = []
+
+    def take_over() -> None:
+        new = Log.open(DIRECTORY, SETTINGS, Process(files), metadata=metadata)
+        found.extend((new, new.open_cursor("a").mark_delete_position))
+
+    process.sleep_before(operation, take_over)
+    with contextlib.suppress(PenstockError):
+        old.truncate(positions[0], force=True)
+    if not found:  # it was done before
+        take_over()
+    for log in (old, found[0]):
+        with contextlib.suppress(Fenced):
+            log.close()
+    third = Log.open(DIRECTORY, SETTINGS, Process(files), metadata=metadata)
+    assert third.open_cursor("a").mark_delete_position == found[1]
+    third.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -50,6 +52,34 @@ def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
         assert content(state) == expected
     with Log.open(tmp_path / "log", SMALL) as log:
         assert content(BucketState.open(log)) == expected
+
+
+def test_a_checkpoint_whose_removal_failed_is_removed_by_a_scrub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody mends it: left alone, its damage would be reported until the next checkpoint."""
+    checkpointed(tmp_path, SMALL)
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, _BY_HAND)
+        put(state, 1, "new")
+        with monkeypatch.context() as broken:
+            broken.setattr(type(REAL_FILES), "remove", _no_space)
+            with pytest.raises(OSError, match="No space"):
+                state.checkpoint()
+        kept = {str(info.position) for info in state.checkpoints()}
+        manifests = sorted((tmp_path / "log" / "state").glob("checkpoint-*"))
+        assert len(manifests) > len(kept)
+        flip(manifests[0], 100)
+        assert list(state.engine.verify())
+        assert state.scrub()
+        assert not list(state.engine.verify())
+        assert state.scrub() == []
+        assert {str(info.position) for info in state.checkpoints()} == kept
+
+
+def _no_space(_files: object, path: Path) -> None:
+    if path.name.startswith("checkpoint-"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_a_scrub_cannot_mend_is_named(tmp_path: Path) -> None:

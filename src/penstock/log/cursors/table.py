@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap
 
-from penstock.arguments import check_amount, check_count, check_name, check_names, check_type
+from penstock.arguments import check_amount, check_callable, check_count, check_name, check_names, check_type
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
@@ -127,21 +127,28 @@ class CursorTable:
                 positions[known.name] = state.acked.mark_delete if state is not None else known.mark_delete
         return positions
 
-    def reset(self, names: Collection[str], position: Position) -> None:
+    def reset(
+        self, names: Collection[str], position: Position, check_owner: Callable[[], object] = lambda: None
+    ) -> None:
         """Makes `position` the next entry of each of these cursors, durably. One that nobody has open here is closed again:
         its own process must be able to open it.
 
-        Raises `Unavailable` while another process owns one of them.
+        Raises `Unavailable` while another process owns one of them. `check_owner` is called before any cursor is opened, and
+        again before any is moved: where it raises, nothing was moved. (Opening a cursor takes it from its owner, so whoever
+        opens it in between cannot be overruled.)
         """
         check_names("names", names)
+        check_callable("check_owner", check_owner)
         for name in names:  # before any of them is touched
             check_name("a cursor", name)
         check_position("position", position)
         here = {cursor.name for cursor in self.opened()}
         cursors: list[Cursor] = []
+        check_owner()
         try:
             for name in names:  # all of them, before any is moved
                 cursors.append(self._open_to_move(name))
+            check_owner()
             for cursor in cursors:
                 cursor.reset(position).result()
         finally:

@@ -139,7 +139,7 @@ class Retention:
         truncator = self._truncator()
         if force:
             names = [hold.name for hold in truncator.beyond(position, own) if hold.kind == "cursor"]
-            self._cursors().reset(names, self._reader().next(position))
+            self._cursors().reset(names, self._reader().next(position), self._check_owner)
         gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
         self._on_gone(gone)
         self._cursors().follow_log()

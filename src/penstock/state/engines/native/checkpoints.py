@@ -193,10 +193,20 @@ class Checkpoints:
                 found.append((checkpoint, Finding(str(path), damage.offset, damage.problem)))
         return found
 
+    def left_over(self) -> list[Finding]:
+        """The manifests that are not kept any more, and whose removal failed. The next `keep` removes them; until then
+        nobody mends them or their runs. None where nothing is kept: then they may be all that there is."""
+        if not self.kept:
+            return []
+        wanted = {checkpoint.manifest.file for checkpoint in self.kept}
+        names = [name for name in self._files.list(self.directory) if _is_manifest(name) and name not in wanted]
+        return [Finding(str(self.directory / name), 0, "it is not kept any more, and is still there") for name in names]
+
     def renew_damaged(self) -> None:
-        """Writes the damaged manifests again, with higher generations; the damaged files are removed after that."""
+        """Writes the damaged manifests again, with higher generations; the damaged files are removed after that, and with
+        them what is left over."""
         damaged = [checkpoint for checkpoint, _ in self.damaged_manifests()]
-        if damaged:
+        if damaged or self.left_over():
             oldest_first = reversed(self.kept)
             self.keep([self.write(one.manifest) if one in damaged else one for one in oldest_first][::-1])
 

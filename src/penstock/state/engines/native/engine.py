@@ -99,11 +99,12 @@ class NativeEngine(CheckpointedEngine):
             run.damage = self._scrub_run(run, pause)
             found += run.damage
         with self._disk:
-            return found + [finding for _, finding in self._checkpoints.damaged_manifests()]
+            manifests = [finding for _, finding in self._checkpoints.damaged_manifests()]
+            return [*found, *manifests, *self._checkpoints.left_over()]
 
     def mend(self) -> None:
-        """A damaged run is written anew, as a merge of itself, under another name; a damaged manifest is written
-        again."""
+        """A damaged run is written anew, as a merge of itself, under another name; a damaged manifest is written again;
+        what a failed removal left over is removed."""
         self._refuse_reader("a repair")
         with self._disk:
             self._checkpoints.renew_damaged()
