@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def test_another_spark_that_is_there_already_is_refused_by_its_version(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fake_spark(tmp_path, version)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # another test may have imported the real one
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BadInput, match=rf"pyspark is {version[:3]} here, and Penstock needs 4.3 or newer and below 5"):
         extras.require_spark()

@@ -15,6 +15,7 @@ import pytest
 from penstock.operations.verify.sink_tables import data_directories
 from tests.e2e.flow import Flow
 from tests.support import budget
+from tests.support.java import end_java
 
 pytestmark = [pytest.mark.spark]
 # A second: the stream must last while five processes die and come back, on a busy machine too. The rest comes at full speed.
@@ -138,3 +139,4 @@ def test_plain_spark_reads_a_table(delivered: Flow) -> None:
         assert orders.select("_seq").distinct().count() == orders.count()
     finally:
         spark.stop()
+        end_java()

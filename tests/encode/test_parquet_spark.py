@@ -14,6 +14,7 @@ from penstock.commit_ts import commit_ts_of
 from penstock.encode import FORMATS
 from penstock.log.position import Seq
 from tests.encode.reference import KINDS, Change, batch_of, lake_value
+from tests.support.java import end_java
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +85,7 @@ def spark(tmp_path: Path) -> Iterator[Any]:
     yield own
     if running is None:
         session.stop()
+        end_java()
 
 
 def test_spark_reads_types_and_values(spark: Any, tmp_path: Path) -> None:

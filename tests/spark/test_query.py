@@ -16,6 +16,7 @@ from penstock.spark.session import start_session
 from penstock.spark.source import source_of
 from tests.spark.failing import FailingSource
 from tests.spark.rig import CHANGEFEED, Rig
+from tests.support.java import end_java
 
 pytestmark = pytest.mark.spark
 CHANGES = 3000
@@ -29,6 +30,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = start_session(tmp_path_factory.mktemp("spark"), {"master": "local[2,3]"})
     yield session
     session.stop()
+    end_java()
 
 
 @pytest.fixture

@@ -139,7 +139,9 @@ def test_once_catches_up_and_says_how_much(tmp_path: Path) -> None:
 def test_once_that_was_stopped_before_it_had_caught_up_is_no_success(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
-    summary = run(settings_of(tmp_path, once=True), stop_event=stop)
+    summary = run(
+        settings_of(tmp_path, once=True, capture=["die"] * 5), stop_event=stop
+    )  # it cannot catch up meanwhile
     assert summary.exit_code == 130
     assert "before it had caught up" in summary.message
     assert run(settings_of(tmp_path), stop_event=stop).exit_code == 0, "without `once` this is the usual end"

@@ -39,6 +39,7 @@ class CountingFiles(RealFiles):
     """Counts the bytes that are read and the reads of ledgers' frames, and may make the latter slow."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.frame_reads = 0
         self.bytes_read = 0
         self.frame_read_seconds = 0.0

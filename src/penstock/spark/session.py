@@ -178,6 +178,8 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise BadInput("pyspark is not installed", hint="pip install 'penstock[spark]'") from error
+    if pyspark.SparkContext._gateway is not None:
+        raise RuntimeError("a JVM of this process runs already, and has read other settings than ours")
     # With a SPARK_HOME that points at another Spark, pyspark would start that one and fail in obscure ways.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
 

@@ -25,6 +25,7 @@ class BadSectors(RealFiles):
     """The real file system, with runs that cannot be read in some places."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.bad: tuple[int, int] | None = None  # from, to (excluded)
 
     def open(self, path: Path, *, writable: bool = False) -> Any:
