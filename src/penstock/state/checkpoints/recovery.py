@@ -121,6 +121,10 @@ def _attempt(location: StateLocation, to: Position, reporter: ProgressReporter, 
             location.reader.refresh()  # the owner may have trimmed; the owner's own reader sees its trims at once
         else:
             _drop_unknown_checkpoints(location.reader, engine)
+            # A checkpoint that a killed process removed may come back after a power cut, unless its removal is durable: when
+            # the log has been truncated, and trimmed, beyond it, nobody could tell that it is not part of the history.
+            if location.files.exists(location.directory):
+                location.files.sync_directory(location.directory)
         base = engine.position
         way = "replay" if base is None else "older checkpoint" if engine.damaged else "checkpoint"
         replay(location.reader, engine, _replay_start(location, engine, to), to, reporter)
