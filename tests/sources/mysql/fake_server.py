@@ -36,6 +36,8 @@ class FakeServer:
         try:
             yield self
         finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, where nobody ever connected; a close does not
             listener.close()
             thread.join(LIMIT_SECONDS)
 
