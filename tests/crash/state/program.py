@@ -88,7 +88,7 @@ class StateSession(Session[StateWorld, Opened]):
         directory = DIRECTORY / "state"
         files = self.world.files
         names = [name for name in files.list(directory) if name.startswith(("run-", "checkpoint-"))]
-        if not names:
+        if not names or not self.opened.state.checkpoints():  # what a failed one left is removed by the next
             return
         if list(self.opened.state.engine.verify()):  # one that a failed scrub left: a second damage may be one too many
             self.opened.state.scrub()

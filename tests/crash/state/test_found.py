@@ -25,6 +25,13 @@ def _open(files: MemoryFiles, metadata: MemoryMetadata) -> tuple[Log, BucketStat
     return log, BucketState.open(log, STATE)
 
 
+def _close(log: Log, state: BucketState) -> None:
+    """What is closed may be a process that was killed: it must only leave no threads behind."""
+    for one in (state, log):
+        with contextlib.suppress(PenstockError, OSError):
+            one.close()
+
+
 def _put(state: BucketState, key: int) -> None:
     change = state.begin()
     state.store(KEYS).put(change, key, b"value")
@@ -51,13 +58,16 @@ def test_a_checkpoint_that_was_removed_and_not_synced_does_not_come_back(seed: i
     with contextlib.suppress(_Killed, PenstockError):
         state.truncate(kept)
     files.on_operation = None
-    files, metadata = files.kill(), metadata.copy()
-    log, state = _open(files, metadata)
+    killed, metadata = files.kill(), metadata.copy()
+    _close(log, state)
+    log, state = _open(killed, metadata)
     assert len(state.checkpoints()) == 1
     state.truncate(kept)
     _put(state, 3)
     log.roll()
     log.trim()
-    crashed, metadata = files.crash(random.Random(seed)), metadata.copy()
-    _, state = _open(crashed, metadata)
+    crashed, metadata = killed.crash(random.Random(seed)), metadata.copy()
+    _close(log, state)
+    log, state = _open(crashed, metadata)
     assert dict(state.store(KEYS).items()) == {1: b"value", 3: b"value"}
+    _close(log, state)

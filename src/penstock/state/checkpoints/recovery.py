@@ -26,6 +26,7 @@ from penstock.observe.metrics import METRICS
 from penstock.state.checkpoints import identity
 from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.opening import open_engine
+from penstock.state.engines.refusals import typed_refusals
 from penstock.state.settings import StateSettings
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
 
@@ -124,7 +125,8 @@ def _attempt(location: StateLocation, to: Position, reporter: ProgressReporter, 
             # A checkpoint that a killed process removed may come back after a power cut, unless its removal is durable: when
             # the log has been truncated, and trimmed, beyond it, nobody could tell that it is not part of the history.
             if location.files.exists(location.directory):
-                location.files.sync_directory(location.directory)
+                with typed_refusals(location.directory):
+                    location.files.sync_directory(location.directory)
         base = engine.position
         way = "replay" if base is None else "older checkpoint" if engine.damaged else "checkpoint"
         replay(location.reader, engine, _replay_start(location, engine, to), to, reporter)
