@@ -60,7 +60,7 @@ format: $(STAMP) ## Put the source into shape
 compat: $(STAMP) | $(filter-out uv,$(UV)) ## The package in empty environments, with the lowest and the newest versions of what it needs; every Python with PYTHONS=1
 	UV=$(UV) $(BIN)/python -m tools.compat $(if $(PYTHONS),pythons,lowest newest)
 
-bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline, BENCH=log or BENCH=state
+bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline, BENCH=log, BENCH=state, BENCH=binlog or BENCH=sink
 	$(BIN)/python -m bench.run $(BENCH)
 
 # The peers live in an environment of their own: nothing of theirs is ever imported by Penstock.
@@ -69,10 +69,11 @@ $(PEERS)/.synced: pyproject.toml uv.lock | $(filter-out uv,$(UV))
 	@touch $@
 
 soak: export PENSTOCK_BUDGET := soak
-soak: $(STAMP) ## A million crash states of the log and of its state, all explorations at their largest, a flow under load for MINUTES, and the kill tests ROUNDS times
+soak: $(STAMP) ## A million crash states of the log and of its state, a million damaged events (again with bounds checked), all explorations at their largest, a flow under load for MINUTES, and the kill tests ROUNDS times
 	$(BIN)/python -m tests.crash log --states $(STATES) --jobs $$(nproc)
 	$(BIN)/python -m tests.crash state --states $(STATES) --jobs $$(nproc)
 	$(BIN)/pytest $(PARALLEL) -o timeout=14400 --ignore=tests/e2e $(PYTEST_ARGS)
+	NUMBA_BOUNDSCHECK=1 $(BIN)/pytest -o timeout=14400 tests/binlog/test_mutations.py $(PYTEST_ARGS)
 	$(BIN)/python -m tests.e2e.soak --minutes $(MINUTES)
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; $(BIN)/pytest tests/e2e $(PYTEST_ARGS) || exit 1; done
 

@@ -34,3 +34,13 @@ def load(server: MariaDbServer, rows: int) -> int:
             cursor.execute(_INSERT, {"first": first})
         cursor.execute("SHOW BINARY LOGS")
         return sum(int(row[1]) for row in cursor.fetchall())
+
+
+def load_singly(server: MariaDbServer, rows: int) -> None:
+    """Inserts `rows` more rows, each in a transaction of its own, into the table that `load` made."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT MAX(id) FROM {DATABASE}.{TABLE}")
+        last = int(cursor.fetchone()[0])
+        one = _INSERT.replace(f"seq_1_to_{ROWS_PER_TRANSACTION}", "seq_1_to_1")
+        for first in range(last, last + rows):
+            cursor.execute(one, {"first": first})

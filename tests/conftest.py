@@ -13,16 +13,24 @@ import pytest
 from hypothesis import settings
 
 from tests.support import budget, scheduling
-from tests.support.components import CORPUS, CORPUS_MISSING, missing, skipped_line
+from tests.support.components import CORPUS, CORPUS_MISSING, FAMILIES, missing, skipped_line
 from tools.components import MissingComponent
+from tools.components.database import DatabaseServer
 from tools.components.mariadb import MariaDbServer
+from tools.components.mysql import MySqlServer
 from tools.components.s3 import BUCKET, S3Server
 
 # An example's time says nothing on a busy machine. A failing example is printed with its seed.
-settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=budget.EXAMPLES)
+settings.register_profile(
+    "penstock",
+    deadline=None,
+    print_blob=True,
+    max_examples=budget.EXAMPLES,
+    derandomize=budget.NAME != "soak",
+)
 settings.load_profile("penstock")
 
-Server = TypeVar("Server", MariaDbServer, S3Server)
+Server = TypeVar("Server", bound=DatabaseServer | S3Server)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-xdist has decided whether it shares out tests
@@ -43,6 +51,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
     """A real MariaDB, shared by all tests of this process: use databases of your own, and leave its binlogs alone."""
     with _running(MariaDbServer(tmp_path_factory.mktemp("mariadb"))) as server:
+        yield server
+
+
+@pytest.fixture(params=FAMILIES)
+def server(request: pytest.FixtureRequest) -> DatabaseServer:
+    """A real server of each family, shared as the two are."""
+    found: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
+    return found
+
+
+@pytest.fixture(scope="session")
+def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlServer]:
+    """A real MySQL 8.0, shared by all tests of this process: use databases of your own, and leave its binlogs alone."""
+    with _running(MySqlServer(tmp_path_factory.mktemp("mysql"))) as server:
         yield server
 
 

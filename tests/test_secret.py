@@ -159,3 +159,8 @@ def test_a_child_does_not_inherit_variables_that_hold_a_secret() -> None:
 def test_a_short_password_does_not_take_the_places_of_things_from_a_child() -> None:
     Secret("toor")
     assert environment_without_secrets({"HOME": "/toor", "X": "/toor"}) == {"HOME": "/toor"}
+
+
+def test_a_secret_too_short_to_hide_in_log_lines_is_not_inherited_either() -> None:
+    Secret("q7")
+    assert environment_without_secrets({"PW": "q7", "X": "q7q7", "HOME": "q7"}) == {"X": "q7q7", "HOME": "q7"}

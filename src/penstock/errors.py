@@ -78,6 +78,10 @@ class Unavailable(Transient):
     """Another process or server does not answer right now."""
 
 
+class TooMuch(Unavailable):
+    """More was sent at once than can be held now: come again with less."""
+
+
 class StaleRun(Transient):
     """The message belongs to an older run or to another incarnation of delivery; go back to the resume table."""
 

@@ -4,7 +4,9 @@ capture, delivery and the driver are such children. The protocol between one of 
 (`penstock.supervisor.child` is the parent's side):
 
 1. **Settings.** The first line of standard input is one JSON object, the settings. (Not arguments: everybody on the machine can
-   read those, and settings hold secrets.) Standard input then stays open.
+   read those, and settings hold secrets.) Standard input then stays open: each further line is a request, a JSON
+   object with `request`, its number, and `op`. The child answers it by an event `answer` with the same number and either
+   `result` or `error`. Only capture has requests to answer; others pass over them.
 2. **Stop.** The end of standard input asks the child to stop, as SIGTERM does; before the settings are there, SIGTERM
    ends it at once. SIGINT is ignored: the parent decides in which order its children stop.
 3. **Events.** Each line of standard output is a JSON object with its name under `event` (`Event`). Everything else that
@@ -23,6 +25,7 @@ import contextlib
 import ctypes
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -80,13 +83,14 @@ class Event(StrEnum):
     RESTART = "restart"  # driver: a changefeed's run begins again
     CAUGHT_UP = "caught-up"  # capture with `until: now`, with `log_end`: where the log ended then
     STOPPED = "stopped"  # delivery, with `drained`: everything published is at the sinks
+    ANSWER = "answer"  # with `request`, and `result` or `error`: to a line on standard input
     ERROR = "error"  # with `kind`, `message` and `hint`
 
 
 class ChildProcess:
     """This process as a child. Made once, at the start of `main`, by the main thread.
 
-    `stop` is set once the process is asked to stop.
+    `stop` is set once the process is asked to stop; `requests` has what the parent asked since the settings.
     """
 
     def __init__(self, name: str) -> None:
@@ -95,6 +99,7 @@ class ChildProcess:
         no_core_dumps()
         configure(name)
         self.stop = threading.Event()
+        self.requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever it inherited: nothing is open yet
         self.ignore_interrupts()
         self._lock = threading.Lock()
@@ -127,8 +132,14 @@ class ChildProcess:
 
     def _wait_for_end_of_input(self) -> None:
         # Not through `sys.stdin`: a thread that holds its lock disturbs the end of the interpreter.
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
+        text = b""
+        while more := os.read(sys.stdin.fileno(), 1 << 16):
+            *lines, text = (text + more).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    request = json.loads(line)
+                    if isinstance(request, dict):
+                        self.requests.put(request)
         self.stop.set()
 
 

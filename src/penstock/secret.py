@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-HIDDEN_CHARS_MIN = 4  # what is shorter is no secret, and hiding it would make log lines unreadable
+HIDDEN_CHARS_MIN = 4  # hiding what is shorter would make log lines unreadable
+_short: set[str] = set()  # secrets that are not hidden in log lines; no child's environment has one all the same
 
 # In the syntax that Java's and Python's regular expressions share: these are Spark's `spark.redaction.regex`, too.
 SECRET_KEY_PATTERN = r"(?i)secret|passw|passphrase|pwd|token|credential|private.?key|access.?key|account.?key|api.?key|encryption.?key|[.]sas[.]"
@@ -44,6 +45,8 @@ class Secret:
         self._text = text
         if len(text) >= HIDDEN_CHARS_MIN:
             hide(text)
+        elif text:
+            _short.add(text)
 
     def reveal(self) -> str:
         return self._text
@@ -136,5 +139,7 @@ def environment_without_secrets(environment: Mapping[str, str] = os.environ) -> 
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_CLOUD_VARIABLES) or _PLACES.fullmatch(name) or redact(value) == value
+        if name.startswith(_CLOUD_VARIABLES)
+        or _PLACES.fullmatch(name)
+        or (redact(value) == value and value not in _short)
     }

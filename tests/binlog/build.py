@@ -66,11 +66,19 @@ def image(values: Sequence[bytes | None]) -> bytes:
     return bytes(nulls) + b"".join(value for value in values if value is not None)
 
 
-def rows(kind: int, columns: int, images: Sequence[bytes], *, table_id: int = 7, present: bytes | None = None) -> bytes:
-    """A row event: V1 (23 to 25) or V2 (30 to 32)."""
+def rows(
+    kind: int,
+    columns: int,
+    images: Sequence[bytes],
+    *,
+    table_id: int = 7,
+    present: bytes | tuple[bytes, bytes] | None = None,
+) -> bytes:
+    """A row event: V1 (23 to 25), V2 (30 to 32) or partial (39). `present`: one bitmap for all images, or two."""
     body = table_id.to_bytes(6, "little") + b"\1\0" + (b"\2\0" if kind >= 30 else b"") + packed(columns)
     bitmap = present if present is not None else b"\xff" * ((columns + 7) // 8)
-    body += bitmap * (2 if kind in (24, 31) else 1)
+    both = bitmap if isinstance(bitmap, tuple) else (bitmap, bitmap)
+    body += b"".join(both) if kind in (24, 31, 39) else both[0]
     return event(kind, body + b"".join(images))
 
 

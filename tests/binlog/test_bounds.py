@@ -12,14 +12,14 @@ from penstock.binlog.dump import VALUES_MAX, dump_events
 from penstock.binlog.errors import BadEvent
 from penstock.binlog.events import split_events
 from penstock.binlog.rows import BATCH_BYTES_MAX, DecodedRows, decode_rows, group_rows
-from penstock.binlog.scratch import WALK_BYTES_MAX
+from penstock.binlog.rows.scratch import WALK_BYTES_MAX
 from penstock.binlog.table_map import parse_table_map
 from penstock.binlog.types import MAGIC
 from penstock.binlog.types import ColumnType as C
 from penstock.errors import BadInput
 from tests.binlog.build import FDE, POST_HEADER, event, image, packed, rows, table_map, tlv
 from tests.support.bounded import MIB, bounded
-from tests.support.budget import scaled
+from tests.support.budget import chosen_seed, scaled
 
 # A batch, the walk that made it too large, a column that is joined, and the fixed costs of arrays.
 BATCH_MIB = (2 * BATCH_BYTES_MAX + 2 * WALK_BYTES_MAX) / MIB
@@ -117,9 +117,7 @@ def _hostile(choice: random.Random) -> bytes:
 
 
 def test_random_tables_and_rows_stay_within_their_bounds() -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
-    choice = random.Random(seed)
+    choice = random.Random(chosen_seed())
     list(decoded(padded(3, 100)))
     for _ in range(scaled(30)):
         buffer = _hostile(choice)

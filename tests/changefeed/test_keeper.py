@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,25 @@ def test_rows_that_were_delivered_before_are_not_waited_for(open_keeper: OpenKee
     assert keeper.checkpoint_ts == 90
 
 
+def test_an_intent_is_replaced_for_the_same_rows_only(open_keeper: OpenKeeper) -> None:
+    keeper = begun(open_keeper())
+    keeper.intent(A, 1, file(0, 9))
+    others = (file(0, 8), replace(file(0, 9), rows=9, checksum=1), replace(file(0, 9), first_seq=at(1)))
+    for other in others:
+        with pytest.raises(Terminal, match="is not done"):
+            keeper.intent(A, 1, other, replaces=True)
+    now = replace(file(0, 9), length=120, checksum=7)
+    with pytest.raises(Terminal, match="is not done"):
+        keeper.intent(A, 1, now)
+    for _ in range(2):
+        keeper.intent(A, 1, now, replaces=True)
+    keeper.close()
+    keeper = open_keeper()
+    assert keeper.facts()[A].intent == now
+    keeper.done(A, 1, at(9), now.path)
+    assert keeper.facts()[A].bytes == 120
+
+
 def test_an_intent_is_binding(open_keeper: OpenKeeper) -> None:
     keeper = begun(open_keeper())
     keeper.intent(A, 1, file(0, 9))
@@ -140,6 +160,22 @@ def test_another_epoch_is_fenced(open_keeper: OpenKeeper) -> None:
     assert keeper.facts()[A].epoch == 2, "made again, it keeps its epoch"
 
 
+def test_another_run_is_fenced(open_keeper: OpenKeeper) -> None:
+    keeper = begun(open_keeper())
+    keeper.intent(A, 1, file(0, 9), run="r1")
+    keeper.begin_run("r2")
+    for work in (
+        lambda: keeper.intent(A, 1, file(0, 9), run="r1"),
+        lambda: keeper.done(A, 1, at(9), file(0, 9).path, run="r1"),
+        lambda: keeper.drained(A, at(9), run="r1"),
+    ):
+        with pytest.raises(Fenced, match="run r1 is over"):
+            work()
+    assert keeper.facts()[A].progress is None
+    keeper.done(A, 1, at(9), file(0, 9).path, run="r2")
+    assert keeper.facts()[A].progress == at(9)
+
+
 def test_ranges_of_another_run_gaps_and_overlaps_are_refused(open_keeper: OpenKeeper) -> None:
     keeper = begun(open_keeper())
     keeper.published("r1", Position(1, 0), Position(1, 9), 100, {A: at(9)})
@@ -164,13 +200,11 @@ def test_a_ddl_waits_for_the_rows_before_it(open_keeper: OpenKeeper) -> None:
     keeper = begun(open_keeper())
     keeper.published("r1", Position(1, 0), Position(1, 9), 100, {A: at(9)})
     keeper.published("r1", Position(1, 10), Position(1, 10), 200, {A: at(10)})
-    with pytest.raises(Terminal, match="rows up to 1:9:0:0"):
-        keeper.check_drained(A, at(10))
+    assert not keeper.drained(A, at(10))
     keeper.intent(A, 1, file(0, 9))
-    with pytest.raises(Terminal, match="is done"):
-        keeper.check_drained(A, at(10))
+    assert not keeper.drained(A, at(10))
     keeper.done(A, 1, at(9), file(0, 9).path)
-    keeper.check_drained(A, at(10))
+    assert keeper.drained(A, at(10))
     assert keeper.done(A, 1, at(10), None) == 200
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
+import tracemalloc
 
-from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
+import pytest
+
+from penstock.changefeed import ranges as module
+from penstock.changefeed.ranges import EXACT_MAX, PublishedRange, PublishedRanges, merged
 from penstock.log.position import Position, Seq
 
 
@@ -74,3 +79,66 @@ def test_the_cost_of_progress_does_not_grow_with_the_ranges_that_wait() -> None:
     few = min(cost(2_000) for _ in range(3))
     many = min(cost(60_000) for _ in range(3))
     assert many < 10 * few + 0.05
+
+
+@pytest.mark.parametrize("in_every_range", [True, False])
+def test_a_parked_table_does_not_fill_the_memory(in_every_range: bool) -> None:
+    """Its rows are in every range, or only in the first: for as long as it is parked no range before it is complete."""
+    ranges = PublishedRanges()
+    ranges.add(Position(1, 0), Position(1, 0), 1, {"parked": at(0)})
+    used = []
+    tracemalloc.start()
+    try:
+        for entry in range(1, 12 * EXACT_MAX):
+            pending = {"other": at(entry)} | ({"parked": at(entry, 1)} if in_every_range else {})
+            ranges.add(Position(1, entry), Position(1, entry), 1 + entry, pending)
+            complete, commit_ts = ranges.progress("other", at(entry))
+            assert commit_ts == 1 + entry and ends(complete) == ([] if in_every_range else [entry])
+            if entry % (4 * EXACT_MAX) == 4 * EXACT_MAX - 1:
+                used.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert len(ranges) <= 2 * EXACT_MAX and used[-1] < 1.2 * used[0] + 100_000, used
+    assert ranges.head_commit_ts == 0 and ranges.oldest_pending("parked") is not None
+    complete, _ = ranges.progress("parked", at(12 * EXACT_MAX, 9))
+    assert len(ranges) == 0 and ranges.head_commit_ts == 12 * EXACT_MAX
+    if in_every_range:
+        assert merged(complete) == [(Position(1, 0), Position(1, 12 * EXACT_MAX - 1))]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_joined_ranges_are_never_acked_too_early_and_all_in_the_end(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Against ranges that are never joined."""
+    rng = random.Random(seed)
+    names = [f"d{i}" for i in range(4)]
+    joined, exact = PublishedRanges(), PublishedRanges()
+    acked: dict[int, set[int]] = {id(joined): set(), id(exact): set()}
+    given_out: list[tuple[PublishedRange, tuple[Position, Position]]] = []
+    rows = dict.fromkeys(names, 0)  # the entry of each dispatcher's last row
+    done = dict(rows)
+
+    def both(step: str, *arguments: object) -> None:
+        for ranges, exact_max in ((joined, 3), (exact, 1 << 30)):
+            monkeypatch.setattr(module, "EXACT_MAX", exact_max)
+            found = getattr(ranges, step)(*arguments)
+            complete = found[0] if isinstance(found, tuple) else [found] if found else []
+            given_out.extend((one, (one.start, one.end)) for one in complete)
+            for one in complete:
+                acked[id(ranges)].update(range(one.start.entry_id, one.end.entry_id + 1))
+        assert acked[id(joined)] <= acked[id(exact)] and joined.head_commit_ts <= exact.head_commit_ts
+
+    end = 0
+    for _ in range(300):
+        if rng.random() < 0.5:
+            first, end = end + 1, end + rng.randint(1, 3)
+            last = {name: at(rng.randint(first, end)) for name in names if rng.random() < 0.4}
+            rows.update({name: seq.entry_id for name, seq in last.items()})
+            both("add", Position(1, first), Position(1, end), end, last)
+        elif done[name := rng.choice(names[: 3 if rng.random() < 0.97 else 4])] < rows[name]:  # one is slow
+            done[name] = rng.randint(done[name] + 1, rows[name])
+            both("progress", name, at(done[name]))
+    for name in names:
+        both("progress", name, at(end))
+    assert acked[id(joined)] == acked[id(exact)] == set(range(1, end + 1))
+    assert len(joined) == 0 and joined.head_commit_ts == end
+    assert all((one.start, one.end) == before for one, before in given_out)  # somebody may be acking them

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ import pytest
 from penstock.cli.main import app
 from tests.support.waiting import LIMIT_SECONDS
 
-COMMANDS = ("init", "check", "run", "state", "status", "verify", "demo", "binlog", "log")
-GROUPS = ("binlog", "log", "state")
+COMMANDS = ("init", "check", "run", "state", "spool", "status", "resume", "verify", "demo", "binlog", "log")
+GROUPS = ("binlog", "log", "state", "spool")
 
 
 def penstock(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -100,8 +102,87 @@ def test_binlog_decode_refuses_what_is_no_binlog(tmp_path: Path) -> None:
 def test_binlog_decode_of_a_real_file(corpus_dir: Path, tmp_path: Path) -> None:
     done = penstock("binlog", "decode", str(corpus_dir / "mariadb-10.11" / "numeric.binlog"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert any(event.get("rows") for event in events)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"ddl", "insert"} <= {line["op"] for line in lines}
+    assert not done.stderr, "a progress bar is for terminals"
+
+
+@pytest.mark.corpus
+def test_binlog_decode_by_events_and_stats(corpus_dir: Path, tmp_path: Path) -> None:
+    path = str(corpus_dir / "mariadb-10.11" / "numeric.binlog")
+    done = penstock("binlog", "decode", "--events", path, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert any(json.loads(line).get("rows") for line in done.stdout.splitlines())
+    refused = penstock("binlog", "decode", "--events", "--table", "a.b", path, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--events shows the file as it is: --table does not go with it" in refused.stderr
+    figures = json.loads(penstock("binlog", "stats", "--json", path, cwd=tmp_path).stdout)
+    shown = penstock("binlog", "stats", path, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert f"{figures['transactions']['committed']} transactions committed" in shown.stdout
+    assert all(f"{table['schema']}.{table['table']}" in shown.stdout for table in figures["tables"])
+
+
+@pytest.mark.corpus
+def test_binlog_stats_and_decode_of_a_file_that_is_cut(corpus_dir: Path, tmp_path: Path) -> None:
+    whole = (corpus_dir / "mariadb-10.11" / "numeric.binlog").read_bytes()
+    (tmp_path / "cut").write_bytes(whole[:-3])
+    for command in ("decode", "stats"):
+        done = penstock("binlog", command, "cut", cwd=tmp_path)
+        assert done.returncode == 3
+        assert "ends in the middle of an event" in done.stderr
+        assert len(done.stdout.splitlines()) > 5, "what was before it is shown"
+
+
+@pytest.mark.corpus
+def test_binlog_decode_by_events_shows_what_is_before_damage(corpus_dir: Path, tmp_path: Path) -> None:
+    damaged = bytearray((corpus_dir / "mariadb-10.11" / "numeric.binlog").read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(damaged)
+    done = penstock("binlog", "decode", "--events", "damaged", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "damaged: binlog event at offset" in done.stderr and "checksum" in done.stderr
+    assert len(done.stdout.splitlines()) > 5
+    (tmp_path / "empty").touch()
+    assert penstock("binlog", "decode", "--events", "empty", cwd=tmp_path).returncode == 2
+
+
+@pytest.fixture
+def plain_interrupts() -> Iterator[None]:
+    """As at a terminal: tests that a shell started in its background ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("plain_interrupts")
+def test_the_first_interrupt_waits_until_files_are_whole_and_the_second_does_not() -> None:
+    from penstock.cli.binlog import _calm_end
+
+    with _calm_end(wait=True) as may_end:
+        may_end()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            may_end()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with _calm_end(wait=False), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_help_flows_to_the_width_of_the_terminal(tmp_path: Path) -> None:
+    from penstock.cli.help import flowing
+
+    assert (
+        flowing("One\n    two.\n\n    three\n    four\n\n      $ an example\n")
+        == "One two.\n\nthree four\n\n  $ an example"
+    )
+    done = penstock("binlog", "decode", "--help", cwd=tmp_path)
+    said = [line.strip() for line in done.stdout.splitlines()]
+    first = next(i for i, line in enumerate(said) if line.startswith("A line is one change"))
+    paragraph = said[first : said.index("", first)]
+    assert all(len(line) > 60 for line in paragraph[:-1]), paragraph
 
 
 def test_demo_refuses_a_directory_with_other_files(tmp_path: Path) -> None:

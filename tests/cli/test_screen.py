@@ -29,7 +29,15 @@ from penstock.observe.shown import shown
 from penstock.operations.status import StatusReport
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.secret import Secret
-from penstock.supervisor.status import ChangefeedStatus, ChildStatus, LogStatus, RunStatus, RunSummary, SourceStatus
+from penstock.supervisor.status import (
+    ChangefeedStatus,
+    ChildStatus,
+    LogStatus,
+    ParkedTable,
+    RunStatus,
+    RunSummary,
+    SourceStatus,
+)
 
 CLI = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
@@ -84,6 +92,28 @@ def status(name: str) -> RunStatus:
     )
 
 
+def parked(name: str) -> RunStatus:
+    table = f"shop.{name}"
+    one = ParkedTable(
+        table=table, since_ms=1, statement=f"ALTER {name}", reason=name, command=f"penstock resume {table}"
+    )
+    return status("x").model_copy(update={"parked": (one,) * 12, "parked_count": 70})
+
+
+def positions(name: str) -> RunStatus:
+    place = {"file": name, "pos": 4, "gtid": name}
+    unfinished = [{"state": "in flight", "restart": place, "done": place}]
+    found = {
+        **dict.fromkeys(("read", "snapshot", "pending_snapshot"), place),
+        "unfinished": unfinished,
+        "unfinished_count": 3,
+        "reconnect": "snapshot",
+        "restart": "pending_snapshot",
+    }
+    source = SourceStatus(type="mariadb", state="running", positions=found)
+    return status("x").model_copy(update={"source": source})
+
+
 def summary(name: str) -> RunSummary:
     return RunSummary(3, 0, 0, 0, 1.0, drained=False, message=f"no {name}", hint=f"exclude: [shop.{name}]")
 
@@ -107,6 +137,8 @@ PLACES: dict[str, Any] = {
     "summary": lambda name: show_summary(summary(name), as_json=False),
     "live": lambda name: RunScreen(as_json=False).update(status(name)),
     "status": lambda name: _show(StatusReport(exit_code=1, run=status(name))),
+    "parked": lambda name: _show(StatusReport(exit_code=1, run=parked(name))),
+    "positions": lambda name: _show(StatusReport(exit_code=1, run=positions(name))),
     "verify": lambda name: show_report(VerifyReport([SinkReport("lake", faults=[name], notes=[name])])),
 }
 
@@ -118,6 +150,20 @@ def test_a_hostile_name_is_shown_escaped_everywhere(place: str, name: str, termi
     text = terminal.getvalue()
     assert is_harmless(text), text
     assert shown(name) in unpainted(text), "nothing of it is lost"
+
+
+def test_status_shows_parked_tables_and_positions(terminal: io.StringIO) -> None:
+    _show(StatusReport(exit_code=1, run=parked("orders")))
+    text = unpainted(terminal.getvalue())
+    assert "shop.orders is parked since 1970-01-01 00:00:00 by: ALTER orders" in text
+    assert "→ penstock resume shop.orders" in text and "and 60 more that are parked" in text
+    terminal.truncate(0)
+    _show(StatusReport(exit_code=0, run=positions("bin.1")))
+    lines = [" ".join(line.split()) for line in unpainted(terminal.getvalue()).splitlines()]
+    assert "read bin.1:4 gtid bin.1" in lines
+    assert "snapshot bin.1:4 gtid bin.1 (a reconnect reads on here)" in lines
+    assert "pending snapshot bin.1:4 gtid bin.1 (a restart reads on here)" in lines
+    assert "unfinished 3 transactions, the oldest in flight, from bin.1:4 gtid bin.1" in lines
 
 
 @given(st.text(st.characters(), max_size=20), st.text(st.characters(), max_size=20))

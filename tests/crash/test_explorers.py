@@ -1,6 +1,6 @@
 """Crash states of random programs, as many as the budget has. The seed and the count are printed.
 
-`PENSTOCK_CRASH_SEED` repeats a run. `make soak` looks at a million states of each explorer.
+`PENSTOCK_SEED` repeats a run. `make soak` looks at a million states of each explorer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.framework.explorer import Explorer, chosen_seed
+from tests.crash.framework.explorer import Explorer
 from tests.crash.log.explorer import EXPLORER as LOG
 from tests.crash.state.explorer import EXPLORER as STATE
 from tests.support import budget
@@ -21,7 +21,7 @@ EACH = pytest.mark.parametrize("explorer", [LOG, STATE], ids=lambda explorer: ex
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # a larger budget on a busy machine
 def test_no_crash_loses_what_was_acknowledged(explorer: Explorer[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = explorer.explore(chosen_seed(), states=budget.CRASH_STATES)
+    outcome = explorer.explore(budget.chosen_seed(), states=budget.CRASH_STATES)
     with capsys.disabled():
         print(f"\n{explorer.name}: {outcome}")
     assert outcome.again > outcome.states // 20

@@ -33,6 +33,7 @@ class MemoryKeeper:
     calls: list[tuple[str, Any]] = field(default_factory=list)
     hook: Callable[[str], None] = lambda _name: None
     ranges: list[Range] = field(default_factory=list)
+    not_yet: int = 0  # how often `drained` says no
     lock: Any = field(default_factory=threading.RLock)
 
     def begin_run(self, run: str) -> dict[str, dict[str, Any]]:
@@ -54,22 +55,28 @@ class MemoryKeeper:
             self.ranges.append(Range(start, end, commit_ts, {d: x.seq for d, x in last.items()}))
             self._ack()
 
-    def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None:
+    def intent(
+        self, changefeed: str, run: str, dispatcher: str, epoch: int, intent: Intent, *, replaces: bool = False
+    ) -> None:
         self.hook("before intent")
         with self.lock:
             self.calls.append(("intent", intent))
-            facts = self._owned(dispatcher, epoch)
-            if facts.intent is not None and facts.intent != intent:
+            facts = self._owned(run, dispatcher, epoch)
+            if (
+                facts.intent is not None
+                and facts.intent != intent
+                and not (replaces and facts.intent.same_rows(intent))
+            ):
                 raise Terminal(f"{facts.intent} is open")
             if facts.progress is not None and intent.first_seq <= facts.progress:
                 raise Terminal(f"{intent} is not after {facts.progress}")
             self.facts[dispatcher] = replace(facts, intent=intent)
         self.hook("after intent")
 
-    def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+    def done(self, changefeed: str, run: str, dispatcher: str, epoch: int, seq: Seq, *, path: str | None) -> int:
         self.hook("before progress")
         with self.lock:
-            facts = self._owned(dispatcher, epoch)
+            facts = self._owned(run, dispatcher, epoch)
             self.calls.append(("done", (seq, path)))
             if facts.progress is None or seq > facts.progress:
                 if (facts.intent.path if facts.intent else None) != path:
@@ -83,12 +90,17 @@ class MemoryKeeper:
         self.hook("after cursor")
         return self.checkpoint_ts
 
-    def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
+    def drained(self, changefeed: str, run: str, dispatcher: str, seq: Seq) -> bool:
         with self.lock:
             self.calls.append(("drained", seq))
+            self._owned(run, dispatcher, self.facts[dispatcher].epoch)
             if self.facts[dispatcher].intent is not None:
                 raise Terminal("an intent is open")
+            if self.not_yet:
+                self.not_yet -= 1
+                return False
         self.hook("after drained")
+        return True
 
     def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]:
         with self.lock:
@@ -97,7 +109,9 @@ class MemoryKeeper:
     def checkpoint(self, changefeed: str) -> int:
         return self.checkpoint_ts
 
-    def _owned(self, dispatcher: str, epoch: int) -> DispatcherStart:
+    def _owned(self, run: str, dispatcher: str, epoch: int) -> DispatcherStart:
+        if self.run is not None and run != self.run:
+            raise Fenced(f"run {run} is over")
         facts = self.facts[dispatcher]
         if facts.epoch != epoch:
             raise Fenced(f"epoch {epoch} is not {facts.epoch}")
@@ -115,11 +129,25 @@ class MemoryKeeper:
         """The same over a socket, for a real delivery process."""
         return {
             "published": self._serve_published,
-            "intent": lambda a, _: self.intent(a["changefeed"], a["dispatcher"], a["epoch"], Intent.from_json(a)) or {},
+            "intent": lambda a, _: (
+                self.intent(
+                    a["changefeed"],
+                    a["run"],
+                    a["dispatcher"],
+                    a["epoch"],
+                    Intent.from_json(a),
+                    replaces=a["replaces"],
+                )
+                or {}
+            ),
             "done": lambda a, _: {
-                "checkpoint_ts": self.done(a["changefeed"], a["dispatcher"], a["epoch"], Seq.parse(a["seq"]), a["path"])
+                "checkpoint_ts": self.done(
+                    a["changefeed"], a["run"], a["dispatcher"], a["epoch"], Seq.parse(a["seq"]), path=a["path"]
+                )
             },
-            "drained": lambda a, _: self.drained(a["changefeed"], a["dispatcher"], Seq.parse(a["seq"])) or {},
+            "drained": lambda a, _: {
+                "drained": self.drained(a["changefeed"], a["run"], a["dispatcher"], Seq.parse(a["seq"]))
+            },
             "dispatchers": lambda a, _: {
                 "facts": {
                     d: {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,21 @@ from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.keeper_client import DispatcherStart
 from penstock.delivery.payload import Payload, StageKey, dispatcher_id
 from penstock.delivery.settings import FlushSettings
-from penstock.delivery.spool import SpoolLimits
+from penstock.delivery.spool import Disk, SpoolLimits
 from penstock.delivery.staging import PublishRange
 from penstock.delivery.storage.checkpoint import CheckpointFile
+from penstock.delivery.storage.ddl import SchemaFiles
 from penstock.delivery.storage.layout import date_of, file_number, layout_of
-from penstock.delivery.storage.store import LocalStore, Store
-from penstock.delivery.target import Target
+from penstock.delivery.storage.place import SinkObjects
+from penstock.delivery.storage.sink import StorageSink
+from penstock.encode import Assembler
 from penstock.files import REAL_FILES, Buffer, Files, read_file
 from penstock.log.position import Position, Seq
+from penstock.objects import DirectoryObjects
+from penstock.observe.metrics import Metrics
 from penstock.schema.model import Column, DdlType, TableSchema
+from penstock.schema.schema_file import schema_file
+from tests.consumer.consumer import read_sink, settings_for
 from tests.delivery.memory_keeper import MemoryKeeper
 
 CHANGEFEED = "raw"
@@ -36,12 +42,8 @@ START_MS = 20_000 * DAY_MS + 23 * 3_600_000  # an hour before midnight UTC
 
 
 class LineFormat:
-    def assemble(self, payloads: Sequence[Buffer]) -> bytes:
-        return b"".join(bytes(p) for p in payloads)
-
-
-def schema_file(table: TableSchema) -> tuple[str, bytes]:
-    return f"schema_{table.version}_{len(table.columns):010d}.json", table.to_json().encode()
+    def join(self, payloads: Iterable[Buffer]) -> Iterator[Buffer]:
+        yield from payloads
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Row:
 
 def table_schema(table: str, version: int, columns: int = 1) -> TableSchema:
     fields = tuple(Column(f"c{i}", "int") for i in range(columns))
-    return TableSchema("shop", table, version, fields, "ALTER", DdlType.ADD_COLUMN)
+    query = f"ALTER TABLE `shop`.`{table}` ADD COLUMN c{columns - 1} int"
+    return TableSchema("shop", table, version, fields, query, DdlType.ADD_COLUMN)
 
 
 def id_of(table: str) -> str:
@@ -106,6 +109,8 @@ def payloads_of(
         if group and (row.ddl or _key(group[-1]) != _key(row) or len(group) >= rows_max):
             end_payload(identity)
         if row.ddl:
+            for other in list(open_):  # a task ends every payload at a DDL
+                end_payload(other)
             made.append(ddl_payload(row, epoch))
             continue
         open_.setdefault(identity, []).append(row)
@@ -166,6 +171,10 @@ def ddl_payload(row: Row, epoch: int = 1) -> Payload:
     )
 
 
+def local_objects(root: Path, files: Files = REAL_FILES) -> DirectoryObjects:
+    return DirectoryObjects(str(root), root, files)
+
+
 @dataclass
 class DeliveryWorld:
     """One changefeed; `open` starts a new incarnation over the same keeper and directory."""
@@ -176,29 +185,36 @@ class DeliveryWorld:
     format_name: str = "canal-json"
     flush: FlushSettings = field(default_factory=lambda: FlushSettings(size=1024, every=60))
     limits: SpoolLimits = field(default_factory=SpoolLimits)
-    store: Store | None = None
+    disk: Disk | None = None
+    store: SinkObjects | None = None
+    assembler: Assembler = field(default_factory=LineFormat)
+    metrics: Metrics = field(default_factory=Metrics)
     incarnations: int = 0
 
     def open(self, *, writers: int = 0) -> ChangefeedDelivery:
         self.incarnations += 1
-        store = self.store or LocalStore(self.root, REAL_FILES)
-        target = Target(
+        store = self.store or local_objects(self.root)
+        layout = layout_of(self.format_name)
+        sink = StorageSink(
             CHANGEFEED,
-            layout=layout_of(self.format_name),
-            assembler=LineFormat(),
+            layout=layout,
+            assembler=self.assembler,
             store=store,
             keeper=self.keeper,
-            schema_file=schema_file,
+            schemas=SchemaFiles(layout, store, schema_file),
+            checkpoint=CheckpointFile(store, self.clock, CHANGEFEED),
         )
         return ChangefeedDelivery(
             CHANGEFEED,
             incarnation=f"i{self.incarnations}",
             keeper=self.keeper,
-            open_target=lambda: (target, CheckpointFile(store, self.clock, CHANGEFEED)),
+            open_sink=lambda: sink,
             flush=self.flush,
             limits=self.limits,
             clock=self.clock,
             writers=writers,
+            disk=self.disk,
+            metrics=self.metrics,
         )
 
     def begin(self, delivery: ChangefeedDelivery, run: str) -> str:
@@ -240,6 +256,8 @@ def export(files: Files, source: Path, to: Path) -> Path:
 def read_tables(root: Path, format_name: str = "canal-json") -> dict[str, list[bytes]]:
     """Lines of every table as a consumer reads them: versions and dates in order, files 1 to what the index names."""
     meta = layout_of(format_name).meta
+    # The lines of `LineFormat` are no rows, but everything else is as TiCDC's consumer needs it, after a crash too.
+    read_sink(root, replace(settings_for(format_name, settled=False), protocol=None))
     found: dict[str, list[bytes]] = {}
     for index in sorted(root.glob(f"shop/*/*/*/{meta}/CDC.index"), key=_directory_order):
         directory = index.parent.parent

@@ -20,7 +20,7 @@ from penstock.errors import BadInput, StaleRun, Unavailable
 from penstock.process import EXIT_CONFIGURATION
 from penstock.wire import Client, Server, connect, socket_path
 from tests.delivery.memory_keeper import MemoryKeeper
-from tests.delivery.rig import CHANGEFEED, Row, expected_tables, id_of, payloads_of, stream
+from tests.delivery.rig import CHANGEFEED, Row, expected_tables, payloads_of, stream
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 KILLS = 5
@@ -158,7 +158,22 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         owner = json.loads((sink / "_penstock/owner.json").read_text())
         assert owner["epoch"] == kills + 1
         status = delivery.client.call("status")["changefeeds"][CHANGEFEED]
-        assert status["dispatchers"][id_of("orders")]["last_error"] is None
+        assert all(each["last_error"] is None for each in status["dispatchers"].values())  # none where nothing was left
+
+
+def test_segments_of_a_sink_that_was_removed_are_deleted(tmp_path: Path) -> None:
+    """A process that dies leaves up to a quota of them, and the next one has no such sink any more."""
+    left = tmp_path / "run" / "spool" / "old%2Fone"
+    with a_world(tmp_path) as (_keeper, stack):
+        left.mkdir(parents=True)
+        (left / "00-0000000001-aaaaaaaa.seg").write_bytes(b"of a dead process")
+        (left / "notes.txt").write_bytes(b"mine")
+        (left.parent / "a file").write_bytes(b"mine")
+        delivery = Delivery(tmp_path, tmp_path / "sink")
+        stack.callback(delivery.kill)
+        assert delivery.said["event"] == "ready"
+        assert [path.name for path in left.iterdir()] == ["notes.txt"]
+        assert (left.parent / "a file").exists()
 
 
 def test_stops_when_standard_input_closes_and_drains(tmp_path: Path) -> None:
@@ -213,7 +228,7 @@ def test_bad_settings_are_reported(tmp_path: Path) -> None:
     delivery = Delivery(tmp_path, tmp_path / "sink", spool_high_bytes=1, spool_low_bytes=2)
     assert delivery.said["event"] == "error"
     assert delivery.said["kind"] == "BadInput"
-    assert "spool_low_bytes is above" in delivery.said["message"]
+    assert "spool watermarks: low 2 bytes must be at most high 1 bytes" in delivery.said["message"]
     assert delivery.process.wait(LIMIT_SECONDS) == 2
     delivery.close_pipes()
 

@@ -34,15 +34,15 @@ class DeadlyMaintainer(Maintainer):
     victim: subprocess.Popen[str]
     calls_left = -1
 
-    def intent(self, dispatcher: str, epoch: int, intent: facts.Intent) -> None:
+    def intent(self, run: str, dispatcher: str, epoch: int, intent: facts.Intent, *, replaces: bool = False) -> None:
         self._count()
-        super().intent(dispatcher, epoch, intent)
+        super().intent(run, dispatcher, epoch, intent, replaces=replaces)
         self._count()
 
-    def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+    def done(self, run: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
         self._count()
         try:
-            return super().done(dispatcher, epoch, seq, path)
+            return super().done(run, dispatcher, epoch, seq, path)
         finally:
             self._count()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from tests.consumer.consumer import read_sink, settings_for
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 PENSTOCK = (sys.executable, "-m", "penstock.cli")
@@ -120,7 +121,14 @@ class Flow:
         self._reading.join(_LIMIT_SECONDS)  # the summary is the last line
         summary = next((e for e in reversed(self.events) if e.get("event") == "summary"), {})
         assert code == 0, f"exit {code}: {self.events[-1:]}; {self.errors()}"
+        self.consume(settled=bool(summary.get("drained")))
         return summary
+
+    def consume(self, *, settled: bool) -> None:
+        """Every sink satisfies what a consumer needs; `settled`: and nothing is half done."""
+        for name, sink in self._sinks.items():
+            protocol = sink["format"] if sink["format"] != "debezium-json" else None
+            read_sink(self.directory / name, settings_for(protocol, settled=settled))
 
     def interrupt(self) -> None:
         assert self.process is not None

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.operations.verify.sink_tables import data_directories
+from tests.delivery.rig import local_objects
 from tests.e2e.flow import Flow
 from tests.support import budget
 from tests.support.java import end_java
@@ -56,14 +57,14 @@ def test_every_process_was_killed_and_every_row_is_there_once(delivered: Flow) -
 
 
 def test_file_numbers_have_no_gap(delivered: Flow) -> None:
-    directories = data_directories(delivered.directory / "lake")
+    directories = data_directories(local_objects(delivered.directory / "lake"))
     assert sum(len(d.files) for d in directories) > 10
     for directory in directories:
         assert not directory.faults
 
 
 def _first_file(root: Path, table: str) -> Path:
-    return next(d.files[0] for d in data_directories(root) if d.table == table and d.files)
+    return root / next(d.files[0] for d in data_directories(local_objects(root)) if d.table == table and d.files)
 
 
 def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -133,7 +134,8 @@ def test_plain_spark_reads_a_table(delivered: Flow) -> None:
     try:
         orders = spark.read.option("mergeSchema", "true").parquet(str(delivered.directory / "lake" / "shop" / "orders"))
         assert {"_op", "_commit_ts", "_seq", "id", "note", "version", "date"} <= set(orders.columns)
-        files = [f for d in data_directories(delivered.directory / "lake") if d.table == "orders" for f in d.files]
+        lake = delivered.directory / "lake"
+        files = [lake / f for d in data_directories(local_objects(lake)) if d.table == "orders" for f in d.files]
         assert orders.count() == sum(pq.read_metadata(f).num_rows for f in files) > 0
         assert orders.select("version").distinct().count() == 2, "before and after ADD COLUMN"
         assert orders.select("_seq").distinct().count() == orders.count()

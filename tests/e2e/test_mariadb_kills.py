@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.operations.verify.sink_tables import data_directories
+from tests.delivery.rig import local_objects
 from tests.e2e.flow import Flow
 from tests.e2e.load import SEED, Load, create_tables, source_of
 from tests.support.budget import LOAD_PAUSE_MS
@@ -57,7 +58,7 @@ def test_tables_and_changes_are_equal(delivered: Flow) -> None:
 @pytest.mark.parametrize("sink", ["lake", "raw"])
 def test_file_numbers_have_no_gap(delivered: Flow, sink: str) -> None:
     root: Path = delivered.directory / sink
-    directories = data_directories(root)
+    directories = data_directories(local_objects(root))
     assert len(directories) >= TABLES
     for directory in directories:
         assert not directory.faults

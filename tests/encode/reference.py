@@ -146,6 +146,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.samp
     ["", "\x00\x1f\x7f", '"\\/', "\r\n", "😀\u2028"]
 )
 BLOBS = st.binary(max_size=20) | st.just(bytes(range(256)))
+GEOMETRIES = st.tuples(st.sampled_from([0, 1, 4326, 2**32 - 1]), BLOBS).map(lambda v: struct.pack("<I", v[0]) + v[1])
+FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=4)
 
 
 def enum_kind() -> Kind:
@@ -204,7 +206,9 @@ KINDS: dict[str, Kind] = {
     "json": Kind(Column("", "json"), pa.string(), st.sampled_from(['{"a": [1, "ü"]}', "null", '"x\\n"']), same, same, same),
     "binary": Kind(Column("", "binary(20)"), pa.binary(), BLOBS, same, lambda v: v.decode("latin-1"), same),
     "blob": Kind(Column("", "mediumblob"), pa.binary(), BLOBS, same, lambda v: v.decode("latin-1"), same),
-    "point": Kind(Column("", "point"), pa.binary(), BLOBS, same, lambda v: v.decode("latin-1"), same),
+    "uuid": Kind(Column("", "uuid"), pa.string(), st.uuids().map(str), same, same, same),
+    "vector": Kind(Column("", "vector(4)"), pa.binary(), FLOATS.map(lambda v: struct.pack(f"<{len(v)}f", *v)), same, lambda v: v.decode("latin-1"), same),
+    "point": Kind(Column("", "point"), pa.binary(), GEOMETRIES, same, lambda v: v.decode("latin-1"), same),
 }  # fmt: skip
 
 
@@ -247,6 +251,21 @@ def batch_of(names: list[str], changes: list[Change]) -> ChangeBatch:
         [column(name, [change.before for change in changes]) for name in names],
         [column(name, [change.after for change in changes]) for name in names],
     )
+
+
+def rows_of(names: list[str], changes: list[Change], *, every_update: bool = False) -> list[Change]:
+    """The changes as rows of a format that finds rows by key: an update that changes the first column, which is the key,
+    is a delete and an insert. With `every_update`, so are all others."""
+    rows: list[Change] = []
+    for change in changes:
+        if change.op == "U" and change.before and change.after:
+            before, after = (canal_value(names[0], image[names[0]]) for image in (change.before, change.after))
+            if every_update or before != after:
+                rows.append(Change("D", change.before, None, change.seq, change.commit_ts))
+                rows.append(Change("I", None, change.after, change.seq, change.commit_ts))
+                continue
+        rows.append(change)
+    return rows
 
 
 def canal_value(name: str, value: Any) -> str | None:

@@ -18,8 +18,7 @@ from penstock.errors import BadInput, NotSupported
 from penstock.log import Entry
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
-from penstock.schema.ddl import SchemaDrift
-from penstock.schema.model import Column, DdlType, TableSchema
+from penstock.schema.model import ChangeKind, Column, DdlType, SchemaDrift, TableSchema
 from tests.binlog.build import event, image, rows, table_map
 
 FDE = event(
@@ -124,6 +123,76 @@ def test_a_ddl_stands_between_rows() -> None:
         list(decode_entries([entry(Position(1, 4), (40, Kind.ROWS, [*insert("a", 1), XID]))], schemas))
 
 
+def test_a_change_has_the_table_before_and_after() -> None:
+    sql = "rename table s.a to s.c"
+    query = event(2, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"s\0" + sql.encode())
+    schemas = view(table("a"))
+    moved = replace(table("c", version=20), ddl_type=DdlType.RENAME_TABLE, other="s.a")
+    gone = TableSchema("s", "a", 20, (), sql, DdlType.RENAME_TABLE, other="s.c")
+    for version in (moved, gone):
+        schemas.add(Position(1, 2), version)
+    ddl = entry(Position(1, 2), (20, Kind.DDL, [event(162, b"\0" * 19), query]))
+    two, one = list(decode_entries([ddl], schemas))  # the name that it left comes last
+    assert isinstance(one, SchemaChange) and (one.table, one.before, one.after) == (gone, table("a"), None)
+    assert isinstance(two, SchemaChange) and (two.table, two.before, two.after) == (moved, None, moved)
+    assert one.kind is two.kind is ChangeKind.RENAME
+    assert one.together == two.together == (moved, gone) and one.needed == (table("a"),)
+    assert one.statement is not None and one.statement.sql == sql
+    (one,) = list(decode_entries([ddl], schemas, lambda _s, t: t == "a"))
+    assert one.table == gone
+    with pytest.raises(BadInput, match=r"s\.a"):
+        list(decode_entries([entry(Position(1, 3), (30, Kind.ROWS, [*insert("a", 1), XID]))], schemas))
+
+
+def test_tables_are_dropped_with_their_database_for_whoever_wants_only_some_of_them() -> None:
+    """Otherwise their readers keep the old rows when the table comes again."""
+    sql = "drop database s"
+    query = event(2, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"s\0" + sql.encode())
+    schemas = view(table("a"), table("b"), table("a", schema="other"))
+    schemas.add(Position(1, 1), TableSchema("s", "old", 9, (), ddl_type=DdlType.DROP_TABLE))
+    database = TableSchema("s", "", 20, (), sql, DdlType.DROP_SCHEMA)
+    schemas.add(Position(1, 2), database)
+    ddl = entry(Position(1, 2), (20, Kind.DDL, [event(162, b"\0" * 19), query]))
+    (whole,) = list(decode_entries([ddl], schemas, lambda s, _t: s == "s"))
+    assert whole.table == database
+    found = list(decode_entries([ddl], schemas, lambda s, t: (s, t) in (("s", "a"), ("s", "old"))))
+    one, whole = found
+    assert isinstance(one, SchemaChange) and one.table.name == "s.a" and one.table.ddl_type is DdlType.DROP_TABLE
+    assert (one.table.version, one.before, one.after, one.needed) == (20, table("a"), None, (table("a"),))
+    assert whole.table == database and isinstance(whole, SchemaChange) and one.seq == whole.seq
+
+
+def test_rows_of_a_parked_table_are_held_back_and_others_go_on() -> None:
+    schemas = view(table("a"), table("b"))
+    stuck = TableSchema("s", "a", 20, (), "alter table s.a frob", DdlType.UNKNOWN, reason="not understood")
+    schemas.add(Position(1, 2), stuck)
+    query = event(2, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"s\0" + stuck.query.encode())
+    entries = [
+        entry(Position(1, 1), (10, Kind.ROWS, [*insert("a", 1), XID])),
+        entry(Position(1, 2), (20, Kind.DDL, [event(162, b"\0" * 19), query])),
+        entry(
+            Position(1, 3),
+            (20, Kind.ROWS, [*insert("b", 2, table_id=8), XID]),
+            (21, Kind.ROWS, [*insert("a", 3), *insert("a", 4), XID]),
+        ),
+        entry(Position(1, 4), (30, Kind.ROWS, [*insert("a", 5), *insert("b", 6, table_id=8), XID])),
+    ]
+    found = list(decode_entries(entries, schemas))
+    rows_ = {change.table.name: change.after[0].to_pylist() for change in found if isinstance(change, ChangeBatch)}
+    assert rows_ == {"s.a": [1], "s.b": [2, 6]}
+    told, held = (change for change in found if isinstance(change, SchemaChange))
+    for change in (told, held):
+        assert change.table == stuck and change.kind is ChangeKind.UNKNOWN and change.after is None
+    assert told.before == table("a") and held.before == stuck
+    assert str(Seq.from_bytes(told.seq)) == "1:2:1:0" and told.commit_ts == 20
+    assert str(Seq.from_bytes(held.seq)) == "1:3:4:0" and held.commit_ts == 21
+
+
+def test_rows_of_a_sequence_are_passed_over() -> None:
+    sequence = TableSchema("s", "a", 1, (), "", DdlType.CREATE_SEQUENCE)
+    assert list(decode_entries([entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 1), XID]))], view(sequence))) == []
+
+
 def test_held_and_void_are_passed_over_and_chunks_refused() -> None:
     schemas = view(table("a"))
     (batch,) = batches(
@@ -190,3 +259,22 @@ def test_a_group_gives_small_batches_of_one_table_in_order(monkeypatch: pytest.M
     found = batches(one, schemas=view(table("a"), table("b")))
     assert [batch.table.table for batch in found] == ["a", "a", "a", "b"]
     assert [batch.after[0].to_pylist() for batch in found] == [[1], [2], [4], [3]]
+
+
+def test_parts_of_a_void_transaction_and_its_ddl_are_passed_over() -> None:
+    query = event(2, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"s\0" + b"create table s.b (x int)")
+    schemas = view(table("a"))
+    schemas.add(Position(1, 2), table("b", version=20))
+    entries = [
+        entry(Position(1, 1), (10, Kind.ROWS, [*insert("a", 1), XID])),
+        entry(Position(1, 2), (20, Kind.DDL, [query])),
+        entry(Position(1, 3), (20, Kind.ROWS, insert("a", 2))),
+        entry(Position(1, 4), (20, Kind.VOID, [])),
+        entry(Position(1, 5), (21, Kind.ROWS, [*insert("a", 3), XID])),
+    ]
+    (batch,) = list(decode_entries(entries, schemas, void={20}))
+    assert isinstance(batch, ChangeBatch)
+    assert batch.after[0].to_pylist() == [1, 3] and batch.commit_ts.tolist() == [10, 21]
+    # A range that ends before the void record gets the same answer: the planner has read on to it.
+    assert list(decode_entries(entries[1:3], schemas, void={20})) == []
+    assert len(list(decode_entries(entries, schemas))) > 1

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.binlog.charset import codec_of
 from penstock.binlog.dump import formatter
 from penstock.binlog.table_map import MapColumn
 from penstock.binlog.types import ColumnType as C
 from penstock.entries.decode import decode_entries
-from penstock.errors import NotSupported
-from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch
+from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch, Presence
 from penstock.schema.model import Column, TableSchema
-from tests.entries.cutting import entries_of
+from tests.capture.fake_log import captured
 from tests.support import components
 
 CORPUS = components.CORPUS / "mariadb-10.11"
@@ -32,11 +30,16 @@ IN_SCOPE = [
     "maria_gtid_domains_two_phase_alter",
     "metadata_full",
     "metadata_minimal",
+    "mysql56_temporal_off",
     "numeric",
+    "row_image_minimal",
+    "row_image_noblob",
     "rows_query",
     "strings",
     "temporal",
 ]
+# Scenarios that also do what the fold below does not: XA, savepoints, renames. Of these the tables that are compared.
+IN_PART = {"log_bin_compress": {"num", "st", "es", "wide"}, "maria_types": {"mx", "mu", "jx"}}
 
 
 def _text(column: Column, value: Any) -> Any:
@@ -63,38 +66,72 @@ def _text(column: Column, value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex().upper()
     if column.charset is not None:
-        raw = value.encode(codec_of(column.charset))
-        return raw.hex().upper()
+        return value.encode(CODECS.get(column.charset, "utf-8")).hex().upper()
     if base == "decimal" and not isinstance(value, str):
         return f"{value:f}"
     return str(value)
 
 
+CODECS = {
+    "latin1": "cp1252",
+    "gbk": "gbk",
+    "sjis": "shift_jis",
+    "ucs2": "utf-16-be",
+    "utf16": "utf-16-be",
+    "cp1251": "cp1251",
+}
+UNKNOWN = "what the server chose"  # the value of a column that an insert left to its default
+
+
+def _image(batch: ChangeBatch, columns: list[Any], present: Presence | None) -> list[tuple[Any, ...]]:
+    """The image of each row; ... where it lacks the column."""
+    shown = [column.to_pylist() for column in columns]
+    for c in range(len(columns)) if present is not None else ():
+        assert present is not None
+        shown[c] = [value if has else ... for value, has in zip(shown[c], present.column(c).tolist(), strict=True)]
+    return list(zip(*shown, strict=True))
+
+
 def fold(batch: ChangeBatch, rows: dict[tuple[Any, ...], int]) -> None:
     """Applies the changes to a multiset of rows; a row that is not there is an error."""
-    before = list(zip(*(column.to_pylist() for column in batch.before), strict=True))
-    after = list(zip(*(column.to_pylist() for column in batch.after), strict=True))
-    for op, old, new in zip(batch.op.tolist(), before, after, strict=True):
+    before = _image(batch, batch.before, batch.present_before)
+    after = _image(batch, batch.after, batch.present_after)
+    for op, image, new in zip(batch.op.tolist(), before, after, strict=True):
+        old = (UNKNOWN,) * len(new)
         if op != OP_INSERT:
+            old = _found(rows, image)
             assert rows.get(old, 0) > 0, f"{batch.table.name}: {old} is not there"
             rows[old] -= 1
-        else:
-            assert all(value is None for value in old)
         if op != OP_DELETE:
-            rows[new] = rows.get(new, 0) + 1
+            row = tuple(was if value is ... else value for value, was in zip(new, old, strict=True))
+            rows[row] = rows.get(row, 0) + 1
         else:
-            assert all(value is None for value in new)
+            assert all(value in (None, ...) for value in new)
 
 
-@pytest.mark.parametrize("per_entry", [1, 1000])
-@pytest.mark.parametrize("scenario", IN_SCOPE)
-def test_final_tables(scenario: str, per_entry: int) -> None:
+def _found(rows: dict[tuple[Any, ...], int], image: tuple[Any, ...]) -> tuple[Any, ...]:
+    if ... not in image:
+        return image
+    return next(
+        row
+        for row, count in rows.items()
+        if count and all(value in (..., was) or was == UNKNOWN for value, was in zip(image, row, strict=True))
+    )
+
+
+@pytest.mark.parametrize("entry_bytes", [1, 1 << 18])
+@pytest.mark.parametrize("scenario", [*IN_SCOPE, *IN_PART])
+def test_final_tables(scenario: str, entry_bytes: int) -> None:
     truth = json.loads((CORPUS / f"{scenario}.truth.json").read_text())
-    entries, view = entries_of((CORPUS / f"{scenario}.binlog").read_bytes(), per_entry=per_entry)
+    log = captured((CORPUS / f"{scenario}.binlog").read_bytes(), entry_bytes=entry_bytes)
+    entries, view, void = log.decodable()
     tables: dict[str, tuple[TableSchema, dict[tuple[Any, ...], int]]] = {}
     last: dict[str, bytes] = {}
-    for change in decode_entries(entries, view):
+    only = IN_PART.get(scenario)
+    for change in decode_entries(entries, view, wanted=lambda _, table: only is None or table in only, void=void):
         name = change.table.name
+        if not change.table.table:
+            continue  # a database
         if not isinstance(change, ChangeBatch):
             if name in tables and change.table.columns:
                 added = len(change.table.columns) - len(tables[name][0].columns)
@@ -113,7 +150,7 @@ def test_final_tables(scenario: str, per_entry: int) -> None:
         fold(change, tables.setdefault(name, (change.table, {}))[1])
     compared = 0
     for name, expected in truth["final_state"].items():
-        if "rows" not in expected:
+        if "rows" not in expected or (only is not None and name.partition(".")[2] not in only):
             continue
         table, rows = tables[name]
         assert [column.name for column in table.columns] == [column[0] for column in expected["columns"]]
@@ -139,21 +176,3 @@ def test_final_tables(scenario: str, per_entry: int) -> None:
             assert [mine[i] for i in key] == [theirs[i] for i in key], name
         compared += 1
     assert compared
-
-
-@pytest.mark.parametrize(
-    ("scenario", "says"),
-    [
-        ("row_image_minimal", "binlog_row_image=FULL"),
-        ("row_image_noblob", "binlog_row_image=FULL"),
-        ("log_bin_compress", "log_bin_compress=OFF"),
-        ("mysql56_temporal_off", "mysql56_temporal_format=ON"),
-        ("transactions_ddl", "TRUNCATE TABLE"),
-        ("maria_types", "CREATE SEQUENCE"),
-    ],
-)
-def test_refused_by_name(scenario: str, says: str) -> None:
-    with pytest.raises(NotSupported, match=says):
-        entries, view = entries_of((CORPUS / f"{scenario}.binlog").read_bytes())
-        for _ in decode_entries(entries, view):
-            pass

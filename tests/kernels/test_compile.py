@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import LIMIT_SECONDS
+from tests.support.fresh import run_fresh
 
 SOURCES = {
     "__init__.py": "",
@@ -57,16 +56,8 @@ def package(tmp_path: Path) -> Path:
 def called(package: Path, program: str = PROGRAM) -> tuple[int, bool]:
     """What the kernel gives for 10 in a fresh process, and whether its code came from the cache."""
     path = os.pathsep.join([str(package), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(package / "cache")}
-    output = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        cwd=package,
-        check=True,
-        capture_output=True,
-        timeout=LIMIT_SECONDS,
-    ).stdout.split()
-    return int(output[0]), output[1] == b"1"
+    output = run_fresh(program, cwd=package, PYTHONPATH=path, NUMBA_CACHE_DIR=str(package / "cache")).split()
+    return int(output[0]), output[1] == "1"
 
 
 def edit(package: Path, name: str, before: str, after: str) -> None:
@@ -108,8 +99,6 @@ def test_code_that_was_imported_before_its_file_was_replaced_is_not_kept_for_the
     assert called(package) == (128, False)
 
 
-def test_kernels_run_as_plain_python_where_numba_is_told_to_leave_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+def test_kernels_run_as_plain_python_where_numba_is_told_to_leave_them() -> None:
     program = "from penstock.kernels.compile import kernel\nprint(kernel(lambda x: x + 1)(1))"
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=LIMIT_SECONDS)
-    assert done.stdout.strip() == b"2"
+    assert run_fresh(program, NUMBA_DISABLE_JIT="1").strip() == "2"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import google_crc32c
@@ -13,8 +10,7 @@ import pytest
 
 from penstock.kernels import crc32c as crc_kernels
 from penstock.kernels.crc32c import crc_of
-from tests.support.waiting import LIMIT_SECONDS
-from tools.components import REPOSITORY
+from tests.support.fresh import run_fresh
 
 _BLOCKS = (
     crc_kernels._SHORT * 3,
@@ -46,16 +42,8 @@ from tests.kernels.test_crc32c import crc_kernels, test_it_is_crc32c
 assert not crc_kernels._FOLDING and crc_kernels._HARDWARE == ({lacks!r} != "sse4.2")
 test_it_is_crc32c(1)
 """
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        cwd=REPOSITORY,
-        env=environment,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-1000:]
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    run_fresh(program, **environment)
 
 
 def test_zeros_and_a_flipped_bit_anywhere_change_it() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import builtins
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput, NotSupported, PenstockError, StorageFailed, Unavailable
+from penstock.files import File, RealFiles
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
-from penstock.objects import ObjectStore, checked_url, open_objects
+from penstock.objects import DirectoryObjects, ObjectChanged, ObjectStore, checked_url, open_objects
 from tools.components.s3 import S3Server
 
 
@@ -40,6 +43,53 @@ def test_put_get_list_delete(objects: ObjectStore) -> None:
         objects.get("log/two", 0, 1)
     objects.delete(["log/one", "other/one"])
     assert objects.list("log") == objects.list("other") == []
+
+
+def test_whole_objects_and_their_sizes(objects: ObjectStore) -> None:
+    assert objects.read("log/x") is None
+    assert objects.size("log/x") is None
+    objects.put("log/x", b"abc")
+    objects.put("log/deep/er/y", b"")
+    found = objects.read("log/x")
+    assert found is not None
+    assert found.data == b"abc"
+    assert (objects.size("log/x"), objects.size("log/deep/er/y")) == (3, 0)
+    assert objects.list("log") == sorted(objects.walk("log")) == sorted(objects.walk()) == ["log/deep/er/y", "log/x"]
+    assert list(objects.walk("nowhere")) == []
+    objects.delete(["log/x", "log/deep/er/y"])
+
+
+def test_a_put_on_a_condition(objects: ObjectStore) -> None:
+    first = objects.put_if("owner/a", b"one", None)
+    with pytest.raises(ObjectChanged, match="owner/a holds something else"):
+        objects.put_if("owner/a", b"two", None)
+    second = objects.put_if("owner/a", b"two", first)
+    assert second != first
+    with pytest.raises(ObjectChanged):
+        objects.put_if("owner/a", b"three", first)
+    found = objects.read("owner/a")
+    assert found == (b"two", second)
+    assert objects.put_if("owner/a", b"two", first) == second, "the reply to an earlier try was lost"
+    objects.delete(["owner/a"])
+    with pytest.raises(ObjectChanged, match="owner/a is gone"):
+        objects.put_if("owner/a", b"three", second)
+    assert objects.read("owner/a") is None
+
+
+def test_of_many_that_want_an_object_one_gets_it(objects: ObjectStore) -> None:
+    def want(number: int) -> int | None:
+        try:
+            objects.put_if("owner/race", b"owner %d" % number, None)
+        except ObjectChanged:
+            return None
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [number for number in pool.map(want, range(16)) if number is not None]
+    found = objects.read("owner/race")
+    assert found is not None
+    assert [b"owner %d" % number for number in winners] == [found.data]
+    objects.delete(["owner/race"])
 
 
 def test_a_large_object(objects: ObjectStore) -> None:
@@ -142,3 +192,71 @@ def test_a_failed_put_leaves_what_was_there(fault: DiskFault) -> None:
         assert store.get("log/x", 0, 10) in (b"old", b"new")
         store.put("log/x", b"newer")
         assert store.get("log/x", 0, 10) == b"newer"
+
+
+class OneWaits(MemoryFiles):
+    """The first one that writes waits for a second, for a moment, and notes whether there was one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created = 0
+        self.together = threading.Event()
+
+    def create(self, path: Path) -> File:
+        file = super().create(path)
+        self.created += 1
+        if self.created > 1:
+            self.together.set()
+        elif self.together.wait(0.5):
+            raise AssertionError("two wrote at once")
+        return file
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_two_puts_of_one_name_come_one_after_another(stream: bool) -> None:
+    """They have a temporary file in common: one of them renamed that of the other, or wrote into it."""
+    files = OneWaits()
+    objects = DirectoryObjects("sink", Path("/sink"), files)
+    contents = (b"a" * 1000, b"b" * 1000)
+
+    def put(data: bytes) -> None:
+        if stream:
+            objects.put_stream("x", iter((data[:500], data[500:])))
+        else:
+            objects.put("x", data)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(put, contents))
+    found = objects.read("x")
+    assert files.created == 2 and found is not None and found.data in contents
+
+
+class SlowFiles(RealFiles):
+    """Creates files in `slow` only once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.may = threading.Event(), threading.Event()
+
+    def create(self, path: Path) -> File:
+        if path.parent.name == "slow":
+            self.reached.set()
+            assert self.may.wait(60)
+        return super().create(path)
+
+
+def test_a_slow_put_holds_up_nobody_else(tmp_path: Path) -> None:
+    """The files of all tables are put on a condition: one after another they would be as slow as one writer."""
+    files = SlowFiles()
+    objects = DirectoryObjects("here", tmp_path, files)
+    thread = threading.Thread(target=objects.put_if, args=("slow/one", b"1", None), daemon=True)
+    thread.start()
+    assert files.reached.wait(60)
+    other = threading.Thread(target=objects.put_if, args=("fast/one", b"1", None), daemon=True)
+    other.start()
+    other.join(20)
+    assert not other.is_alive()
+    assert objects.read("slow/one") is None
+    files.may.set()
+    thread.join(60)
+    assert objects.read("slow/one") is not None

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import Unavailable
 from penstock.observe import logging as observe_logging
-from penstock.observe.metrics import FLUSH_REASONS, LogTotals, Metrics, StateTotals
+from penstock.observe.metrics import FLUSH_REASONS, LogTotals, Metrics, SpoolTotals, StateTotals
 
 CANARY = 'pa"ss/wörd %40\n7'
 
@@ -99,3 +99,15 @@ def test_no_gauge_is_named_like_a_part_of_another_kind() -> None:
     gauges = [family.name for family in metrics.registry.collect() if family.type == "gauge"]
     assert "penstock_cursor_backlog_bytes" in gauges
     assert not [name for name in gauges if name.endswith(("_sum", "_count", "_bucket", "_total"))]
+
+
+def test_the_figures_of_each_spool_have_its_changefeed_as_their_only_label() -> None:
+    metrics = Metrics()
+    metrics.watch_spool("raw", lambda: SpoolTotals(memory_bytes=7, wake_suppressed=3))
+    metrics.watch_spool("lake", SpoolTotals)
+    text = metrics.render().decode()
+    assert 'penstock_spool_memory_bytes{changefeed="raw"} 7.0' in text
+    assert 'penstock_wake_suppressed_total{changefeed="raw"} 3.0' in text
+    assert 'penstock_spool_disk_bytes{changefeed="lake"} 0.0' in text
+    metrics.forget_spool("raw")
+    assert 'changefeed="raw"' not in metrics.render().decode()

@@ -22,10 +22,10 @@ from penstock.operations.config.model import Config
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
 _COMMAND = re.compile(r"\bpenstock ([a-z]+)(?: ([a-z]+))?")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_OPTION = re.compile(r"(?<![\w-])(?<!mysqldump )--[a-z][a-z-]*")  # those of the server's programs are not ours
 _SETTING = re.compile(r"\b(?:source|sinks|log|spark)(?:\.\w+)+|\bstate_dir\b|`\w+:`")
 # What earlier plans had and this version does not: a hint that advises one of these cannot be followed.
-_NOT_BUILT = re.compile(r"\b(?:snapshot|backfill|rules?|masks?|adopt)\b")
+_NOT_BUILT = re.compile(r"\b(?:snapshot|backfill|rules?|masks?)\b")
 _ANY_NAME = "\0"  # a value that the program fills in, such as a sink's name
 
 
@@ -136,7 +136,7 @@ def test_hints_name_only_what_exists() -> None:
     [
         "go on with: penstock backfill --all",
         "`penstock log mend PATH` repairs it",
-        "use --adopt",
+        "use --adopted",
         "`penstock init --source demo --seconds 3`",
         "set source.tables.ignore",
         "set log.keep.bytes",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from penstock.schema.model import Column, DdlType, TableSchema
 from penstock.schema.schema_file import schema_checksum, schema_file, schema_json
 
@@ -65,3 +67,26 @@ def test_keys_in_order() -> None:
     assert "\\u003c\\u0026\\u003e" in text
     assert "<" not in text
     assert text.startswith('{\n    "Table": "t",\n')
+
+
+@pytest.mark.parametrize(
+    ("spellings", "plain", "precision"),
+    [
+        (("int", "int(11)", "int(5)"), "int", "11"),
+        (("int unsigned", "int(10) unsigned", "int(5) unsigned zerofill"), "int unsigned", "10"),
+        (("tinyint unsigned", "tinyint(3) unsigned"), "tinyint unsigned", "3"),
+        (("bigint unsigned", "bigint(20) unsigned"), "bigint unsigned", "20"),
+        (("tinyint", "tinyint(1)", "tinyint(4)"), "tinyint", "4"),
+        (("decimal(5,2) unsigned", "decimal(5,2) unsigned zerofill"), "decimal(5,2) unsigned", "5"),
+        (("year", "year(4)"), "year", "4"),
+        (("point", "geometry", "polygon"), "geometry", None),
+        (("varchar(20)",), "varchar(20)", "20"),
+    ],
+)
+def test_a_type_is_the_same_whichever_way_it_was_learnt(
+    spellings: tuple[str, ...], plain: str, precision: str | None
+) -> None:
+    columns = [Column("c", spelling) for spelling in spellings]
+    assert {column.plain_type for column in columns} == {plain}
+    written = [json.loads(schema_json(TableSchema("s", "t", 1, (c,))))["TableColumns"][0] for c in columns]
+    assert written == [written[0]] * len(written) and written[0].get("ColumnPrecision") == precision

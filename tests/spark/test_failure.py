@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from penstock.entries.format import BadEntry
-from penstock.errors import Corruption, NotSupported, StaleRun
+from penstock.errors import Corruption, NotSupported, StaleRun, TooMuch, Unavailable
 from penstock.spark.failure import (
     PipelineFailure,
     error_to_text,
@@ -14,6 +14,7 @@ from penstock.spark.failure import (
     find_failure,
     unexpected_error,
 )
+from penstock.spark.query import next_batch_bytes
 
 JAVA = """An error occurred while calling o97.awaitTermination: org.apache.spark.SparkException: Job aborted
   File "/x/worker.py", line 12, in read
@@ -59,3 +60,14 @@ def test_an_unexpected_error_is_one_line() -> None:
 def test_a_fault_can_be_pickled() -> None:
     again = pickle.loads(pickle.dumps(PipelineFailure(Corruption("bad", hint="h"), "sink")))
     assert (again.error.message, again.where) == ("bad", "sink")
+
+
+def test_a_batch_that_delivery_had_no_room_for_comes_again_at_half_its_size() -> None:
+    size = most = 256 << 20
+    for expected in (128 << 20, 64 << 20):
+        size = next_batch_bytes(size, TooMuch("full"), most)
+        assert size == expected
+    for _ in range(30):  # a quota below what a megabyte of narrow rows becomes was refused again and again
+        size = next_batch_bytes(size, TooMuch("full"), most)
+    assert size == 1, "one entry: a batch is never less"
+    assert next_batch_bytes(size, Unavailable("away"), most) == most

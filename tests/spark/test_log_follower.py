@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.capture.loop import Capture
@@ -9,7 +10,7 @@ from penstock.log import Log, LogReader, LogSettings, Position
 from penstock.schema.view import SchemaView
 from penstock.sources.demo.source import DemoSource
 from penstock.spark.log_follower import LogFollower
-from penstock.spark.plan import FrameSummary
+from penstock.spark.plan import FrameSummary, Planner, PlanSettings
 from penstock.state import BucketState, StateReader, StateSettings
 from tests.capture.running import demo
 
@@ -69,3 +70,29 @@ def test_a_follower_may_start_anywhere_and_on_a_trimmed_log(tmp_path: Path) -> N
         check(start)
     # The slow reader is behind every checkpoint that is kept.
     assert StateReader.open(reader, at="earliest").position > positions[16]
+
+
+def test_a_batch_that_follows_a_trimmed_ledger_is_read_whole(tmp_path: Path) -> None:
+    """What was delivered is trimmed while the next batch, which is planned already, waits for its task."""
+    directory = tmp_path / "log"
+    settings = replace(TRIMMING, ledger_entries_max=1)
+    with Log.open(directory, settings) as log:
+        cursor = log.open_cursor("lake", start="earliest")
+        Capture(log, DemoSource(demo()), entry_bytes=4096).run(until_now=True)
+        reader = LogReader.open(directory)
+        start, read = cursor.read_position, list[Position]()
+        planner = Planner(LogFollower.open(directory, start).more, PlanSettings(8192, 1024, 2))
+        expected = [entry.position for entry in reader.read(start, reader.end())]
+        trims = 0
+        while (end := planner.end_of_batch(start)) != start:
+            ranges = planner.ranges(start, end)
+            if read:  # the last batch is delivered, and trimmed, before this one is read
+                cursor.mark_delete(read[-1]).result()
+                trims += len(log.trim())
+                reader.refresh()
+            for planned in ranges:
+                read += [entry.position for entry in reader.read(planned.first, planned.end)]
+            start = end
+        assert trims > 10
+        assert read == expected
+        reader.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -12,7 +14,7 @@ from penstock.delivery.storage.layout import date_of
 from penstock.log.position import Seq
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
-from penstock.spark.payload_split import Resume, split_into_payloads
+from penstock.spark.payload_split import PAYLOAD_BYTES, Resume, split_into_payloads
 
 TABLE = TableSchema("shop", "orders", 7, (Column("id", "bigint(20)", primary_key=True),))
 DAY = commit_ts_of(86_400_000)
@@ -64,3 +66,20 @@ def test_a_seq_with_trailing_zero_bytes_compares_as_bytes() -> None:
     seqs = [Seq(1, 0, 0, 0), Seq(1, 0, 0, 1), Seq(1, 256, 0, 0)]
     pieces = list(split_into_payloads(batch_of(seqs, [DAY] * 3), Resume(1, Seq(1, 0, 0, 0).to_bytes()), 10))
     assert [len(p) for p in pieces] == [2]
+
+
+def test_large_values_make_no_large_payload() -> None:
+    """Sixty rows of a megabyte, where rows were small before, were one payload, in canal-json of 360 MiB."""
+    lengths = [10] * 5_000 + [1 << 20] * 60 + [10] * 5_000 + [9 << 20, 0, 1]
+    table = replace(TABLE, columns=(Column("b", "longblob"),))
+    seq = np.zeros(len(lengths), SEQ_DTYPE)
+    seq["row"] = np.arange(len(lengths))
+    op = np.full(len(lengths), OP_INSERT, np.uint8)
+    before, after = pa.nulls(len(lengths), pa.binary()), pa.array([bytes(n) for n in lengths], pa.binary())
+    batch = ChangeBatch(table, op, seq, np.full(len(lengths), DAY, np.uint64), [before], [after])
+    for part in (batch, batch.slice(4_000, 9_000)):
+        pieces = list(split_into_payloads(part, Resume(1), 40_000))
+        assert np.concatenate([piece.seq["row"] for piece in pieces]).tolist() == part.seq["row"].tolist()
+        held = [sum(len(value) for value in piece.after[0].to_pylist()) for piece in pieces]
+        assert all(size <= PAYLOAD_BYTES or len(piece) == 1 for size, piece in zip(held, pieces, strict=True))
+        assert len(pieces) <= 2 * sum(held) // PAYLOAD_BYTES + 2, "no smaller than they have to be"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import StaleRun
 from penstock.log.position import Position
-from penstock.schema.model import TableSchema
+from penstock.schema.model import Column, DdlType, TableSchema
+from penstock.schema.pack import CHANGED_MAX, PackedSchemas, SchemaPacker
+from penstock.schema.view import SchemaAt
 from penstock.spark.plan import FrameSummary, Planner, PlanSettings, following
+from penstock.spark.source import RangePartition
 
 
 def in_steps(frames: Sequence[FrameSummary], step: int = 3) -> Callable[[], Sequence[FrameSummary]]:
@@ -35,6 +40,16 @@ def at(*entries: int, size: int = 10, whole: bool = True) -> list[FrameSummary]:
 
 def test_nothing_new_ends_where_it_starts() -> None:
     assert planner([]).end_of_batch(Position(1, 0)) == Position(1, 0)
+
+
+def test_a_table_that_is_resumed_ends_the_run() -> None:
+    """What the run held back is before its start, or was published as held back: only another run delivers it."""
+    frames = [*at(0, 1), FrameSummary(Position(1, 2), 0, True, resumes=True)]
+    with pytest.raises(StaleRun, match="resumed"):
+        planner(frames).end_of_batch(Position(1, 0))
+    subject = planner(frames, step=2)
+    with pytest.raises(StaleRun):
+        subject.end_of_batch(Position(1, 0))
 
 
 def test_a_batch_without_entries_has_no_ranges() -> None:
@@ -90,12 +105,49 @@ def test_a_range_knows_the_schemas_in_force_and_those_made_inside() -> None:
     assert subject.end_of_batch(Position(1, 2)) == Position(1, 6)
     first, second = subject.ranges(Position(1, 2), Position(1, 6))[:2]
     assert first.start == Position(1, 2)
-    assert {(s.table.table, s.table.version) for s in first.schemas} >= {("a", 1), ("b", 2)}
-    in_second = {(s.table.table, s.table.version) for s in second.schemas}
     made_in = first if first.end >= Position(1, 3) else second
-    assert ("a", 3) in {(s.table.table, s.table.version) for s in made_in.schemas}
-    assert ("b", 2) in in_second
-    assert (("a", 1) in in_second) == (made_in is second)  # an older version is carried only where it still holds
+    for planned in (first, second):
+        view = RangePartition.of(planned).view()
+        assert [view.find("shop", name, planned.first) for name in "abc"] == [table("a", 1 if planned is first or made_in is second else 3), table("b", 2), None]  # fmt: skip
+        assert view.find("shop", "a", Position(1, 5)) == table("a", 3 if planned.end >= Position(1, 3) else 1)
+
+
+def test_a_pack_stays_the_same_until_many_tables_changed() -> None:
+    columns = (Column("id", "int"),)
+
+    def made(n: int, version: int) -> TableSchema:
+        return TableSchema("shop", f"t{n}", version, columns)
+
+    frames = [FrameSummary(Position(1, 0), 10, True, tuple(made(n, 1) for n in range(500)))]
+    frames += [FrameSummary(Position(1, entry), 10, True, (made(entry, 1 + entry),)) for entry in range(1, 200)]
+    subject = planner(frames, parallelism=1, ranges_per_core=1)
+    packs: list[bytes] = []
+    current = dict.fromkeys(range(500), 1)
+    for entry in range(1, 200):
+        (planned,) = subject.ranges(Position(1, entry), Position(1, entry + 1))
+        packs.append(planned.pack)
+        assert len(planned.schemas) <= CHANGED_MAX + 1
+        view = RangePartition.of(planned).view()
+        for n in (0, entry - 1, entry, 499):
+            if 0 < n < 499:
+                assert view.at("shop", f"t{n}", Position(1, entry - 1)).version == current[n]
+        current[entry] = 1 + entry
+        assert view.at("shop", f"t{entry}", Position(1, entry)).version == current[entry]
+        assert view.changed_at(Position(1, entry)) == [made(entry, 1 + entry)]
+    assert len(set(packs)) == 199 // (CHANGED_MAX + 1) + 1
+
+
+def test_a_dropped_database_is_seen_through_a_pack() -> None:
+    drop = TableSchema("shop", "", 7, (), ddl_type=DdlType.DROP_SCHEMA)
+    for in_pack in (True, False):
+        packer = SchemaPacker([SchemaAt(Position(0, 0), TableSchema("shop", "t", 1, (Column("id", "int"),)))])
+        if not in_pack:
+            packer.pack()
+        packer.take(SchemaAt(Position(1, 1), drop))
+        view = PackedSchemas(*packer.pack())
+        assert view.find("shop", "t", Position(1, 2)) is None
+        assert view.find("shop", "t", Position(1, 0)) is not None
+        assert len(list(view.items())) == 2
 
 
 @given(
@@ -122,9 +174,20 @@ def test_batches_and_ranges_tile_the_log(sizes: list[tuple[int, bool, bool]], st
         for planned in ranges:
             inside = [f for f in frames if planned.start <= f.position <= planned.end]
             assert sum(f.data_bytes for f in inside) == planned.data_bytes
+            assert planned.first == inside[0].position, "reading begins at an entry, in a ledger that is not passed yet"
             covered += [f.position for f in inside]
         batch = [f for f in frames if start <= f.position < end]
         assert len(batch) == 1 or sum(f.data_bytes for f in batch) <= 100
         start = end
     last_whole = max((i for i, f in enumerate(frames) if f.whole), default=-1)
     assert covered == [f.position for f in frames[: last_whole + 1]]
+
+
+def test_a_range_of_a_void_transaction_knows_it_although_its_end_lies_further_on() -> None:
+    frames = [*at(0), *at(1, 2, 3, whole=False), FrameSummary(Position(1, 4), 10, True, void=(77,)), *at(5)]
+    for step in (1, 3):
+        subject = planner(frames, step)
+        ranges = subject.ranges(Position(1, 1), Position(1, 3))
+        assert ranges and all(one.void == (77,) for one in ranges)
+        assert ranges[-1].end == Position(1, 2)
+    assert all(one.void == () for one in planner(frames[:1]).ranges(Position(1, 0), Position(1, 1)))

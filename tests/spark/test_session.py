@@ -59,6 +59,15 @@ def test_what_an_earlier_driver_left_is_removed_and_its_log_stays(state_dir: Pat
     assert new.temporary.is_dir()
 
 
+def test_of_what_java_writes_when_it_dies_the_newest_stay(state_dir: Path) -> None:
+    root = Scratch(state_dir).root
+    for pid in range(90, 95):
+        (root / f"java-{pid}.log").write_text("a crash")
+        os.utime(root / f"java-{pid}.log", (pid, 1000 - pid))  # the highest pid is the oldest
+    Scratch(state_dir)
+    assert sorted(path.name for path in root.glob("java-*")) == ["java-90.log", "java-91.log", "java-92.log"]
+
+
 def test_temporary_files_of_python_go_there_too_while_spark_starts(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,13 @@ class Delivery:
             for one in self.waiting.get(feed, []):
                 seq = one["end"] + ":0:0"
                 path = f"CDC-{one['end']}"
-                common = {"changefeed": feed, "dispatcher": one["dispatcher"], "epoch": 1, "path": path}
+                common = {
+                    "changefeed": feed,
+                    "run": one["run"],
+                    "dispatcher": one["dispatcher"],
+                    "epoch": 1,
+                    "path": path,
+                }
                 first = one["start"] + ":0:0"
                 self.control.call("intent", first_seq=first, last_seq=seq, length=10, checksum=1, rows=1, **common)
                 self.control.call("done", seq=seq, **common)

@@ -1,11 +1,13 @@
 """How long the tests explore: `PENSTOCK_BUDGET` is `quick` (the default, `make test`), `ci` (`.ci/run`) or `soak` (`make soak`).
 
-Every test runs under every budget and asserts the same; a larger budget only looks at more random cases.
+Every test runs under every budget and asserts the same; a larger budget only looks at more random cases. `quick` and `ci`
+look at the same cases each time, so that a change is judged by what it changed; `soak` looks for new ones.
 """
 
 from __future__ import annotations
 
 import os
+import random
 
 NAMES = ("quick", "ci", "soak")
 NAME = os.environ.get("PENSTOCK_BUDGET") or NAMES[0]
@@ -34,11 +36,26 @@ FAILED_CALLS = _by_budget(quick=2, ci=4, soak=60)
 LOG_FLIPS = _by_budget(quick=40, ci=200, soak=1_000)
 STATE_FLIPS = _by_budget(quick=150, ci=800, soak=4_000)
 METADATA_FLIPS = _by_budget(quick=300, ci=1_000, soak=5_000)
+# Binlog events that are damaged and decoded.
+MUTATED_EVENTS = _by_budget(quick=5_000, ci=50_000, soak=1_000_000)
 # Hypothesis: examples of a property, and runs of a state machine against its model.
 EXAMPLES = _by_budget(quick=50, ci=100, soak=1_000)
 STATE_MODELS = _by_budget(quick=15, ci=40, soak=2_000)
 CURSOR_MODELS = _by_budget(quick=20, ci=50, soak=1_000)
 # Changes of the demo source that go through a whole run with kills.
 DEMO_CHANGES = _by_budget(quick=300_000, ci=600_000, soak=600_000)
+# kill -9 of delivery that writes to a real S3 server; of capture that follows a real server, for each family; and the seed
+# of what happens meanwhile.
+DELIVERY_KILLS = _by_budget(quick=15, ci=50, soak=300)
+OUTAGE_SECONDS = _by_budget(quick=3, ci=5, soak=60)  # of that S3 server
+SERVER_KILLS = _by_budget(quick=14, ci=20, soak=200)
+SEED = int(os.environ.get("PENSTOCK_SEED") or (random.randrange(1 << 40) if NAME == "soak" else 20261117))
 # Between the transactions of a client that writes to MariaDB while processes are killed: how much there is to deliver.
 LOAD_PAUSE_MS = _by_budget(quick=120, ci=30, soak=30)
+
+
+def chosen_seed() -> int:
+    """For the random cases of one test: the seed of `PENSTOCK_SEED`, else a new one in the soak and always the same
+    otherwise. It is printed with a failure."""
+    print(f"PENSTOCK_SEED={SEED}")
+    return SEED

@@ -20,6 +20,12 @@ CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 CORPUS_MISSING = f"the corpus of real binlogs is not at {CORPUS}; only the project's own machines have it"
 NEEDS_CORPUS = [pytest.mark.corpus, pytest.mark.skipif(not CORPUS.is_dir(), reason=CORPUS_MISSING)]
 
+# Of database servers, for a fixture or a test that runs once with each.
+FAMILIES = [
+    pytest.param("mariadb", marks=pytest.mark.mariadb),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+
 
 def is_strict() -> bool:
     return os.environ.get("CI") == "true" or os.environ.get("PENSTOCK_STRICT") == "1"

@@ -71,6 +71,10 @@ def install(config: pytest.Config) -> None:
         compile_once(Path(config.workerinput[_FILE]).with_name("compiling.lock"))
 
 
+def _runs_flows(item: pytest.Item, config: pytest.Config) -> bool:
+    return not {*_FLOWS}.isdisjoint(item.path.relative_to(config.rootpath).parts)
+
+
 def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In a worker: puts the tests into the order in which they are to begin."""
     workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
@@ -83,7 +87,7 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     items.sort(key=rank)
     groups = {
-        item.nodeid: str(item.path) if item.path.parent.name in _FLOWS else _GROUPS[rank(item)]
+        item.nodeid: str(item.path) if _runs_flows(item, config) else _GROUPS[rank(item)]
         for item in items
         if rank(item) < len(_GROUPS)
     }

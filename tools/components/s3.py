@@ -26,6 +26,7 @@ ACCESS_KEY = "penstock"
 SECRET_KEY = "penstock-test-secret"  # a server on the loopback address that lives as long as a test
 BUCKET = "penstock-test"  # made with the first put
 _READY_SECONDS_MAX = 60.0
+_VOLUME_MIB = 64
 _PARTS = ("s3", "filer", "volume", "master")
 
 
@@ -39,10 +40,11 @@ def find_weed() -> Path:
 
 
 class S3Server:
-    """One server. It checks credentials and keeps its data in `directory`."""
+    """One server. It checks credentials and keeps its data in `directory`, so many MiB at most."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, capacity_mib: int = 1024) -> None:
         self.directory = directory.resolve()
+        self._volumes = -(-capacity_mib // _VOLUME_MIB)
         self._ports = free_ports(2 * len(_PARTS))
         self.port = self._ports[0]
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,6 +52,11 @@ class S3Server:
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def filer(self) -> str:
+        """Where its files can be looked at by plain HTTP, unfinished uploads too."""
+        return f"http://127.0.0.1:{self._ports[2 * _PARTS.index('filer')]}"
 
     def environment(self) -> dict[str, str]:
         return {
@@ -66,7 +73,7 @@ class S3Server:
         self.directory.mkdir(parents=True, exist_ok=True)
         arguments = [
             str(weed), "server", f"-dir={self.directory}", "-ip=127.0.0.1", "-filer", "-s3", "-s3.iam=false",
-            "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=16",
+            "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", f"-master.volumeSizeLimitMB={_VOLUME_MIB}", f"-volume.max={self._volumes}",
             f"-filer.localSocket={self.directory / 'filer.sock'}",
         ]  # fmt: skip
         for part, port, grpc in zip(_PARTS, self._ports[::2], self._ports[1::2], strict=True):

@@ -11,6 +11,7 @@ import struct
 import uuid
 from dataclasses import dataclass
 
+from penstock.binlog import tagged_gtid as tagged
 from penstock.binlog.charset import charset_of, decode_text
 from penstock.binlog.errors import BadEvent, not_supported
 from penstock.binlog.events import parse_header
@@ -20,6 +21,10 @@ Bytes = bytes | bytearray | memoryview
 
 CHECKSUM_NONE = 0
 CHECKSUM_CRC32 = 1
+
+# MySQL: the last version that is known not to log the signedness of YEAR columns, and the first that is known to.
+_LAST_WITHOUT_SIGNS_OF_YEARS = (8, 0, 20)
+_SIGNS_YEARS = (8, 0, 29)
 
 # MariaDB's GTID event, flags2
 GTID_STANDALONE = 0x01
@@ -59,6 +64,14 @@ class FormatDescription:
         """Width of a table id in TABLE_MAP and row events: 4 in the first servers with rows, 6 since."""
         return 4 if self.post_header_bytes(EventType.TABLE_MAP) == 6 else 6
 
+    @property
+    def signs_years(self) -> bool | None:
+        """Whether a table map has a bit of signedness for YEAR columns; None for a server that may do either."""
+        if self.flavour is Flavour.MARIADB:
+            return True
+        version = _version(self.server_version) or (0, 0, 0)
+        return False if version <= _LAST_WITHOUT_SIGNS_OF_YEARS else True if version >= _SIGNS_YEARS else None
+
 
 def parse_format_description(event: Bytes) -> FormatDescription:
     """The format that holds from this event on. Old formats without one (binlog version below 4) are refused."""
@@ -93,16 +106,18 @@ def parse_format_description(event: Bytes) -> FormatDescription:
 
 def _knows_checksums(server_version: str, flavour: Flavour) -> bool:
     """MySQL from 5.6.1, MariaDB from 5.3: the format description ends with the algorithm and a CRC."""
+    version = _version(server_version)
+    return version is not None and version >= ((5, 3, 0) if flavour is Flavour.MARIADB else (5, 6, 1))
+
+
+def _version(server_version: str) -> tuple[int, ...] | None:
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", server_version)
-    if numbers is None:
-        return False
-    version = tuple(int(n) for n in numbers.groups())
-    return version >= ((5, 3, 0) if flavour is Flavour.MARIADB else (5, 6, 1))
+    return tuple(int(n) for n in numbers.groups()) if numbers else None
 
 
 @dataclass(frozen=True, slots=True)
 class MysqlGtid:
-    """GTID and ANONYMOUS_GTID. `last_committed` and `sequence` are 0 where the server does not write them."""
+    """GTID, ANONYMOUS_GTID and GTID_TAGGED. `last_committed` and `sequence` are 0 where the server does not write them."""
 
     sid: uuid.UUID
     number: int
@@ -111,9 +126,10 @@ class MysqlGtid:
     sequence: int = 0
     immediate_commit_us: int = 0
     original_commit_us: int = 0
+    tag: str = ""
 
     def __str__(self) -> str:
-        return f"{self.sid}:{self.number}"
+        return f"{self.sid}:{self.tag}:{self.number}" if self.tag else f"{self.sid}:{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +139,10 @@ class Xid:
     format_id: int
     gtrid: bytes
     bqual: bytes
+
+    def __str__(self) -> str:
+        """As XA statements in the binlog write it."""
+        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +184,10 @@ class MariadbGtid:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A logged statement. `database_charset`: the default of the session's database; None if the server does not say."""
+    """A logged statement, and what the server says of its session: None where it says nothing.
+
+    `server_charset` is the default of new databases; `database_charset` was set by the session itself, for LOAD DATA.
+    """
 
     schema: str
     sql: str
@@ -172,6 +195,11 @@ class Query:
     error_code: int
     client_charset: str
     database_charset: str | None
+    server_charset: str | None = None
+    sql_mode: int = 0
+    time_zone: str | None = None
+    explicit_timestamps: bool = True
+    flavour: Flavour = Flavour.MARIADB
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +238,10 @@ def refuse_unsupported(event_type: int, offset: int = 0) -> None:
 
 
 def parse_gtid(event: Bytes, fde: FormatDescription) -> MysqlGtid:
-    """GTID (33) and ANONYMOUS_GTID (34) of MySQL."""
+    """GTID (33), ANONYMOUS_GTID (34) and GTID_TAGGED (42) of MySQL."""
     kind = event[4] if len(event) >= HEADER_BYTES else 0
-    refuse_unsupported(kind)
+    if kind == EventType.GTID_TAGGED:
+        return _tagged_gtid(bytes(event_body(event, fde)))
     if kind not in (EventType.GTID, EventType.ANONYMOUS_GTID):
         raise BadEvent("a GTID event was expected here", event_type=kind)
     body = event_body(event, fde, least=25)
@@ -228,6 +257,28 @@ def parse_gtid(event: Bytes, fde: FormatDescription) -> MysqlGtid:
                 immediate &= (1 << 55) - 1
                 original = int.from_bytes(body[49:56], "little")
     return MysqlGtid(sid, number, kind == EventType.ANONYMOUS_GTID, last_committed, sequence, immediate, original)
+
+
+def _tagged_gtid(body: bytes) -> MysqlGtid:
+    fields = tagged.tagged_fields(body)
+
+    def number(field: int) -> int:
+        value = fields.get(field, 0)
+        return value if isinstance(value, int) else 0
+
+    sid, immediate = fields[tagged.SID], number(tagged.IMMEDIATE_COMMIT)
+    if not isinstance(sid, uuid.UUID):
+        raise BadEvent("without a GTID", event_type=EventType.GTID_TAGGED)
+    return MysqlGtid(
+        sid,
+        number(tagged.NUMBER),
+        anonymous=False,
+        last_committed=number(tagged.LAST_COMMITTED),
+        sequence=number(tagged.SEQUENCE),
+        immediate_commit_us=immediate,
+        original_commit_us=number(tagged.ORIGINAL_COMMIT) or immediate,
+        tag=str(fields.get(tagged.TAG, "")),
+    )
 
 
 def parse_mariadb_gtid(event: Bytes, fde: FormatDescription) -> MariadbGtid:
@@ -260,56 +311,132 @@ def parse_mariadb_gtid(event: Bytes, fde: FormatDescription) -> MariadbGtid:
 
 def parse_query(event: Bytes, fde: FormatDescription) -> Query:
     """QUERY: the statement in Unicode, whatever charset the client sent it in."""
+    return _query(event, fde, EventType.QUERY, 13)
+
+
+def _query(event: Bytes, fde: FormatDescription, wanted: EventType, head_bytes: int) -> Query:
     kind = event[4] if len(event) >= HEADER_BYTES else 0
     refuse_unsupported(kind)
-    if kind != EventType.QUERY:
-        raise BadEvent("a QUERY event was expected here", event_type=kind)
-    body = event_body(event, fde, least=13)
+    if kind != wanted:
+        raise BadEvent(f"a {wanted.name} event was expected here", event_type=kind)
+    body = event_body(event, fde, least=head_bytes)
     thread_id, _, schema_len, error_code, status_len = struct.unpack_from("<IIBHH", body, 0)
-    at = max(13, fde.post_header_bytes(EventType.QUERY))
+    at = max(head_bytes, fde.post_header_bytes(wanted))
     if len(body) < at + status_len + schema_len + 1:
         raise BadEvent("cut before its statement", event_type=kind)
-    client, database = _query_charsets(body[at : at + status_len])
+    session = _session(body[at : at + status_len], fde.flavour)
     at += status_len
     schema = bytes(body[at : at + schema_len]).decode("utf-8", "replace")
-    sql = decode_text(bytes(body[at + schema_len + 1 :]), client)
-    return Query(schema, sql, thread_id, error_code, client, database)
+    sql = decode_text(bytes(body[at + schema_len + 1 :]), session.client)
+    return Query(
+        schema,
+        sql,
+        thread_id,
+        error_code,
+        session.client,
+        session.database,
+        session.server,
+        session.sql_mode,
+        session.time_zone,
+        session.explicit_timestamps,
+        fde.flavour,
+    )
 
 
 # Bytes of the status variables of fixed length, by code.
-_FIXED_STATUS = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 128: 3}
+_FIXED_STATUS = {
+    0: 4,
+    1: 8,
+    3: 4,
+    4: 6,
+    7: 2,
+    8: 2,
+    9: 8,
+    10: 4,
+    13: 3,
+    16: 1,
+    17: 8,
+    18: 2,
+    19: 1,
+    20: 1,
+    128: 3,
+    129: 8,
+    255: 0,  # MariaDB's padding
+}
+_DATABASES_MAX = 254  # code 12: this many databases and more are not listed
+_MARIADB_EXPLICIT_TIMESTAMPS = 1 << 24  # in code 0
 
 
-def _query_charsets(status: memoryview) -> tuple[str, str | None]:
-    """From the status variables: the client's charset (utf8mb4 where absent) and the database's default charset."""
-    client = "utf8mb4"
+@dataclass(slots=True)
+class _Session:
+    client: str = "utf8mb4"
     database: str | None = None
     server: str | None = None
+    sql_mode: int = 0
+    time_zone: str | None = None
+    explicit_timestamps: bool = True
+
+
+def _session(status: memoryview, flavour: Flavour) -> _Session:
+    """What the status variables say, as far as statements are read by it."""
+    session = _Session()
     at = 0
     while at < len(status):
         code = status[at]
         at += 1
-        if code in _FIXED_STATUS:
-            width = _FIXED_STATUS[code]
-        elif code in (2, 5, 6) and at < len(status):  # catalog with its NUL, time zone, catalog
-            width = 1 + status[at] + (1 if code == 2 else 0)
-        elif code == 11 and at < len(status):  # invoker: user and host
-            host = at + 1 + status[at]
-            if host >= len(status):
-                break
-            width = host - at + 1 + status[host]
-        else:
+        width = _status_width(code, status, at)
+        if width is None or at + width > len(status):
             break  # a variable of unknown length; what follows it cannot be read, and is not needed
         value = status[at : at + width]
-        if len(value) < width:
-            break
-        if code == 4:  # client, connection and server
-            client = charset_of(int.from_bytes(value[0:2], "little")) or client
-            server = charset_of(int.from_bytes(value[4:6], "little"))
-        elif code == 8:  # the session's database
-            database = charset_of(int.from_bytes(value[0:2], "little"))
+        if code == 0 and flavour is Flavour.MARIADB:
+            session.explicit_timestamps = bool(int.from_bytes(value, "little") & _MARIADB_EXPLICIT_TIMESTAMPS)
+        elif code == 1:
+            session.sql_mode = int.from_bytes(value, "little")
+        elif code == 4:  # client, connection and server
+            session.client = charset_of(int.from_bytes(value[0:2], "little")) or session.client
+            session.server = charset_of(int.from_bytes(value[4:6], "little"))
+        elif code == 5:
+            session.time_zone = bytes(value[1:]).decode("utf-8", "replace")
+        elif code == 8:
+            session.database = charset_of(int.from_bytes(value[0:2], "little"))
+        elif code == 16:
+            session.explicit_timestamps = bool(value[0])
         at += width
-    return client, database or server
+    return session
+
+
+def _status_width(code: int, status: memoryview, at: int) -> int | None:
+    """How many bytes the value of a status variable takes; None where that is not known."""
+    if code in _FIXED_STATUS:
+        return _FIXED_STATUS[code]
+    if at >= len(status):
+        return None
+    if code in (2, 5, 6):  # catalog with its NUL, time zone, catalog
+        return 1 + status[at] + (1 if code == 2 else 0)
+    if code == 11:  # invoker: user and host
+        host = at + 1 + status[at]
+        return host - at + 1 + status[host] if host < len(status) else None
+    if code == 12:  # databases that the statement changes, each with a NUL
+        if status[at] >= _DATABASES_MAX:
+            return 1
+        rest, end = bytes(status[at + 1 :]), 0
+        for _ in range(status[at]):
+            end = rest.find(b"\0", end) + 1
+            if not end:
+                return None
+        return 1 + end
+    if code == 130:  # MariaDB: flags of a two-phase ALTER, and of its end the number of its beginning
+        return 9 if status[at] & (GTID_COMMIT_ALTER | GTID_ROLLBACK_ALTER) else 1
+    if code == 131:  # MariaDB 11.5, before the charsets: pairs of a charset and its default collation
+        return 1 + 4 * status[at]
+    return None
+
+
+def parse_rows_query(event: Bytes, fde: FormatDescription) -> str:
+    """ROWS_QUERY and ANNOTATE_ROWS: the statement that made the rows after it. MySQL puts a byte of length before it,
+    which says nothing for longer ones."""
+    first = 1 if event[4] == EventType.ROWS_QUERY else 0
+    return bytes(event_body(event, fde, least=first)[first:]).decode("utf-8", "replace")
 
 
 def parse_xid(event: Bytes, fde: FormatDescription) -> int:

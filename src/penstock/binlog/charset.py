@@ -1,16 +1,14 @@
-"""MySQL's character sets: collation id → charset name → Python codec.
+"""The character sets of MySQL and MariaDB: collation id → charset → text. A charset that is not known is never guessed.
 
-A charset without an exact codec is refused by name, never guessed. MySQL's `latin1` is Windows-1252; the five bytes
-that Windows-1252 leaves undefined are control characters of the same number.
+A half of a surrogate pair is a character to the servers in the UTF-8, UCS-2 and UTF-32 charsets, and none in Unicode:
+its text is U+FFFD.
 """
 
 from __future__ import annotations
 
-import functools
+import re
 
-import numpy as np
-import numpy.typing as npt
-
+from penstock.binlog.charset_tables import NONE, CharsetTable, charset_table
 from penstock.errors import NotSupported
 
 _RANGES: tuple[tuple[int, int, str], ...] = (
@@ -25,7 +23,12 @@ _RANGES: tuple[tuple[int, int, str], ...] = (
     (224, 247, "utf8mb4"),
     (248, 250, "gb18030"),
     (255, 323, "utf8mb4"),
-    # MariaDB: collations of UCA 14 in blocks of 256
+    # MariaDB: its own collations in blocks of 32, those of UCA 14 in blocks of 256
+    (576, 607, "utf8mb3"),
+    (608, 639, "utf8mb4"),
+    (640, 671, "ucs2"),
+    (672, 703, "utf16"),
+    (736, 767, "utf32"),
     (2048, 2303, "utf8mb3"),
     (2304, 2559, "utf8mb4"),
     (2560, 2815, "ucs2"),
@@ -56,50 +59,28 @@ def _by_id() -> dict[int, str]:
 
 _BY_ID = _by_id()
 
-UTF8_CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+CHARSETS = frozenset(_BY_ID.values())
+"""Every character set of the servers, by the name that tables use."""
+
+UTF8_CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 """Charsets whose bytes are UTF-8 already."""
 
+# Of those that are Unicode in some form, and of the one whose characters have up to four bytes.
 _CODECS = {
-    "big5": "big5",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "cp932": "cp932",
-    "euckr": "cp949",
     "gb18030": "gb18030",
-    "gb2312": "gb2312",
-    "gbk": "gbk",
-    "greek": "iso8859_7",
-    "hebrew": "iso8859_8",
-    "hp8": "hp_roman8",
-    "koi8r": "koi8_r",
-    "koi8u": "koi8_u",
-    "latin1": "cp1252",
-    "latin2": "iso8859_2",
-    "latin5": "iso8859_9",
-    "latin7": "iso8859_13",
-    "macce": "mac_latin2",
-    "macroman": "mac_roman",
-    "sjis": "shift_jis",
-    "tis620": "tis_620",
     "ucs2": "utf_16_be",
-    "ujis": "euc_jp",
     "utf16": "utf_16_be",
     "utf16le": "utf_16_le",
     "utf32": "utf_32_be",
-    "ascii": "ascii",
     "utf8": "utf_8",
     "utf8mb3": "utf_8",
     "utf8mb4": "utf_8",
-    "binary": "latin_1",
 }
-_MULTI_BYTE = frozenset(
-    {"big5", "cp932", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ucs2", "ujis", "utf16", "utf16le", "utf32"}
+_GB18030_CHARACTER = re.compile(
+    rb"[\x00-\x7f]|[\x81-\xfe][\x40-\x7e\x80-\xfe]|[\x81-\xfe][\x30-\x39][\x81-\xfe][\x30-\x39]"
 )
+_GB18030_SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}  # in the standard of 2005, which MySQL has; the codec is of 2000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def charset_of(collation_id: int) -> str | None:
@@ -114,34 +95,70 @@ def charset_of_collation(name: str) -> str:
 
 
 def codec_of(charset: str) -> str:
-    """The Python codec that reads `charset` exactly; refuses by name where there is none."""
+    """The Python codec of a charset that has no table (charset_tables.py); refuses one that is not known by its name."""
     codec = _CODECS.get(charset)
     if codec is None:
-        raise NotSupported(
-            f"the character set {charset} is not supported",
-            hint="convert the column to utf8mb4",
-        )
+        raise NotSupported(f"the character set {charset} is not known", hint="convert the column to utf8mb4")
     return codec
 
 
-@functools.cache
-def single_byte_table(charset: str) -> npt.NDArray[np.uint32] | None:
-    """The code point of each byte, 0xFFFFFFFF where the charset has none; None for multi-byte charsets."""
-    if charset in _MULTI_BYTE or charset in UTF8_CHARSETS:
-        return None
-    codec = codec_of(charset)
-    table = np.full(256, 0xFFFFFFFF, np.uint32)
-    for byte in range(256):
-        try:
-            table[byte] = ord(bytes([byte]).decode(codec))
-        except UnicodeDecodeError:
-            if charset == "latin1":
-                table[byte] = byte
-    return table
+def decode_exactly(raw: bytes, charset: str) -> str:
+    """`raw` as text. Raises `ValueError` for bytes that the charset does not have."""
+    table = charset_table(charset)
+    try:
+        return decode_unicode(raw, codec_of(charset)) if table is None else _by_table(raw, table, None)
+    except UnicodeDecodeError:
+        raise ValueError(f"bytes that are not {charset}") from None
 
 
-def decode_text(raw: bytes, charset: str) -> str:
+def decode_unicode(raw: bytes, codec: str) -> str:
+    """`raw` as text. Raises `UnicodeDecodeError` for bytes that no server stores."""
+    try:
+        text = raw.decode(codec)
+        return text.translate(_GB18030_SWAPPED) if codec == _CODECS["gb18030"] else text
+    except UnicodeDecodeError:
+        if codec == _CODECS["gb18030"]:
+            return _gb18030(raw).translate(_GB18030_SWAPPED)
+        return _SURROGATE.sub("\ufffd", raw.decode(codec, "surrogatepass"))
+
+
+def _gb18030(raw: bytes) -> str:
+    """Text with codes that have the shape of a character, and are none: U+FFFD."""
+    out: list[str] = []
+    at = 0
+    while at < len(raw):
+        found = _GB18030_CHARACTER.match(raw, at)
+        if found is None:
+            raise UnicodeDecodeError("gb18030", raw, at, at + 1, "not a character")
+        out.append(found[0].decode("gb18030", "replace")[:1])
+        at = found.end()
+    return "".join(out)
+
+
+def decode_text(raw: bytes, charset: str | None) -> str:
     """`raw` as text, with replacement characters for bytes outside the charset. For statements, never for data."""
-    if charset in UTF8_CHARSETS or charset == "binary":
-        return raw.decode("utf-8", "replace")
-    return raw.decode(_CODECS.get(charset, "latin_1"), "replace")
+    table = charset_table(charset or "utf8mb4")
+    if table is not None:
+        return _by_table(raw, table, "\ufffd")
+    return raw.decode(_CODECS.get(charset or "utf8mb4", "utf_8"), "replace")
+
+
+def _by_table(raw: bytes, table: CharsetTable, replacement: str | None) -> str:
+    out: list[str] = []
+    at = 0
+    while at < len(raw):
+        width = 1
+        code = int(table.single[raw[at]])
+        if code == NONE and len(table.triple) and raw[at] == 0x8F and at + 2 < len(raw):
+            width, code = 3, int(table.triple[raw[at + 1] << 8 | raw[at + 2]])
+        elif code == NONE and len(table.double) and at + 1 < len(raw):
+            width, code = 2, int(table.double[raw[at] << 8 | raw[at + 1]])
+        if code == NONE:
+            if replacement is None:
+                raise UnicodeDecodeError("binlog", raw, at, at + 1, "the charset has no such character")
+            out.append(replacement)
+            at += 1
+        else:
+            out.append(chr(code))
+            at += width
+    return "".join(out)

@@ -2,7 +2,9 @@
 
 Columns without a name in the table map are called `@1`, `@2`, …. Values without a known charset are text where they are
 UTF-8, else hexadecimal. Events are given up to the first one that cannot be read; then its error is raised. Of an event
-with more than `VALUES_MAX` values the first rows are shown, and `rows_left_out` counts the others.
+with more than `VALUES_MAX` values the first rows are shown, and `rows_left_out` counts the others. The events inside a
+compressed transaction follow it, with its offset and header; other compressed events are shown as what they hold. JSON
+that was logged only as its difference to a document that was not is shown as that difference.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.binlog import bodies
 from penstock.binlog.errors import BadEvent, type_name
 from penstock.binlog.events import Events, split_events, verify_checksums
+from penstock.binlog.expand import Expanded, expand_events
 from penstock.binlog.rows import DecodedRows, decode_rows, group_rows
 from penstock.binlog.table_map import MapColumn, TableMap, parse_table_map
 from penstock.binlog.types import MAGIC, MAGIC_ENCRYPTED, REFUSED_TYPES, ROWS_TYPES, Flavour
@@ -25,10 +29,13 @@ from penstock.errors import NotSupported
 
 VALUES_MAX = 1 << 17  # in the rows of one event: as Python objects they take a hundred bytes each
 
+_CHUNK_BYTES = 32 << 20  # of events that are expanded and decoded together
+_STARTS = (E.GTID, E.ANONYMOUS_GTID, E.GTID_TAGGED, E.MARIADB_GTID, E.QUERY)
+Bytes = bytes | memoryview
 _OPS = {ord("I"): "insert", ord("U"): "update", ord("D"): "delete"}
 
 
-def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
+def dump_events(data: Bytes) -> Iterator[dict[str, Any]]:
     """The events of a binlog file. Raises `BadEvent` or `NotSupported` where one cannot be read, and for a file that is
     not a binlog, is encrypted, or ends inside an event."""
     if data[:4] == MAGIC_ENCRYPTED:
@@ -48,51 +55,81 @@ def dump_events(data: bytes) -> Iterator[dict[str, Any]]:
 def _part(events: Events, first: int, last: int) -> Events:
     """Events `first` to `last`."""
     which = slice(first, last)
+    if last == first:
+        return events.some(which)
     end = int(events.offset[last - 1]) + int(events.size[last - 1])
-    return Events(
-        events.offset[which],
-        events.size[which],
-        events.type[which],
-        events.flags[which],
-        events.end_pos[which],
-        events.timestamp[which],
-        events.server_id[which],
-        end,
-    )
+    return events.some(which, end)
 
 
-def _segment(data: bytes, events: Events) -> Iterator[dict[str, Any]]:
-    fde = bodies.parse_format_description(_event(data, events, 0))
+def _segment(data: Bytes, events: Events) -> Iterator[dict[str, Any]]:
+    try:
+        fde = bodies.parse_format_description(_event(data, events, 0))
+    except BadEvent as error:
+        raise error.at(int(events.offset[0])) from None
+    damaged: BadEvent | None = None
     if fde.checksum == bodies.CHECKSUM_CRC32:
-        verify_checksums(data, events)
+        try:
+            verify_checksums(data, events)
+        except BadEvent as error:
+            damaged = error
+            events = _part(events, 0, int(np.searchsorted(events.offset, error.offset)))
     refused = np.flatnonzero(np.isin(events.type, list(REFUSED_TYPES)))
     readable = int(refused[0]) if len(refused) else len(events)
-    rows = _Rows(data, _part(events, 0, readable), fde)
-    for i in range(readable):
-        kind = int(events.type[i])
-        value: dict[str, Any] = {
-            "offset": int(events.offset[i]),
-            "type": type_name(kind),
-            "timestamp": int(events.timestamp[i]),
-            "server_id": int(events.server_id[i]),
-            "size": int(events.size[i]),
-            "end_pos": int(events.end_pos[i]),
-            "flags": int(events.flags[i]),
-        }
-        try:
-            value |= _body(kind, _event(data, events, i), fde)
-        except BadEvent as error:
-            raise error.at(int(events.offset[i]), event_type=kind) from None
-        if kind in ROWS_TYPES:
-            value |= rows.of(i)
-        yield value
+    for first, last in _chunks(events, readable):
+        yield from _chunk(data, _part(events, first, last), fde)
     if len(refused):
         bodies.refuse_unsupported(int(events.type[readable]), int(events.offset[readable]))
+    if damaged is not None:
+        raise damaged
 
 
-def _event(data: bytes, events: Events, i: int) -> bytes:
+def _chunks(events: Events, count: int) -> Iterator[tuple[int, int]]:
+    """The first `count` events in parts of about `_CHUNK_BYTES`. No part begins between a table map and its rows."""
+    first = 0
+    for start in np.flatnonzero(np.isin(events.type[:count], _STARTS)).tolist():
+        if events.offset[start] - events.offset[first] > _CHUNK_BYTES:
+            yield first, start
+            first = start
+    if first < count:
+        yield first, count
+
+
+def _chunk(data: Bytes, outer: Events, fde: bodies.FormatDescription) -> Iterator[dict[str, Any]]:
+    expanded = expand_events(data, outer, fde)
+    rows = _Rows(expanded, outer, fde)
+    shown = -1  # the last event of the file that was given out
+    for j, i in enumerate(expanded.origin.tolist()):
+        kind = int(outer.type[i])
+        if kind == E.TRANSACTION_PAYLOAD and shown != i:
+            yield _header(outer, i, kind)
+        shown = i
+        if kind == E.TRANSACTION_PAYLOAD:
+            kind = int(expanded.events.type[j])
+        value = _header(outer, i, kind)
+        try:
+            value |= _body(int(expanded.events.type[j]), _event(expanded.buffer, expanded.events, j), fde)
+        except BadEvent as error:
+            raise error.at(int(outer.offset[i]), event_type=kind) from None
+        if int(expanded.events.type[j]) in ROWS_TYPES:
+            value |= rows.of(j)
+        yield value
+
+
+def _header(events: Events, i: int, kind: int) -> dict[str, Any]:
+    return {
+        "offset": int(events.offset[i]),
+        "type": type_name(kind),
+        "timestamp": int(events.timestamp[i]),
+        "server_id": int(events.server_id[i]),
+        "size": int(events.size[i]),
+        "end_pos": int(events.end_pos[i]),
+        "flags": int(events.flags[i]),
+    }
+
+
+def _event(data: Bytes | npt.NDArray[np.uint8], events: Events, i: int) -> bytes:
     start = int(events.offset[i])
-    return data[start : start + int(events.size[i])]
+    return bytes(data[start : start + int(events.size[i])])
 
 
 def _body(kind: int, event: bytes, fde: bodies.FormatDescription) -> dict[str, Any]:
@@ -103,13 +140,18 @@ def _body(kind: int, event: bytes, fde: bodies.FormatDescription) -> dict[str, A
     if kind == E.QUERY:
         query = bodies.parse_query(event, fde)
         return {"schema": query.schema, "sql": query.sql}
-    if kind in (E.GTID, E.ANONYMOUS_GTID):
+    if kind in (E.GTID, E.ANONYMOUS_GTID, E.GTID_TAGGED):
         return {"gtid": str(bodies.parse_gtid(event, fde))}
     if kind == E.MARIADB_GTID:
         gtid = bodies.parse_mariadb_gtid(event, fde)
         return {"gtid": str(gtid), "standalone": gtid.standalone, "ddl": gtid.ddl}
     if kind == E.XID:
         return {"xid": bodies.parse_xid(event, fde)}
+    if kind == E.XA_PREPARE:
+        prepared = bodies.parse_xa_prepare(event, fde)
+        return {"xa": str(prepared.xid), "one_phase": prepared.one_phase}
+    if kind in (E.ROWS_QUERY, E.ANNOTATE_ROWS):
+        return {"sql": bodies.parse_rows_query(event, fde)}
     if kind == E.ROTATE:
         rotate = bodies.parse_rotate(event, fde)
         return {"next_file": rotate.file, "next_position": rotate.position}
@@ -122,14 +164,23 @@ def _body(kind: int, event: bytes, fde: bodies.FormatDescription) -> dict[str, A
 class _Rows:
     """The rows of each event. An event is decoded when it is asked for, so that only one is in memory."""
 
-    def __init__(self, data: bytes, events: Events, fde: bodies.FormatDescription) -> None:
-        self._data = data
-        self._events = events
+    def __init__(self, expanded: Expanded, outer: Events, fde: bodies.FormatDescription) -> None:
+        self._data = expanded.buffer
+        self._events = expanded.events
+        self._outer_offset = outer.offset[expanded.origin]
         self._fde = fde
         self._layout = np.empty(0, np.int64)
-        if np.any(np.isin(events.type, list(ROWS_TYPES))):
-            self._layout = group_rows(data, events, fde).layout
+        if np.any(np.isin(self._events.type, list(ROWS_TYPES))):
+            try:
+                self._layout = group_rows(self._data, self._events, fde).layout
+            except BadEvent as error:
+                raise self._located(error) from None
         self._table: tuple[int, TableMap] | None = None  # of the last event, with the event of its map
+
+    def _located(self, error: BadEvent) -> BadEvent:
+        """The same error at the place in the file, which is another where events are compressed."""
+        i = int(np.searchsorted(self._events.offset, error.offset, side="right")) - 1
+        return error.at(int(self._outer_offset[i]))
 
     def of(self, i: int) -> dict[str, Any]:
         layout = int(self._layout[i])
@@ -139,29 +190,40 @@ class _Rows:
         shown: list[dict[str, Any]] = []
         rows_max = max(1, VALUES_MAX // max(1, len(table.columns)))
         left_out = 0
-        for rows in decode_rows(self._data, self._events, np.array([i]), table, self._fde):
-            take = min(len(rows), rows_max - len(shown))
-            shown += _rows(table, rows, 0, take)
-            left_out += len(rows) - take
+        try:
+            chosen = np.array([i])
+            for rows in decode_rows(self._data, self._events, chosen, table, self._fde, describe_partial_json=True):
+                take = min(len(rows), rows_max - len(shown))
+                shown += _rows(table, rows, 0, take)
+                left_out += len(rows) - take
+        except BadEvent as error:
+            raise self._located(error) from None
         found = {"schema": table.schema, "table": table.table, "rows": shown}
         return found | {"rows_left_out": left_out} if left_out else found
 
 
 def _rows(table: TableMap, rows: DecodedRows, first: int, last: int) -> list[dict[str, Any]]:
+    """The changes with their images; a column that the server left out of an image is not in it."""
+    part = rows.slice(first, last)
+    names = [column.name or f"@{i + 1}" for i, column in enumerate(table.columns)]
+    shows = list(map(formatter, table.columns))
     images = {}
-    for name, columns in (("before", rows.before), ("after", rows.after)):
+    for name, columns, present in (
+        ("before", part.before, part.present_before),
+        ("after", part.after, part.present_after),
+    ):
         shown = [
-            [None if value is None else show(value) for value in column.slice(first, last - first).to_pylist()]
-            for column, show in zip(columns, map(formatter, table.columns), strict=True)
+            [None if value is None else show(value) for value in column.to_pylist()]
+            for column, show in zip(columns, shows, strict=True)
         ]
-        names = [column.name or f"@{i + 1}" for i, column in enumerate(table.columns)]
         images[name] = [dict(zip(names, values, strict=True)) for values in zip(*shown, strict=True)]
+        if present is not None:
+            for c, column_name in enumerate(names):
+                for k in np.flatnonzero(~present.column(c)).tolist():
+                    del images[name][k][column_name]
     wanted = {"insert": ("after",), "delete": ("before",), "update": ("before", "after")}
-    found = []
-    for k in range(last - first):
-        op = _OPS[int(rows.op[first + k])]
-        found.append({"op": op, **{name: images[name][k] for name in wanted[op]}})
-    return found
+    ops = [_OPS[op] for op in part.op.tolist()]
+    return [{"op": op, **{name: images[name][k] for name in wanted[op]}} for k, op in enumerate(ops)]
 
 
 def formatter(column: MapColumn) -> Callable[[Any], Any]:

@@ -21,6 +21,9 @@ class BadEvent(BadInput):
         self.offset = offset
         self.event_type = event_type
         self.file = file
+        # Where whoever raises it decoded many events together: which of them it is, and its transaction's file and start.
+        self.index = -1
+        self.transaction = ("", 0)
 
     def at(self, offset: int, *, event_type: int | None = None, file: str = "") -> Self:
         """The same error at another place: what finds it knows a buffer, and its caller the file."""

@@ -17,11 +17,12 @@ import numpy.typing as npt
 from penstock.binlog.errors import BadChecksum, BadEvent
 from penstock.binlog.types import CHECKSUM_BYTES, FLAG_IN_USE, HEADER_BYTES, ROWS_TYPES, EventType
 from penstock.kernels.compile import kernel
+from penstock.kernels.copy import copy_bytes
+from penstock.kernels.crc32 import crc32_of, extend
 
 Buffer = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 HEADER = struct.Struct("<IBIIIH")
-_CRC_KERNEL_BYTES_MAX = 2048  # of an event: zlib is faster on larger ones, even with a call for each
 _STATEMENT_END = 1  # flag of a row event, after header and table id
 
 _OK, _SHORT_HEADER, _SIZE_TOO_SMALL, _TRUNCATED = range(4)
@@ -52,6 +53,19 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def some(self, which: slice | npt.NDArray[np.bool_], consumed: int | None = None) -> Events:
+        """Those events alone, in the same buffer; `consumed` stays, unless another is given."""
+        return Events(
+            self.offset[which],
+            self.size[which],
+            self.type[which],
+            self.flags[which],
+            self.end_pos[which],
+            self.timestamp[which],
+            self.server_id[which],
+            self.consumed if consumed is None else consumed,
+        )
 
 
 def as_array(buffer: Buffer) -> npt.NDArray[np.uint8]:
@@ -105,6 +119,16 @@ def split_events(buffer: Buffer, *, start: int = 0, whole: bool = True) -> Event
     server_id = np.empty(count, np.uint32)
     _fill_events(array, start, offset, sizes, types, flags, end_pos, timestamp, server_id)
     return Events(offset, sizes, types, flags, end_pos, timestamp, server_id, consumed)
+
+
+@kernel
+def is_rows(kind: Any) -> Any:
+    """Whether the decoder reads events of this type as rows: the same set as `ROWS_TYPES`."""
+    return (
+        EventType.WRITE_ROWS_V1 <= kind <= EventType.DELETE_ROWS_V1
+        or EventType.WRITE_ROWS_V2 <= kind <= EventType.DELETE_ROWS_V2
+        or kind == EventType.PARTIAL_UPDATE_ROWS
+    )
 
 
 @kernel
@@ -183,16 +207,7 @@ def verify_checksums(buffer: Buffer, events: Events) -> None:
     Call it only where the format description says CRC32. The IN_USE flag of a format description is not part of its
     CRC: the server clears the flag in place when it closes the file.
     """
-    array = as_array(buffer)
-    large = events.size > _CRC_KERNEL_BYTES_MAX
-    bad = int(_first_bad_crc(array, events.offset, events.size, events.type, _TABLES, _CRC_KERNEL_BYTES_MAX))
-    for i in np.flatnonzero(large):
-        if 0 <= bad < i:
-            break
-        at, size = int(events.offset[i]), int(events.size[i])
-        if not checksum_matches(array[at : at + size].data):
-            bad = int(i)
-            break
+    bad = int(_first_bad_crc(as_array(buffer), events.offset, events.size, events.type))
     if bad >= 0:
         raise BadChecksum(
             "its checksum does not match; the binlog is damaged here",
@@ -214,63 +229,47 @@ def checksum_matches(event: bytes | bytearray | memoryview) -> bool:
     return crc == int.from_bytes(event[size - CHECKSUM_BYTES :], "little")
 
 
-def _crc_tables() -> npt.NDArray[np.uint32]:
-    """Tables of the slicing-by-8 method: entry [k, b] is the CRC of byte b followed by k zero bytes."""
-    tables = np.empty((8, 256), np.uint32)
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
-        tables[0, byte] = crc
-    for k in range(1, 8):
-        previous = tables[k - 1]
-        tables[k] = (previous >> np.uint32(8)) ^ tables[0][previous & np.uint32(0xFF)]
-    return tables
-
-
-_TABLES = _crc_tables()
-
-
 @kernel
-def _first_bad_crc(  # noqa: PLR0917
+def _first_bad_crc(
     array: npt.NDArray[np.uint8],
     offset: npt.NDArray[np.int64],
     size: npt.NDArray[np.uint32],
     kind: npt.NDArray[np.uint8],
-    tables: npt.NDArray[np.uint32],
-    bytes_max: int,
 ) -> int:
     for i in range(len(offset)):
-        if size[i] > bytes_max:
-            continue
         if size[i] < HEADER_BYTES + CHECKSUM_BYTES:
             return i
         at = offset[i]
         end = at + np.int64(size[i]) - CHECKSUM_BYTES
-        crc = np.uint32(0xFFFFFFFF)
-        if kind[i] == EventType.FORMAT_DESCRIPTION:  # byte by byte through the header, with the IN_USE flag cleared
-            for k in range(at, at + HEADER_BYTES):
-                byte = array[k]
-                if k == at + 17:
-                    byte = byte & np.uint8(0xFF - FLAG_IN_USE)
-                crc = (crc >> np.uint32(8)) ^ tables[0, (crc ^ np.uint32(byte)) & np.uint32(0xFF)]
-            at += HEADER_BYTES
-        while end - at >= 8:
-            low = crc ^ np.uint32(_u32(array, at))
-            crc = (
-                tables[7, low & np.uint32(0xFF)]
-                ^ tables[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
-                ^ tables[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
-                ^ tables[4, low >> np.uint32(24)]
-                ^ tables[3, array[at + 4]]
-                ^ tables[2, array[at + 5]]
-                ^ tables[1, array[at + 6]]
-                ^ tables[0, array[at + 7]]
-            )
-            at += 8
-        while at < end:
-            crc = (crc >> np.uint32(8)) ^ tables[0, (crc ^ np.uint32(array[at])) & np.uint32(0xFF)]
-            at += 1
-        if (crc ^ np.uint32(0xFFFFFFFF)) != np.uint32(_u32(array, end)):
+        crc = crc32_of(array, at, end)
+        if kind[i] == EventType.FORMAT_DESCRIPTION and array[at + 17] & FLAG_IN_USE:
+            header = array[at : at + HEADER_BYTES].copy()
+            header[17] &= np.uint8(0xFF - FLAG_IN_USE)
+            crc = ~extend(extend(np.uint32(0xFFFFFFFF), header, 0, HEADER_BYTES), array, at + HEADER_BYTES, end)
+        if np.uint32(crc) != np.uint32(_u32(array, end)):
             return i
     return -1
+
+
+def with_checksums(buffer: Buffer, events: Events) -> bytes:
+    """The events of a buffer with a CRC32 at the end of each, which they did not have."""
+    out = np.empty(events.consumed + CHECKSUM_BYTES * len(events), np.uint8)
+    _add_crcs(as_array(buffer), events.offset, events.size, out)
+    return out.tobytes()
+
+
+@kernel
+def _add_crcs(array: Any, offset: Any, size: Any, out: Any) -> None:
+    at = np.int64(0)
+    for i in range(len(offset)):
+        plain = np.int64(size[i])
+        copy_bytes(out, at, array, offset[i], plain)
+        _put_u32(out, at + 9, plain + CHECKSUM_BYTES)
+        _put_u32(out, at + plain, np.int64(crc32_of(out, at, at + plain)))
+        at += plain + CHECKSUM_BYTES
+
+
+@kernel
+def _put_u32(out: Any, at: Any, value: Any) -> None:
+    for k in range(4):
+        out[at + k] = (value >> (8 * k)) & 0xFF

@@ -6,45 +6,16 @@ Column types are always there; names, signedness, charsets, elements and the key
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from penstock.binlog.bodies import Bytes, FormatDescription, event_body
-from penstock.binlog.charset import charset_of
+from penstock.binlog.byte_reader import ByteReader
 from penstock.binlog.errors import BadEvent
+from penstock.binlog.table_metadata import read_metadata
 from penstock.binlog.types import ColumnType, EventType
 
 _COLUMNS_MAX = 4096  # the server's own limit
 
-_NUMERIC = frozenset(
-    {
-        ColumnType.DECIMAL,
-        ColumnType.TINY,
-        ColumnType.SHORT,
-        ColumnType.LONG,
-        ColumnType.FLOAT,
-        ColumnType.DOUBLE,
-        ColumnType.LONGLONG,
-        ColumnType.INT24,
-        ColumnType.YEAR,
-        ColumnType.NEWDECIMAL,
-    }
-)
-_CHARACTER = frozenset(
-    {
-        ColumnType.STRING,
-        ColumnType.VAR_STRING,
-        ColumnType.VARCHAR,
-        ColumnType.BLOB,
-        ColumnType.TINY_BLOB,
-        ColumnType.MEDIUM_BLOB,
-        ColumnType.LONG_BLOB,
-        ColumnType.BLOB_COMPRESSED,
-        ColumnType.VARCHAR_COMPRESSED,
-        ColumnType.VECTOR,  # a blob to the server, so it has a charset too
-    }
-)
 _META_BYTES = {
     ColumnType.FLOAT: 1,
     ColumnType.DOUBLE: 1,
@@ -70,28 +41,14 @@ _META_BYTES = {
 }
 
 
-class _Metadata(IntEnum):
-    """Fields of the optional metadata."""
-
-    SIGNEDNESS = 1
-    DEFAULT_CHARSET = 2
-    COLUMN_CHARSET = 3
-    COLUMN_NAME = 4
-    SET_ELEMENTS = 5
-    ENUM_ELEMENTS = 6
-    PRIMARY_KEY = 8
-    PRIMARY_KEY_WITH_PREFIX = 9
-    ENUM_AND_SET_DEFAULT_CHARSET = 10
-    ENUM_AND_SET_COLUMN_CHARSET = 11
-    VISIBILITY = 12
-
-
 @dataclass(frozen=True, slots=True)
 class MapColumn:
     """One column. `type` is the real type: the server logs ENUM and SET as STRING.
 
     `length` depends on the type: the most bytes of a STRING or VARCHAR, the bytes of an ENUM or SET value, the bytes of
     a BLOB's length, the bits of a BIT, the digits of a second of a temporal type, the precision of a NEWDECIMAL.
+    `form`: a type of MariaDB that the server logs as BINARY: `inet4`, `inet6`, `uuid`. No table map says so, nor the
+    digits of a second of the temporal types before MySQL 5.6: schema/from_table_map.py adds both.
     """
 
     type: int
@@ -104,6 +61,7 @@ class MapColumn:
     elements: tuple[str, ...] | None = None
     primary_key: bool = False
     visible: bool = True
+    form: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,55 +81,12 @@ class TableMap:
         return f"{self.schema}.{self.table}"
 
 
-class _ByteReader:
-    """Takes bytes off the front. Raises `BadEvent` rather than read beyond the end."""
-
-    def __init__(self, data: bytes, what: str) -> None:
-        self.data = data
-        self.at = 0
-        self.what = what
-
-    def __bool__(self) -> bool:
-        return self.at < len(self.data)
-
-    def take(self, count: int) -> bytes:
-        end = self.at + count
-        if count < 0 or end > len(self.data):
-            raise BadEvent(f"cut in {self.what}", event_type=EventType.TABLE_MAP)
-        value = self.data[self.at : end]
-        self.at = end
-        return value
-
-    def integer(self, width: int) -> int:
-        return int.from_bytes(self.take(width), "little")
-
-    def packed(self) -> int:
-        """A length-encoded integer."""
-        first = self.integer(1)
-        if first < 251:
-            return first
-        if first in (251, 255):
-            raise BadEvent(f"bad length in {self.what}", event_type=EventType.TABLE_MAP)
-        return self.integer({252: 2, 253: 3, 254: 8}[first])
-
-    def text(self, charset: str | None = None) -> str:
-        raw = self.take(self.packed())
-        if charset in (None, "utf8mb4", "utf8mb3", "ascii", "binary"):
-            return raw.decode("utf-8", "replace")
-        from penstock.binlog.charset import codec_of, single_byte_table
-
-        table = single_byte_table(charset)
-        if table is not None:
-            return "".join(chr(table[byte]) if table[byte] != 0xFFFFFFFF else "�" for byte in raw)
-        return raw.decode(codec_of(charset), "replace")
-
-
 def parse_table_map(event: Bytes, fde: FormatDescription) -> TableMap:
     """The layout of one table. Raises `BadEvent` for anything cut or impossible."""
     if len(event) < 5 or event[4] != EventType.TABLE_MAP:
         raise BadEvent("a TABLE_MAP was expected here", event_type=event[4] if len(event) > 4 else None)
     width = fde.table_id_bytes
-    reader = _ByteReader(bytes(event_body(event, fde, least=width + 2)), "the table map")
+    reader = ByteReader(bytes(event_body(event, fde, least=width + 2)), "the table map")
     table_id = reader.integer(width)
     flags = reader.integer(2)
     reader.at = max(reader.at, fde.post_header_bytes(EventType.TABLE_MAP))
@@ -183,17 +98,39 @@ def parse_table_map(event: Bytes, fde: FormatDescription) -> TableMap:
     if count > _COLUMNS_MAX:
         raise BadEvent(f"{count} columns are more than any server has", event_type=EventType.TABLE_MAP)
     types = reader.take(count)
-    metas = _ByteReader(reader.take(reader.packed()), "the column metadata")
+    metas = ByteReader(reader.take(reader.packed()), "the column metadata")
     shapes = [_shape(kind, metas) for kind in types]
     nulls = reader.take((count + 7) // 8)
-    columns = [
-        MapColumn(kind, length, scale, bool(nulls[i >> 3] >> (i & 7) & 1))
+    said = read_metadata(reader, [kind for kind, _, _ in shapes], fde)
+    columns = tuple(
+        MapColumn(
+            kind,
+            length,
+            scale,
+            bool(nulls[i >> 3] >> (i & 7) & 1),
+            said.unsigned.get(i),
+            said.charsets.get(i),
+            said.names[i] if said.names else None,
+            said.elements.get(i),
+            i in said.key,
+            said.visible[i] if i < len(said.visible) else True,
+        )
         for i, (kind, length, scale) in enumerate(shapes)
-    ]
-    return _with_metadata(TableMap(table_id, flags, schema, table, tuple(columns)), reader)
+    )
+    return TableMap(
+        table_id,
+        flags,
+        schema,
+        table,
+        columns,
+        has_names=bool(said.names) or not columns,
+        has_signedness=said.has_signedness,
+        has_primary_key=bool(said.key),
+        primary_key_prefixes={ordinal: prefix for ordinal, prefix in said.key.items() if prefix},
+    )
 
 
-def _shape(kind: int, metas: _ByteReader) -> tuple[int, int, int]:
+def _shape(kind: int, metas: ByteReader) -> tuple[int, int, int]:
     """Real type, length and scale of a column from its meta bytes."""
     meta = metas.take(_META_BYTES.get(ColumnType(kind), 0) if kind in ColumnType._value2member_map_ else 0)
     if kind in (ColumnType.STRING, ColumnType.VAR_STRING, ColumnType.ENUM, ColumnType.SET):
@@ -208,104 +145,3 @@ def _shape(kind: int, metas: _ByteReader) -> tuple[int, int, int]:
     if kind == ColumnType.BIT:
         return kind, meta[0] + 8 * meta[1], 0
     return kind, int.from_bytes(meta, "little"), 0
-
-
-def _with_metadata(table: TableMap, reader: _ByteReader) -> TableMap:
-    columns = table.columns
-    numeric = [i for i, c in enumerate(columns) if c.type in _NUMERIC]
-    character = [i for i, c in enumerate(columns) if c.type in _CHARACTER]
-    listed = [i for i, c in enumerate(columns) if c.type in (ColumnType.ENUM, ColumnType.SET)]
-    unsigned: dict[int, bool] = {}
-    charsets: dict[int, str | None] = {}
-    names: list[str] = []
-    visible: list[bool] = []
-    key: dict[int, int] = {}
-    element_lists: list[tuple[int, bytes]] = []
-    seen: set[int] = set()
-    while reader:
-        kind = reader.integer(1)
-        value = _ByteReader(reader.take(reader.packed()), f"metadata field {kind}")
-        seen.add(kind)
-        if kind == _Metadata.SIGNEDNESS:
-            bits = list(_bits(value.data))
-            if len(bits) < len(numeric):
-                raise BadEvent("cut in the signedness", event_type=EventType.TABLE_MAP)
-            unsigned = dict(zip(numeric, bits, strict=False))
-        elif kind in (_Metadata.DEFAULT_CHARSET, _Metadata.ENUM_AND_SET_DEFAULT_CHARSET):
-            charsets.update(_default_charsets(value, character if kind == _Metadata.DEFAULT_CHARSET else listed))
-        elif kind in (_Metadata.COLUMN_CHARSET, _Metadata.ENUM_AND_SET_COLUMN_CHARSET):
-            for i in character if kind == _Metadata.COLUMN_CHARSET else listed:
-                charsets[i] = _charset(value.packed())
-        elif kind == _Metadata.COLUMN_NAME:
-            while value:
-                names.append(value.text())
-            if len(names) != len(columns):
-                raise BadEvent(f"{len(names)} names for {len(columns)} columns", event_type=EventType.TABLE_MAP)
-        elif kind in (_Metadata.SET_ELEMENTS, _Metadata.ENUM_ELEMENTS):
-            real = ColumnType.SET if kind == _Metadata.SET_ELEMENTS else ColumnType.ENUM
-            element_lists.append((real, value.data))
-        elif kind == _Metadata.PRIMARY_KEY:
-            while value:
-                key[value.packed()] = 0
-        elif kind == _Metadata.PRIMARY_KEY_WITH_PREFIX:
-            while value:
-                ordinal = value.packed()
-                key[ordinal] = value.packed()
-        elif kind == _Metadata.VISIBILITY:
-            visible = list(_bits(value.data))
-    if any(ordinal >= len(columns) for ordinal in key):
-        raise BadEvent("a key column that does not exist", event_type=EventType.TABLE_MAP)
-    # The elements of enums and sets come before their charsets, so they are decoded last.
-    elements: dict[int, tuple[str, ...]] = {}
-    for listed_type, data in element_lists:
-        value = _ByteReader(data, "the elements of an enum or set")
-        for i in (i for i in listed if columns[i].type == listed_type):
-            elements[i] = tuple(value.text(charsets.get(i)) for _ in range(value.packed()))
-    return TableMap(
-        table.table_id,
-        table.flags,
-        table.schema,
-        table.table,
-        tuple(
-            MapColumn(
-                c.type,
-                c.length,
-                c.scale,
-                c.nullable,
-                unsigned.get(i),
-                charsets.get(i),
-                names[i] if names else None,
-                elements.get(i),
-                i in key,
-                visible[i] if i < len(visible) else True,
-            )
-            for i, c in enumerate(columns)
-        ),
-        has_names=bool(names) or not columns,
-        has_signedness=_Metadata.SIGNEDNESS in seen or not numeric,
-        has_primary_key=bool(key),
-        primary_key_prefixes={ordinal: prefix for ordinal, prefix in key.items() if prefix},
-    )
-
-
-def _bits(data: bytes) -> Iterator[bool]:
-    for byte in data:
-        for shift in range(7, -1, -1):
-            yield bool(byte >> shift & 1)
-
-
-def _charset(collation_id: int) -> str:
-    return charset_of(collation_id) or f"of collation {collation_id}"
-
-
-def _default_charsets(value: _ByteReader, ordinals: list[int]) -> dict[int, str | None]:
-    """A default collation, then pairs (index among these columns, collation) for the columns that have another."""
-    default = _charset(value.packed())
-    found: dict[int, str | None] = dict.fromkeys(ordinals, default)
-    while value:
-        index = value.packed()
-        collation = value.packed()
-        if index >= len(ordinals):
-            raise BadEvent("a charset for a column that does not exist", event_type=EventType.TABLE_MAP)
-        found[ordinals[index]] = _charset(collation)
-    return found

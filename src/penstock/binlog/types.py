@@ -130,27 +130,20 @@ ROWS_TYPES = frozenset(
         EventType.WRITE_ROWS_V2,
         EventType.UPDATE_ROWS_V2,
         EventType.DELETE_ROWS_V2,
+        EventType.PARTIAL_UPDATE_ROWS,
     }
 )
 """Row events that the decoder reads."""
+
+COMPRESSED_TYPES = frozenset(
+    {EventType.TRANSACTION_PAYLOAD, *range(EventType.QUERY_COMPRESSED, EventType.DELETE_ROWS_COMPRESSED + 1)}
+)
+"""Events that stand for others, which `expand.py` makes of them."""
 
 REFUSED_TYPES: dict[int, tuple[str, str]] = {
     EventType.PRE_GA_WRITE_ROWS: ("row events of MySQL 5.1 before its release are not supported", ""),
     EventType.PRE_GA_UPDATE_ROWS: ("row events of MySQL 5.1 before its release are not supported", ""),
     EventType.PRE_GA_DELETE_ROWS: ("row events of MySQL 5.1 before its release are not supported", ""),
-    EventType.PARTIAL_UPDATE_ROWS: (
-        "partial JSON updates are not supported yet",
-        "set binlog_row_value_options='' on the server",
-    ),
-    EventType.TRANSACTION_PAYLOAD: (
-        "compressed transactions are not supported yet",
-        "set binlog_transaction_compression=OFF on the server",
-    ),
-    EventType.GTID_TAGGED: ("tagged GTIDs are not supported yet", "set gtid_next without a tag"),
     EventType.START_ENCRYPTION: ("encrypted binlogs are not supported", "set encrypt_binlog=OFF on the server"),
-    **dict.fromkeys(
-        range(EventType.QUERY_COMPRESSED, EventType.DELETE_ROWS_COMPRESSED + 1),
-        ("compressed binlog events are not supported yet", "set log_bin_compress=OFF on the server"),
-    ),
 }
 """Events that carry changes and that this version refuses: why, and the setting of the server that avoids them."""

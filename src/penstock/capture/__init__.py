@@ -5,7 +5,8 @@
 | `process.py` | `python -m penstock.capture` |
 | `log_config.py`, `state_config.py` | the `log:` and `state:` parts of the configuration: capture opens both, so it owns these settings |
 | `loop.py` | reads the source, appends, retries |
-| `transactions.py`, `cut_kernel.py` | cut the event stream into transactions, and pack these into entries |
+| `transactions/` | cuts the event stream into transactions, and packs these into entries |
+| `held.py` | XA groups that are prepared: their entries, and the pin that keeps them |
 | `schemas.py` | the schema that each table has where capture reads now |
 | `position.py` | which source position a frame may carry |
 | `recorder.py` | appends frames, and follows which are durable |

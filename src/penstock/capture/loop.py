@@ -4,7 +4,9 @@
 2. For a new log, ask the source where to begin, and make that durable before anything is read.
 3. Read, cut into transactions, append.
 4. When the connection is lost, continue from the last frame, after pauses that grow.
-5. To stop, flush the complete transactions, wait until they are durable, and close.
+5. Between transactions, answer the requests of the run: a parked table is resumed by the log's only writer.
+6. To stop, flush the complete transactions, wait until they are durable, and close. An event that ends the flow does
+   not keep back what came before it.
 
 A kill at any moment loses nothing: the next start does 1 and 3 again.
 """
@@ -13,34 +15,48 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.capture.recorder import Recorder
-from penstock.capture.schemas import SchemaTracker
-from penstock.capture.transactions import ENTRY_BYTES, FrameContent, TransactionCutter
+from penstock.capture.requests import Requests
+from penstock.capture.resumption import Resumption, followed_schemas, resume
+from penstock.capture.transactions.cutter import ENTRY_BYTES, TransactionCutter
+from penstock.capture.transactions.frame_content import FrameContent
+from penstock.capture.transactions.machine import Hindsight, ReadAgain, State
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.commit_ts import CommitClock, milliseconds_of
-from penstock.entries.stores import SCHEMA_HISTORY
-from penstock.errors import Transient, Unavailable
+from penstock.entries.format import EVENTS_BYTES_MAX
+from penstock.entries.xa_groups import xa_facts
+from penstock.errors import Corruption, PenstockError, Transient, Unavailable
 from penstock.log import Log, LogSettings
 from penstock.process import Event
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import Tables
-from penstock.sources.source import Chunk, Source
+from penstock.sources.source import Chunk, Source, SourceError
 from penstock.state import BucketState, StateSettings
 
 FLUSH_SECONDS = 0.05  # the longest that a complete transaction waits for others to share its entry
 PROGRESS_SECONDS = 1.0
 RETRY_SECONDS_FIRST = 0.2
 RETRY_SECONDS_MAX = 10.0
+PARKED_SHOWN_MAX = 50  # of the parked tables: each report names so many
+READ_AGAIN_MAX = 8  # of one transaction, in a row: once is enough, and each one fills the log
 RETRIES_MAX = 12  # in a row, without a frame between them: about a minute and a half
 
 _logger = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
+
+
+class _SourceLost(Exception):
+    """The connection to the source is gone, with the source's own error."""
+
+    def __init__(self, error: Transient) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Capture:
@@ -55,7 +71,9 @@ class Capture:
         clock: Clock = SYSTEM_CLOCK,
         stop: threading.Event | None = None,
         report: Report = lambda event: None,
+        requests: Requests | None = None,
         entry_bytes: int = ENTRY_BYTES,
+        events_bytes_max: int = EVENTS_BYTES_MAX,
         state_settings: StateSettings | None = None,
     ) -> None:
         self._log = log
@@ -63,11 +81,12 @@ class Capture:
         self._clock = clock
         self._stop = stop or threading.Event()
         self._report = report
+        self._requests = requests
         self._entry_bytes = entry_bytes
-        state = BucketState.open(log, state_settings)
-        history = [table for _, table in state.store(SCHEMA_HISTORY).items()]
-        self._schemas = SchemaTracker(tables, history)
-        self._recorder = Recorder(state, self._schemas, clock)
+        self._events_bytes_max = events_bytes_max
+        self._state = BucketState.open(log, state_settings)
+        self._schemas = followed_schemas(self._state, tables)
+        self._recorder = Recorder(log, self._state, self._schemas, clock)
         stored = self._recorder.position
         self._commit_clock = CommitClock(stored.commit_ts if stored else 0, clock)
         self._waiting_since: float | None = None
@@ -80,28 +99,60 @@ class Capture:
         """
         position = self._recorder.position or self._begin()
         target = self._source.end() if until_now else None
-        self._report({"event": Event.READY, "position": asdict(position)})
+        if target is not None and position.is_beyond(target) and not (position.gtid and target.gtid):
+            raise SourceError(
+                f"the source ends at {target}, and the log was filled up to {position}. Nothing was skipped.",
+                hint="was RESET MASTER run, or is this another server? Start again with a new state_dir",
+            )
+        self._report({"event": Event.READY, "position": asdict(position), "parked": self._parked(), "xa": self._xa()})
         failures = 0
+        hindsight: Hindsight | None = None
+        repeated = done = 0
         while True:
             frames = self._recorder.events
+            try:
+                position = self._source.resume(position)
+                self._schemas.compare_names(self._source.lower_case_table_names)
+            except Transient as error:
+                failures += 1
+                self._wait_before_retry(error, failures)
+                if self._stop.is_set():
+                    return False
+                continue
             cutter = TransactionCutter(
                 position,
                 self._schemas,
                 self._commit_clock,
+                self._recorder.groups,
                 open_transaction=self._recorder.open,
+                hindsight=hindsight,
                 entry_bytes=self._entry_bytes,
+                events_bytes_max=self._events_bytes_max,
             )
             try:
                 reached = self._read(cutter, position, target)
-            except Transient as error:
+            except ReadAgain as again:
+                _logger.info("%s", again)
+                hindsight = again.hindsight
+                repeated, done = repeated + 1 if self._recorder.transactions == done else 1, self._recorder.transactions
+                if repeated > READ_AGAIN_MAX:
+                    raise Corruption(
+                        f"the transaction after {position} is void again and again: {again.message}"
+                    ) from None
+                position = cutter.passed
+                continue
+            except _SourceLost as lost:
                 failures = 1 if self._recorder.events > frames else failures + 1
                 self._flush(cutter)
-                self._wait_before_retry(error, failures)
+                self._wait_before_retry(lost.error, failures)
                 if self._stop.is_set():
                     reached = False
                 else:
                     position = cutter.passed
                     continue
+            except PenstockError:
+                self._keep_finished(cutter)
+                raise
             self._finish(cutter)
             if reached:
                 self._say_caught_up()
@@ -115,16 +166,25 @@ class Capture:
         return position
 
     def _read(self, cutter: TransactionCutter, position: SourcePosition, target: SourcePosition | None) -> bool:
-        for chunk in self._source.open(position):
+        for chunk in self._chunks(position):
             if self._stop.is_set():
                 return False
             for frame in cutter.feed(chunk):
                 self._recorder.append(frame)
             self._flush_if_due(cutter, chunk)
-            if target is not None and (chunk.idle or not cutter.waiting) and cutter.passed.order >= target.order:
+            self._answer(cutter)
+            if target is not None and (chunk.idle or not cutter.waiting) and cutter.passed.reaches(target):
                 return True
             self._say_progress()
         return not self._stop.is_set()
+
+    def _chunks(self, position: SourcePosition) -> Iterator[Chunk]:
+        """What the source sends. Only its own errors mean that it is lost: a frame that the log refused is not in the log,
+        and going on after it would leave a hole."""
+        try:
+            yield from self._source.open(position)
+        except Transient as error:
+            raise _SourceLost(error) from error
 
     def _flush_if_due(self, cutter: TransactionCutter, chunk: Chunk) -> None:
         now = self._clock.monotonic()
@@ -135,6 +195,7 @@ class Capture:
         if cutter.waiting and (chunk.idle or now - (self._waiting_since or now) >= FLUSH_SECONDS):
             self._flush(cutter)
         self._idle = cutter.between_transactions and not self._recorder.waiting
+        self._recorder.reading(cutter.read, inside=cutter.state is not State.OUTSIDE)
         if cutter.between_transactions:
             self._recorder.passed(cutter.passed)
         else:
@@ -145,13 +206,19 @@ class Capture:
             self._recorder.append(frame)
         self._waiting_since = None
 
+    def _keep_finished(self, cutter: TransactionCutter) -> None:
+        """What came before an event that ends the flow is in the log all the same."""
+        if not self._recorder.failed:
+            self._flush(cutter)
+            self._recorder.finish()
+
     def _finish(self, cutter: TransactionCutter) -> None:
         """Appends the complete transactions and the position, and waits until they are durable."""
         self._flush(cutter)
         last = self._recorder.position
         if cutter.between_transactions and last is not None and cutter.passed.order > last.order:
             self._recorder.append(FrameContent([], cutter.passed))
-        self._recorder.finish()
+        self._recorder.close()
 
     def _wait_before_retry(self, error: Transient, failures: int) -> None:
         if failures > RETRIES_MAX:
@@ -162,6 +229,33 @@ class Capture:
         until = self._clock.monotonic() + pause
         while not self._stop.is_set() and self._clock.monotonic() < until:
             self._clock.sleep(0.05)
+            self.answer()
+
+    def answer(self) -> None:
+        """Answers the requests that wait, if no transaction is partly in the log. For the thread of `run`, which does so by
+        itself; for its caller once `run` has returned."""
+        if self._requests is not None and self._requests.waiting and self._recorder.open is None:
+            self._requests.answer(self.resume)
+            self._report({"event": Event.PROGRESS, **self._facts()})
+
+    def _answer(self, cutter: TransactionCutter) -> None:
+        if self._requests is None or not self._requests.waiting:
+            return
+        self._flush(cutter)
+        if cutter.between_transactions:
+            self.answer()
+            cutter.forget_tables()
+
+    def resume(self, resumption: Resumption) -> None:
+        """Resumes parked tables (resumption.py). Only between transactions."""
+        resume(resumption, self._log, self._state, self._recorder, self._schemas)
+
+    def _parked(self) -> dict[str, Any]:
+        found = self._schemas.parkings()
+        return {"count": len(found), "tables": [parking.to_json() for parking in found[:PARKED_SHOWN_MAX]]}
+
+    def _xa(self) -> dict[str, Any]:
+        return xa_facts(self._recorder.groups.groups(), self._recorder.missed)
 
     def _say_progress(self) -> None:
         now = self._clock.monotonic()
@@ -182,6 +276,9 @@ class Capture:
             "transactions": recorder.transactions,
             "bytes": recorder.bytes,
             "position": asdict(position) if position else None,
+            "positions": recorder.status(),
+            "parked": self._parked(),
+            "xa": self._xa(),
             "commit_ts": position.commit_ts if position else 0,
             # From taking a transaction from the source to having it on disk; 0 while nothing waits.
             "lag_ms": 0 if self._idle else max(0, self._clock.wall_ms() - commit_ms),

@@ -1,9 +1,9 @@
 """`python -m penstock.capture`: the capture process. How it gets its settings, speaks and ends: `penstock.process`.
 
 Settings: `{"state_dir", "source": {...}, "log": {...}, "state": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
-`retrying`, `caught-up` (with `until: now`; then it ends), `error`. On a stop, the transactions that are complete are
-flushed and the log is closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try again
-later.
+`retrying`, `caught-up` (with `until: now`; then it ends), `answer`, `error`. On a stop, the transactions that are complete
+are flushed and the log is closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try
+again later. Requests: `resume` (resumption.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from penstock.capture.state_config import StateConfig
 from penstock.errors import BadInput, PenstockError
 from penstock.log import configure_cache
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SOURCE, EXIT_TRY_AGAIN, ChildProcess, parse_settings
-from penstock.sources.settings import BinlogFilesSettings, DemoSettings, MariadbSettings, SourceSettings
+from penstock.sources.settings import BinlogFilesSettings, DemoSettings, ServerSettings, SourceSettings
 from penstock.sources.source import Source
+
+_IDLE_SECONDS = 0.2  # between two looks for requests, once there is nothing more to read
 
 
 class CaptureSettings(BaseModel):
@@ -46,11 +48,9 @@ def make_source(settings: CaptureSettings) -> Source:
         from penstock.sources.binlog_files import BinlogFilesSource
 
         return BinlogFilesSource(source)
-    if isinstance(source, MariadbSettings):
-        from penstock.sources.mysql.source import MariadbSource
+    from penstock.sources.mysql.source import ServerSource
 
-        return MariadbSource(source, settings.state_dir)
-    raise BadInput(f"source type {source.type} is not in this version")
+    return ServerSource(source, settings.state_dir)
 
 
 def main() -> int:
@@ -70,8 +70,9 @@ def main() -> int:
 
 def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
     from penstock.capture.loop import Capture, open_log  # late: bad settings are reported at once
+    from penstock.capture.requests import Requests
 
-    if isinstance(settings.source, MariadbSettings) and (exposure := settings.source.exposure()):
+    if isinstance(settings.source, ServerSettings) and (exposure := settings.source.exposure()):
         logging.getLogger(__name__).warning(exposure)
     source = make_source(settings)
     cache = settings.log.cache
@@ -84,11 +85,14 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
             tables=settings.source.tables,
             stop=child.stop,
             report=child.say,
+            requests=Requests(child.requests, child.say),
             state_settings=settings.state.settings(),
         )
         reached = capture.run(until_now=settings.until == "now")
         if reached and settings.until is None:
-            child.stop.wait()  # the end of a source that has one: ending now would only get this process started again
+            # The end of a source that has one: ending now would only get this process started again.
+            while not child.stop.wait(_IDLE_SECONDS):
+                capture.answer()
     finally:
         source.close()
         log.close()
@@ -96,7 +100,7 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
 
 def _settings(document: dict[str, Any]) -> CaptureSettings:
     settings = parse_settings(CaptureSettings, document, "capture")
-    if isinstance(settings.source, MariadbSettings):
+    if isinstance(settings.source, ServerSettings):
         try:
             settings.source.secret()  # from here on no line of this process has it
         except OSError as error:

@@ -6,33 +6,53 @@ What waits for the disk is bounded, so a slow disk slows reading down instead of
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from penstock.capture.held import LogHeldGroups
 from penstock.capture.position import PositionTracker
 from penstock.capture.schemas import SchemaTracker
-from penstock.capture.transactions import FrameContent
+from penstock.capture.transactions.frame_content import FrameContent
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.entries.stores import SCHEMA_HISTORY, SOURCE, SOURCE_OPEN, SOURCE_POSITION
-from penstock.log import Pending
+from penstock.entries.stores import (
+    SCHEMA_HISTORY,
+    SCHEMA_RESUMED,
+    SOURCE,
+    SOURCE_MISSED,
+    SOURCE_OPEN,
+    SOURCE_POSITION,
+    SOURCE_VOID,
+)
+from penstock.errors import StorageFailed
+from penstock.log import Log, Pending
+from penstock.schema.model import TableSchema
 from penstock.sources.position import OpenTransaction, SourcePosition
 from penstock.state import BucketState
 
 WAITING_BYTES_MAX = 64 << 20
+RELEASE_SECONDS_MIN = 1.0  # between two changes of the pin of held groups: each is a write of metadata
 DURABLE_SECONDS_MAX = 60.0  # an append that takes longer is an error
+
+_logger = logging.getLogger(__name__)
 
 
 class Recorder:
     """The writer of one capture. Not thread-safe: owned by the capture loop."""
 
-    def __init__(self, state: BucketState, schemas: SchemaTracker, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, log: Log, state: BucketState, schemas: SchemaTracker, clock: Clock = SYSTEM_CLOCK) -> None:
         self._state = state
         self._schemas = schemas
         self._clock = clock
         self._positions = state.store(SOURCE_POSITION)
         self._opens = state.store(SOURCE_OPEN)
         self._history = state.store(SCHEMA_HISTORY)
+        self._resumed = state.store(SCHEMA_RESUMED)
+        self._missed = state.store(SOURCE_MISSED)
+        self._voids = state.store(SOURCE_VOID)
+        self.groups = LogHeldGroups(log, state, self.finish)
         self._tracker: PositionTracker | None = None
         self._waiting: deque[tuple[Pending[Any], int, int]] = deque()
         self._waiting_bytes = 0
@@ -40,7 +60,10 @@ class Recorder:
         if stored is not None:
             self._tracker = PositionTracker(stored, clock)
         self.open: OpenTransaction | None = self._opens.get(SOURCE)
+        self._release_due = True  # a kill may have left a pin behind
+        self._released = clock.monotonic() - RELEASE_SECONDS_MIN
         self.transactions = self.events = self.bytes = 0
+        self.failed = False  # a frame could not be appended: nothing may come after it
 
     @property
     def position(self) -> SourcePosition | None:
@@ -48,8 +71,14 @@ class Recorder:
         return self._positions.get(SOURCE)
 
     @property
+    def missed(self) -> list[tuple[str, str]]:
+        """The XA groups that committed and were prepared before the log's start, with the position after the commit: their rows
+        are not in the log."""
+        return list(self._missed.items())
+
+    @property
     def durable(self) -> SourcePosition | None:
-        return self._tracker.durable if self._tracker else None
+        return self._tracker.pending_snapshot if self._tracker else None
 
     @property
     def waiting(self) -> bool:
@@ -57,7 +86,21 @@ class Recorder:
         return bool(self._waiting)
 
     def append(self, frame: FrameContent) -> None:
-        """Hands the frame to the log. Blocks while more than WAITING_BYTES_MAX are not durable."""
+        """Hands the frame to the log. Blocks while more than WAITING_BYTES_MAX are not durable.
+
+        After an error the log ends before this frame, or before an earlier one: a later frame would leave a hole.
+        """
+        if self.failed:
+            raise StorageFailed("an earlier frame was not appended", hint="start again")
+        self.failed = True
+        self._append(frame)
+        self.failed = False
+
+    def _append(self, frame: FrameContent) -> None:
+        frame = self._with_hold(frame)
+        if self._tracker is None:
+            self._tracker = PositionTracker(frame.position, self._clock)
+        ticket = self._tracker.appended(frame.position)  # first: it refuses a position that goes back
         change = self._state.begin()
         self._positions.put(change, SOURCE, frame.position)
         if frame.open is not None:
@@ -65,31 +108,98 @@ class Recorder:
         elif self.open is not None:
             self._opens.delete(change, SOURCE)
         self.open = frame.open
+        if frame.held is not None:
+            self.groups.store.put(change, frame.held.xid, frame.held)
+        if frame.released:
+            self.groups.store.delete(change, frame.released)
+        if frame.missed:
+            self._missed.put(change, frame.missed, str(frame.position))
+            _logger.warning(
+                "the XA group %s committed before %s, and was prepared before the log's start: its rows lie before the start, "
+                "and are not in the log",
+                frame.missed,
+                frame.position,
+            )
+        if frame.void:
+            for earlier, _ in self._voids.items():  # readers follow the changes: the store need not grow
+                self._voids.delete(change, earlier)
+            self._voids.put(change, frame.void, frame.void_reason)
         for table in frame.schemas:
             self._history.put(change, self._schemas.record(table), table)
         size = sum(len(buffer) for buffer in frame.data)
         pending = self._state.commit(change, frame.data)
-        if self._tracker is None:
-            self._tracker = PositionTracker(frame.position, self._clock)
-        ticket = self._tracker.appended(frame.position)
         self._waiting.append((pending, ticket, size))
         self._waiting_bytes += size
         self.transactions += frame.transactions
         self.events += frame.events
         self.bytes += size
+        if frame.held is not None:
+            self.groups.remember(frame.held, frame.data)
+        if frame.released or frame.void:
+            self.groups.forget(frame.released)
+            self._release_due = True
         while self._waiting_bytes > WAITING_BYTES_MAX:
             self._settle(wait=True)
         self.settle()
+
+    def resume(self, tables: Iterable[TableSchema]) -> None:
+        """Makes durable, all or nothing, what stands for these parked versions; a frame with state only, which moves no
+        position. Only between transactions: a frame ends the open one."""
+        assert self.open is None, "a transaction is open"
+        if self.failed:
+            raise StorageFailed("an earlier frame was not appended", hint="start again")
+        self.failed = True
+        change = self._state.begin()
+        for table in tables:
+            self._resumed.put(change, table.key, table)
+        self._state.commit(change, []).result(DURABLE_SECONDS_MAX)
+        self.failed = False
+        for table in tables:
+            self._schemas.resume(table)
+
+    def _with_hold(self, frame: FrameContent) -> FrameContent:
+        """The frame, with the position of the log that keeps its held entries."""
+        group, opened = frame.held, frame.open
+        before = self.open.after if self.open is not None and self.open.held else ""
+        if group is not None and group.entries:
+            return replace(frame, held=replace(group, after=before or self.groups.hold()))
+        if opened is not None and opened.held:
+            return replace(frame, open=replace(opened, after=before or self.groups.hold()))
+        return frame
 
     def settle(self) -> None:
         """Notes which frames have become durable. Raises the error of a failed append."""
         while self._waiting and self._waiting[0][0].done():
             self._settle(wait=False)
+        now = self._clock.monotonic()
+        if self._release_due and not self._waiting and now - self._released >= RELEASE_SECONDS_MIN:
+            self._release(now)
 
     def finish(self) -> None:
         """Returns once everything appended is durable."""
         while self._waiting:
             self._settle(wait=True)
+
+    def close(self) -> None:
+        """Everything appended is durable, and nothing is kept in the log that nobody needs."""
+        self.finish()
+        if self._release_due:
+            self._release(self._clock.monotonic())
+
+    def _release(self, now: float) -> None:
+        """Not before the frames that need a pin no more are durable."""
+        self.groups.release(self.open)
+        self._release_due = False
+        self._released = now
+
+    def reading(self, read: SourcePosition, *, inside: bool) -> None:
+        """How far events were read, for status, and whether a transaction is open there."""
+        if self._tracker is not None:
+            self._tracker.reading(read, inside=inside)
+
+    def status(self) -> dict[str, Any] | None:
+        """The positions that `penstock status` shows; None before there is one."""
+        return self._tracker.status() if self._tracker else None
 
     def passed(self, position: SourcePosition) -> None:
         """Everything before `position` is appended, or had nothing to append.
@@ -106,7 +216,9 @@ class Recorder:
     def _settle(self, *, wait: bool) -> None:
         assert self._tracker is not None
         pending, ticket, size = self._waiting[0]
+        before, self.failed = self.failed, True
         pending.result(DURABLE_SECONDS_MAX if wait else 0)
+        self.failed = before
         self._waiting.popleft()
         self._waiting_bytes -= size
         self._tracker.acknowledge(ticket)

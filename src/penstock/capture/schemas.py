@@ -1,65 +1,149 @@
-"""Which schema each table has where capture reads now, and the new schemas that a DDL or an unknown table brings.
+"""Which schema each table has where capture reads now, and the versions that a DDL or an unknown table brings.
 
-A new schema is part of the frame from which on it is in force; `record` is called when that frame is appended.
+A new version is part of the frame from which on it is in force; `record` is called when that frame is appended.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from penstock.binlog.bodies import FormatDescription, Query
-from penstock.binlog.table_map import parse_table_map
-from penstock.errors import NotSupported
-from penstock.schema.ddl import SchemaDrift, apply_ddl
+from penstock.binlog.table_map import TableMap, parse_table_map
+from penstock.capture.transactions.classify import tables_changed
+from penstock.errors import BadInput
+from penstock.schema.catalog import SYSTEM_SCHEMAS, Catalog
+from penstock.schema.ddl import Statement, apply_ddl
 from penstock.schema.from_table_map import complete_table_map, schema_from_table_map
-from penstock.schema.model import DdlType, TableSchema
+from penstock.schema.model import DdlType, SchemaDrift, TableSchema
+from penstock.schema.parking import ROWS_MISSING, Parking, VersionKey, parkings, resumed
 from penstock.sources.settings import Tables
+
+_SEQUENCE_COLUMNS = (
+    "next_not_cached_value",
+    "minimum_value",
+    "maximum_value",
+    "start_value",
+    "increment",
+    "cache_size",
+    "cycle_option",
+    "cycle_count",
+)
 
 
 class SchemaTracker:
-    """The schemas in force. `history`: every schema in the log so far, in any order."""
+    """The tables in force. `history`: every version in the log so far, in any order; `resumptions`: what stands for those
+    of them that were parked and resumed.
 
-    def __init__(self, tables: Tables | None = None, history: Iterable[TableSchema] = ()) -> None:
+    Tables that are not wanted are tracked too if their database holds wanted ones: an online schema change fills a table
+    of another name and renames it. Nothing that happens elsewhere is looked at.
+    """
+
+    def __init__(
+        self,
+        tables: Tables | None = None,
+        history: Iterable[TableSchema] = (),
+        resumptions: Mapping[VersionKey, TableSchema] | None = None,
+        *,
+        lower_case_table_names: int = 0,
+    ) -> None:
         self._tables = tables or Tables()
-        self._now: dict[tuple[str, str], TableSchema] = {}
+        self._catalog = Catalog(lower_case_table_names=lower_case_table_names)
         self._numbers: dict[tuple[str, str], int] = {}
+        self._parked: dict[VersionKey, TableSchema] = {}
         for table in sorted(history, key=lambda schema: schema.version):
-            self.record(table)
+            self.record(resumed(table, resumptions or {}))
+
+    def compare_names(self, lower_case_table_names: int) -> None:
+        """Names are compared as the server with this setting does."""
+        self._catalog.compare_names(lower_case_table_names)
+
+    def follows(self, schema: str, table: str) -> bool:
+        """Whether the table's changes are wanted; never those of the server's own tables."""
+        return schema.lower() not in SYSTEM_SCHEMAS and self._tables.matches(schema, table)
+
+    def follows_some(self, schema: str) -> bool:
+        """Whether changes of any table of this database may be wanted."""
+        return schema.lower() not in SYSTEM_SCHEMAS and self._tables.matches_database(schema)
 
     def lookup(self, schema: str, table: str) -> TableSchema | None:
-        """The schema in force; None for a table that is not known or not wanted."""
-        if not self._tables.matches(schema, table):
-            return None
-        return self._now.get((schema, table))
+        """The version in force; None for a table that is not known or not wanted."""
+        return self._catalog.find(schema, table) if self._tables.matches(schema, table) else None
+
+    def in_force(self, schema: str, table: str) -> TableSchema | None:
+        """The version in force, wanted or not."""
+        return self._catalog.find(schema, table)
 
     def record(self, table: TableSchema) -> tuple[str, str, int]:
         """`table` is in force from here on. Returns its key in the store `schema.history`."""
         key = (table.schema, table.table)
         number = self._numbers.get(key, 0)
         self._numbers[key] = number + 1
-        if table.ddl_type is DdlType.DROP_SCHEMA:
-            for known in [k for k in self._now if k[0] == table.schema]:
-                del self._now[known]
-        elif table.dropped:
-            self._now.pop(key, None)
-        else:
-            self._now[key] = table
+        self._catalog.take(table)
+        if table.parked:
+            self._parked[table.key] = table
         return (*key, number)
 
-    def after_ddl(self, query: Query, version: int) -> tuple[TableSchema, ...]:
-        """The schemas of wanted tables that a statement makes. Raises `NotSupported` if a change cannot be followed."""
-        made = apply_ddl(
-            query.sql, query.schema, version, self.lookup, default_charset=query.database_charset or "utf8mb4"
+    def parkings(self) -> list[Parking]:
+        """The wanted tables that are parked, or were when their rows came, and that nobody resumed."""
+        return parkings(table for table in self._parked.values() if self.follows(table.schema, table.table))
+
+    def is_parked(self, key: VersionKey) -> bool:
+        """Whether this version waits for somebody who resumes it."""
+        return key in self._parked
+
+    def resume(self, table: TableSchema) -> None:
+        """`table` stands for the parked version of the same key; from here on too, if that one is in force."""
+        del self._parked[table.key]
+        found = self._catalog.find(table.schema, table.table)
+        if found is not None and found.key == table.key:
+            self._catalog.take(table)
+
+    def after_ddl(self, query: Query, commit_ts: int) -> tuple[TableSchema, ...]:
+        """What the statement changes: a version for each name whose table, or database, is another one afterwards.
+
+        Empty if nothing that is tracked changes; then the statement need not be kept. Never raises for what the
+        statement says: where nobody understands it, each table that it may touch gets a version that is `parked`.
+        Nothing is in force before `record`.
+        """
+        made = apply_ddl(Statement.of(query), self._catalog, commit_ts)
+        return tuple(table for table in made if self._is_tracked(table))
+
+    def after_rows_statement(self, query: Query, version: int) -> tuple[TableSchema, ...] | None:
+        """A statement that changes rows was logged instead of the rows: each followed table that it changes is parked. None
+        where nobody can tell which tables it changes.
+
+        So is one that is parked for another reason: a definition gives back what that took, but no rows."""
+        changed = tables_changed(query.sql, query.schema, query.sql_mode)
+        if not changed or any(not one.table and self.follows_some(one.schema or "") for one in changed):
+            return None
+        named = [self._catalog.stored(one.schema or "", one.table) for one in changed if one.table]
+        return tuple(
+            TableSchema(schema, table, version, (), query.sql, DdlType.UNKNOWN, reason=ROWS_MISSING)
+            for schema, table in dict.fromkeys(named)
+            if self.follows(schema, table)
+            and not ((known := self._catalog.find(schema, table)) and known.parked and known.reason == ROWS_MISSING)
         )
-        return tuple(s for s in made if not s.table or self._tables.matches(s.schema, s.table))
 
     def after_table_map(self, event: memoryview, fde: FormatDescription, version: int) -> tuple[TableSchema, ...]:
-        """The schema of a table whose CREATE or ALTER was never seen; none if the known schema matches."""
+        """The version of a table whose CREATE or ALTER was never seen; none if the known schema matches.
+
+        A table whose shape cannot be told, or whose columns cannot be read, is parked.
+        """
         table_map = parse_table_map(event, fde)
-        if not self._tables.matches(table_map.schema, table_map.table):
+        if not self.follows(table_map.schema, table_map.table):
             return ()
-        known = self.lookup(table_map.schema, table_map.table)
+        known = self._catalog.find(table_map.schema, table_map.table)
+        if known is not None and (known.parked or known.is_sequence):
+            return ()
+        try:
+            return self._seen(table_map, known, version)
+        except BadInput as error:
+            name = (table_map.schema, table_map.table)
+            return (TableSchema(*name, version, (), "", DdlType.UNKNOWN, reason=str(error)),)
+
+    @staticmethod
+    def _seen(table_map: TableMap, known: TableSchema | None, version: int) -> tuple[TableSchema, ...]:
         if known is not None:
             try:
                 complete_table_map(table_map, known)
@@ -68,8 +152,19 @@ class SchemaTracker:
                 if not table_map.has_names:
                     raise
             else:
-                return ()
+                if (known.schema, known.table) == (table_map.schema, table_map.table):
+                    return ()
+                return (replace(known, schema=table_map.schema, table=table_map.table, version=version),)
+        if is_sequence_map(table_map):
+            return (TableSchema(table_map.schema, table_map.table, version, (), "", DdlType.CREATE_SEQUENCE),)
         made = schema_from_table_map(table_map, version)
-        with contextlib.suppress(NotSupported):
-            complete_table_map(table_map, made)  # raises here if our own schema does not match the table map: a bug
-        return (made,)
+        complete_table_map(table_map, made)
+        return (replace(made, charset=known.charset) if known else made,)
+
+    def _is_tracked(self, table: TableSchema) -> bool:
+        return self._tables.matches(table.schema, table.table) or self._tables.matches_database(table.schema)
+
+
+def is_sequence_map(table_map: TableMap) -> bool:
+    """Whether the table map is that of a sequence of MariaDB, whose rows are nobody's."""
+    return tuple(column.name for column in table_map.columns) == _SEQUENCE_COLUMNS

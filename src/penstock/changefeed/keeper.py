@@ -4,7 +4,10 @@
 by anyone. Everything else about a changefeed may be lost at any moment. The keeper promises:
 
 1. What an answer confirms is durable: a new dispatcher with its epoch, an intent, progress, the checkpoint.
-2. An intent is binding: while it is open, a different intent of that dispatcher is refused; `done` closes it.
+2. An intent is binding: while it is open, a different intent of that dispatcher is refused, but for one that replaces it
+   for the same rows; `done` closes it.
+   Intent, progress and the drain of a DDL are taken from the current run alone: a delivery process that was taken for dead
+   and goes on would promise files that the run after it knows nothing of.
 3. Progress, epochs and the checkpoint never go back, not even over restarts.
 4. The cursor may lag progress, never lead it. Order of `done`: (1) one frame with progress, the closed intent and the
    checkpoint that both allow; (2) once that frame is durable, the acks of the ranges that it completes; (3) the answer.
@@ -216,12 +219,19 @@ class Keeper:
             checkpoint = self._checkpoint
         self._settle(pending, complete, checkpoint)
 
-    def intent(self, dispatcher: str, epoch: int, intent: Intent) -> None:
-        """The dispatcher is about to write this file. Returns once the intent is durable; it is binding from then
-        on."""
+    def intent(
+        self, dispatcher: str, epoch: int, intent: Intent, *, run: str | None = None, replaces: bool = False
+    ) -> None:
+        """The dispatcher is about to write this file. Returns once the intent is durable; it is binding from then on.
+
+        `replaces`: the rows of the open intent give other bytes now, or get another path, and it has no file at the sink.
+        `run`: as everywhere, the caller's; None is this process's own.
+        """
         with self._lock:
-            facts = self._owned(dispatcher, epoch)
-            if facts.intent is not None:
+            facts = self._owned(dispatcher, epoch, run)
+            if facts.intent is not None and not (
+                replaces and facts.intent != intent and facts.intent.same_rows(intent)
+            ):
                 if facts.intent != intent:
                     raise Terminal(
                         f"{self._where(dispatcher)}: {facts.intent} is not done, so {intent} cannot begin",
@@ -238,13 +248,13 @@ class Keeper:
                 pending = self._commit(change)
         self._wait(pending)
 
-    def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+    def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None, *, run: str | None = None) -> int:
         """Rows at or below `seq` are at the sink; `path` is the file, where that closes an intent.
 
         Returns the checkpoint once all of it is durable. A repetition changes nothing and is answered the same way.
         """
         with self._lock:
-            facts = self._owned(dispatcher, epoch)
+            facts = self._owned(dispatcher, epoch, run)
             complete: list[PublishedRange] = []
             if facts.progress is not None and seq <= facts.progress:
                 pending = self._newest
@@ -263,20 +273,17 @@ class Keeper:
         self._settle(pending, complete, checkpoint)
         return self._durable_checkpoint
 
-    def check_drained(self, dispatcher: str, seq: Seq) -> None:
-        """Refuses a DDL at `seq` while rows of the dispatcher before it are not durably at the sink."""
+    def drained(self, dispatcher: str, seq: Seq, *, run: str | None = None) -> bool:
+        """Whether everything of the dispatcher before a DDL at `seq` is durably at the sink. Other tables that the
+        statement concerns are delivery's to wait for: only there is known what is before the statement in a range."""
         with self._lock:
-            facts = self._known(dispatcher)
-            if facts.intent is not None:
-                raise Terminal(f"{self._where(dispatcher)}: the DDL at {seq} cannot go before {facts.intent} is done")
-            oldest = self._ranges.oldest_pending(dispatcher)
-            if oldest is not None and oldest < seq:
-                raise Terminal(
-                    f"{self._where(dispatcher)}: the DDL at {seq} cannot go before the rows up to {oldest}; "
-                    f"progress is {facts.progress}"
-                )
+            self._check_run(run)
+            facts, oldest = self._known(dispatcher), self._ranges.oldest_pending(dispatcher)
+            if facts.intent is not None or (oldest is not None and oldest < seq):
+                return False
             newest = self._newest
         self._wait(newest)
+        return True
 
     # ---- inside
 
@@ -291,7 +298,14 @@ class Keeper:
             raise BadInput(f"{self.name} has no dispatcher {dispatcher}", hint="it is made when its range is published")
         return facts
 
-    def _owned(self, dispatcher: str, epoch: int) -> DispatcherFacts:
+    def _check_run(self, run: str | None) -> None:
+        if run is not None and run != self._run:
+            raise Fenced(
+                f"{self.name}: run {run} is over", hint="another delivery process writes now; this one has to end"
+            )
+
+    def _owned(self, dispatcher: str, epoch: int, run: str | None) -> DispatcherFacts:
+        self._check_run(run)
         facts = self._known(dispatcher)
         if epoch != facts.epoch:
             raise Fenced(f"{self._where(dispatcher)}: epoch {epoch} is not {facts.epoch}, its owner now")

@@ -60,12 +60,12 @@ class Maintainer:
         self.keeper.create({dispatcher: (row.schema, row.table) for dispatcher, row in last.items()})
         self.keeper.published(run, start, end, commit_ts, {dispatcher: row.seq for dispatcher, row in last.items()})
 
-    def intent(self, dispatcher: str, epoch: int, intent: Intent) -> None:
-        self.keeper.intent(dispatcher, epoch, intent)
+    def intent(self, run: str, dispatcher: str, epoch: int, intent: Intent, *, replaces: bool = False) -> None:
+        self.keeper.intent(dispatcher, epoch, intent, run=run, replaces=replaces)
 
-    def done(self, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
-        return self.keeper.done(dispatcher, epoch, seq, path)
+    def done(self, run: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+        return self.keeper.done(dispatcher, epoch, seq, path, run=run)
 
-    def drained(self, dispatcher: str, seq: Seq) -> None:
-        """The DDL at `seq` may go to the sink: every row of the table before it is durably there."""
-        self.keeper.check_drained(dispatcher, seq)
+    def drained(self, run: str, dispatcher: str, seq: Seq) -> bool:
+        """Whether the DDL at `seq` may go to the sink: every row of its tables before it is durably there."""
+        return self.keeper.drained(dispatcher, seq, run=run)

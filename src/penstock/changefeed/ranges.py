@@ -4,6 +4,9 @@ A range waits for each dispatcher whose last row in the range is beyond the disp
 it waits for no dispatcher; ranges complete in any order. The index is per dispatcher and in seq order: each (range,
 dispatcher) pair is added once and removed once, so moving progress costs O(1) amortised whatever the number of ranges.
 `head_commit_ts` follows the longest prefix of complete ranges.
+
+A table that is parked holds the prefix up, for days maybe, and every range after it stays. So older ranges are joined two
+by two once there are many: one that was joined is acked later, never too early, and memory has a bound.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.log.position import Position, Seq
+
+EXACT_MAX = 2048  # of the newest ranges are never joined; at most twice as many are kept
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +48,8 @@ class PublishedRanges:
             self._by_dispatcher.setdefault(dispatcher, deque()).append((seq, entered))
         self._prefix.append(entered)
         self.last = entered
+        if len(self._prefix) > 2 * EXACT_MAX:
+            self._join_older()
         if pending:
             return None
         self._advance()
@@ -70,6 +77,28 @@ class PublishedRanges:
         """The last seq of the dispatcher in the oldest range that waits for it."""
         queue = self._by_dispatcher.get(dispatcher)
         return queue[0][0] if queue else None
+
+    def _join_older(self) -> None:
+        """Costs O(1) for each range that is added, amortised: the older half is halved, so many must come before the next
+        time. Ranges that were given out are not changed, because somebody may be acking them."""
+        older = [self._prefix.popleft() for _ in range(len(self._prefix) - EXACT_MAX)]
+        joined = [
+            PublishedRange(one.start, two.end, max(one.commit_ts, two.commit_ts))
+            for one, two in zip(older[::2], older[1::2], strict=False)
+        ]
+        place = {id(one): joined[i // 2] for i, one in enumerate(older[: 2 * len(joined)])}
+        self._prefix.extendleft(older[2 * len(joined) :])  # the last one, if their number is odd
+        self._prefix.extendleft(reversed(joined))
+        for dispatcher, queue in self._by_dispatcher.items():
+            waiting: deque[tuple[Seq, PublishedRange]] = deque()
+            for seq, one in queue:
+                now = place.get(id(one), one)
+                if waiting and waiting[-1][1] is now:
+                    waiting[-1] = (seq, now)  # both of the joined ones wait for it: until the later row
+                    continue
+                waiting.append((seq, now))
+                now.waiting += now is not one
+            self._by_dispatcher[dispatcher] = waiting
 
     def _advance(self) -> None:
         while self._prefix and self._prefix[0].waiting == 0:

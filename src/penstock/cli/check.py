@@ -1,8 +1,9 @@
-"""`penstock check`: shows the configuration, setting by setting, without starting anything."""
+"""`penstock check`: shows the configuration, setting by setting, and looks whether the server is ready. Starts nothing."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -11,13 +12,23 @@ from penstock.cli.output import print_json
 from penstock.cli.screen import complain, say
 from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.config.model import describe
-from penstock.process import EXIT_CONFIGURATION
+from penstock.operations.server_check import look_at_server
+from penstock.process import EXIT_CONFIGURATION, EXIT_SOURCE
+from penstock.sources.mysql.checks import Check
+from penstock.sources.settings import ServerSettings
 
 
-def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Read the configuration and say what is right and what is wrong with it. Starts nothing."""
+def check(
+    config: ConfigOption = DEFAULT_CONFIG,
+    offline: Annotated[bool, typer.Option("--offline", help="Look at the file alone; connect to nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Read the configuration, and ask the server whether it is ready. Says what is wrong, and what mends it.
+
+    Starts nothing and changes nothing. For each setting or grant that the server lacks, the statement that gives it.
+    """
     try:
-        findings = describe(load(config))
+        loaded = load(config)
     except BadConfig as error:
         if json:  # the answer that was asked for, so on standard output
             print_json({"ok": False, "problems": [asdict(p) for p in error.problems]})
@@ -27,8 +38,27 @@ def check(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> No
                 key = f"{problem.key}: " if problem.key else ""
                 complain(f"{where}{key}{problem.message}")
         raise typer.Exit(EXIT_CONFIGURATION) from None
+    findings = describe(loaded)
+    if not json:
+        for finding in findings:
+            say("[green]✓[/] {} {}", f"{finding.key:<28}", finding.value)
+    report = None if offline or not isinstance(loaded.source, ServerSettings) else look_at_server(loaded.source)
     if json:
-        print_json({"ok": True, "settings": [asdict(f) for f in findings]})
+        server = {"server": report.server, "checks": [asdict(c) for c in report.checks]} if report else None
+        ready = report is None or report.ready
+        print_json({"ok": ready, "settings": [asdict(f) for f in findings], "source": server})
+    elif report is not None:
+        say("\n[bold]SOURCE[/]  {}", report.server)
+        for one in report.checks:
+            _say_check(one)
+    if report is not None and not report.ready:
+        raise typer.Exit(EXIT_SOURCE)
+
+
+def _say_check(check: Check) -> None:
+    if check.passed:
+        say("[green]✓[/] {}", check.message)
         return
-    for finding in findings:
-        say("[green]✓[/] {} {}", f"{finding.key:<28}", finding.value)
+    say("[bold red]✗[/] {}" if check.required else "[yellow]![/] {}", check.message)
+    if check.sql:
+        say("    {}", check.sql)

@@ -23,7 +23,10 @@ _EVERY_VARIABLE: defaultdict[str, str] = defaultdict(
 
 def init(
     source: Annotated[
-        str, typer.Option(help="demo, a directory of binlog files, or mariadb://user@host[:port].")
+        str,
+        typer.Option(
+            help="demo, a directory of binlog files, mariadb://user@host[:port], or mysql://user@host[:port]."
+        ),
     ] = "demo",
     sink: Annotated[str | None, typer.Option(help="Where the files go; lake beside the file without it.")] = None,
     config: ConfigOption = DEFAULT_CONFIG,

@@ -14,7 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import binlog, check, demo, init, run, status, verify
+from penstock.cli import binlog, check, demo, init, resume, run, status, verify
+from penstock.cli.delivery import spool
+from penstock.cli.help import let_help_flow
 from penstock.cli.log import changing, listing, reading
 from penstock.cli.log import verify as log_verify
 from penstock.cli.screen import complain, say
@@ -40,7 +42,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="penstock",
     cls=_Commands,
-    help="Copies every change of a MariaDB server, in order and without loss, into files, on Spark.",
+    help="Copies every change of a MariaDB or MySQL server, in order and without loss, into files, on Spark.",
     no_args_is_help=True,
     epilog=_EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -102,11 +104,15 @@ app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("resume")(resume.resume)
 app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=INSIDES)
 app.add_typer(log_app, name="log", rich_help_panel=INSIDES)
 app.add_typer(state_app, name="state", rich_help_panel=INSIDES)
+app.add_typer(spool.app, name="spool", rich_help_panel=INSIDES)
+
+spool.app.command("inspect")(spool.inspect)
 
 log_app.command("create")(changing.create)
 log_app.command("append")(changing.append)
@@ -125,6 +131,8 @@ state_app.command("get")(looking.get)
 state_app.command("dump")(looking.dump)
 state_app.command("checkpoint")(checkpoints.checkpoint)
 state_app.command("verify")(checkpoints.verify)
+
+let_help_flow(app)
 
 
 def main() -> None:

@@ -130,3 +130,9 @@ def counted(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
+
+
+def shortened(statement: str, characters_max: int = 120) -> str:
+    """A statement on one line."""
+    line = " ".join(statement.split())
+    return line if len(line) <= characters_max else f"{line[: characters_max - 1]}…"

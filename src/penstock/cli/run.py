@@ -16,9 +16,11 @@ from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import human_bytes, human_seconds, print_error, print_json, translate_errors
 from penstock.cli.screen import console, say, warn
 from penstock.observe.shown import shown
+from penstock.operations.adopt import adopt_sinks
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import exposure_of, run_settings
 from penstock.operations.extras import require_extras
+from penstock.secret import harmless
 from penstock.supervisor.status import RunStatus, RunSummary
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,14 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Catch up to the source's position at start, flush, and end.")
     ] = False,
+    adopt: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adopt",
+            metavar="NAME",
+            help="This sink takes over its prefix, which holds files of another feed, or has lost its own.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Copy changes from the source to the sinks until stopped.
@@ -41,6 +51,9 @@ def run(
     with translate_errors(as_json=json):
         loaded = load(config)
         require_extras(loaded)
+        for name in adopt_sinks(loaded, adopt or []):
+            message = f"{name} has taken over {harmless(loaded.sinks[name].url)}"
+            log.warning(message) if json else warn(message)
         settings = run_settings(loaded, once=once)
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())

@@ -38,8 +38,11 @@ console = _Console(highlight=False, emoji=False)
 complaints = _Console(stderr=True, highlight=False, emoji=False)
 
 _PLACE = "{}"
-_NUMBERS = ("ENTRIES", "BYTES", "BODIES", "BACKLOG", "HOLES", "KEYS", "ROWS", "FILES", "TABLES")
-_NAMES = ("STORE", "CURSOR")
+_NUMBERS = (
+    "ENTRIES", "BYTES", "BODIES", "BACKLOG", "HOLES", "KEYS", "ROWS", "FILES", "TABLES", "EVENTS",
+    "INSERTS", "UPDATES", "DELETES", "RECORDS", "OFFSET",
+)  # fmt: skip
+_NAMES = ("STORE", "CURSOR", "SEGMENT")
 _NEVER_CUT = (*_NAMES, "NOTE")
 _NAME_WIDTH_MIN = 23
 

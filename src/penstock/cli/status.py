@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.delivery.table import print_metrics, show_table
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import end_quietly, human_bytes, human_seconds, print_json
+from penstock.cli.output import counted, end_quietly, human_bytes, human_seconds, human_time, print_json, shortened
 from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.operations.config.loading import load_places
 from penstock.operations.status import StatusReport, read_status
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
-from penstock.supervisor.status import ChangefeedStatus, RunStatus
+from penstock.supervisor.status import ChangefeedStatus, ParkedTable, RunStatus, XaStatus
 
 _POLL_SECONDS = 2.0
+_PARKED_SHOWN_MAX = 10  # on one screen
 
 
 def status(
     config: ConfigOption = DEFAULT_CONFIG,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="SCHEMA.TABLE",
+            help="Show one table instead, in each sink: what it has buffered, why and when its last file was written, and how "
+            "often for which reason in the last ten minutes. Exit code 1 if this run has seen nothing of it.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option("--metrics", help="Print the metrics of the sinks instead, as text for Prometheus."),
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds until Ctrl-C.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Show how the flow is doing. Exit code 0 healthy, 1 degraded, 5 stopped."""
     with end_quietly(as_json=json):
         loaded = load_places(config)
+        while table is not None or metrics:
+            code = (
+                print_metrics(loaded.state_dir) if metrics else show_table(loaded.state_dir, table or "", as_json=json)
+            )
+            if not watch:
+                raise typer.Exit(code)
+            time.sleep(_POLL_SECONDS)
         while True:
             report = read_status(loaded)
             if json:
@@ -43,12 +66,19 @@ def _show(report: StatusReport) -> None:
         say("[bold]STOPPED[/]  {}", report.note)
         for stopped in report.stopped:
             say("  {}: delivered through {}", stopped.name, stopped.mark_delete or "nothing yet")
+        if report.position is not None:
+            say("  captured through {}", _place(report.position))
+        _show_xa(report.xa)
+        _show_parked(report.parked, len(report.parked))
         say("exit {} (stopped)   penstock run starts it", EXIT_STOPPED)
         return
     source = run.source
     place = " ".join(f"{k} {v}" for k, v in (source.position or {}).items() if k in ("file", "pos", "gtid") and v)
+    positions = source.positions
     lag = "" if source.lag_seconds is None else f"  lag {human_seconds(source.lag_seconds)}"
     say("[bold]SOURCE[/]  {}  {}  {}{}", source.type, source.state, place, lag)
+    if positions is not None:
+        _show_positions(positions)
     say("[bold]LOG[/]     {}  end {}", human_bytes(run.log.bytes), run.log.end or "empty")
     table = table_of("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE", "NOTE")
     for feed in run.changefeeds:
@@ -57,9 +87,58 @@ def _show(report: StatusReport) -> None:
     for child in run.children:
         if child.restarts or child.state == "failed":
             say("! {}: {}, started again {} times {}", child.name, child.state, child.restarts, child.note)
+    _show_xa(source.xa)
+    _show_parked(run.parked, run.parked_count)
     words = {EXIT_OK: "healthy", EXIT_DIFFERENT: "degraded", EXIT_STOPPED: "stopped"}
     meanings = ", ".join(f"{code} {word}" for code, word in words.items())
     say("exit {} ({})   {}   --json --watch", report.exit_code, words[report.exit_code], meanings)
+
+
+def _show_positions(positions: dict[str, Any]) -> None:
+    """Where capture reads, and from where it would read again (docs/cli.md, *Positions*)."""
+    purposes = {positions["reconnect"]: "a reconnect reads on here", positions["restart"]: "a restart reads on here"}
+    for name in ("read", "snapshot", "pending_snapshot"):
+        purpose = f"  ({purposes[name]})" if name in purposes else ""
+        say("        {} {}{}", f"{name.replace('_', ' '):<17}", _place(positions[name]), purpose)
+    count = positions["unfinished_count"]
+    if not count:
+        say("        {} {}", f"{'unfinished':<17}", "no transaction")
+        return
+    oldest = positions["unfinished"][0]
+    words = f"{counted(count, 'transaction')}, the oldest {oldest['state']}, from {_place(oldest['restart'])}"
+    say("        {} {}", f"{'unfinished':<17}", words)
+
+
+def _place(position: dict[str, Any]) -> str:
+    where = f"{position['file']}:{position['pos']}" if position["file"] else ""
+    return " ".join(part for part in (where, f"gtid {position['gtid']}" if position["gtid"] else "") if part)
+
+
+def _show_parked(tables: Sequence[ParkedTable], count: int) -> None:
+    for one in tables[:_PARKED_SHOWN_MAX]:
+        statement = f" by: {shortened(one.statement)}" if one.statement else ""
+        say("[yellow]![/] {} is parked since {}{}", one.table, human_time(one.since_ms), statement)
+        say("    {}", one.reason)
+        after = f", and {counted(one.statements_after, 'statement')} after it" if one.statements_after else ""
+        rest = "the rows that a statement changed are not in it" if one.rows_missing else "nothing is lost"
+        say("    its rows from there on{} are held back in the log; {}", after, rest)
+        say("    → {}", one.command)
+    if count > _PARKED_SHOWN_MAX:
+        say("[yellow]![/] and {} more that are parked (--json has them)", count - _PARKED_SHOWN_MAX)
+
+
+def _show_xa(xa: XaStatus) -> None:
+    if xa.held:
+        oldest = xa.held[0]
+        place = f"prepared since {human_time(oldest.since_ms)} at {oldest.file}:{oldest.pos}"
+        say("  {} without an outcome; the oldest: {}, {}", counted(xa.held_count, "XA transaction"), oldest.xid, place)
+        if oldest.pins_after is not None:
+            say("    the log is kept from {} on until the server has XA COMMIT or XA ROLLBACK of it", oldest.pins_after)
+    for missed in xa.missed[:_PARKED_SHOWN_MAX]:
+        say("[yellow]![/] rows of the XA transaction {} are not in the log", missed.xid)
+        say("    it was prepared before the log's start, and committed right before {}", missed.committed_before)
+    if xa.missed_count > _PARKED_SHOWN_MAX:
+        say("[yellow]![/] and {} more that are not in the log", xa.missed_count - _PARKED_SHOWN_MAX)
 
 
 def _row(feed: ChangefeedStatus, run: RunStatus) -> tuple[str, ...]:

@@ -5,9 +5,11 @@
 | `settings.py` | a sink's settings as a user writes them, and the document that the process reads |
 | `payload.py` | what tasks stage; the identity of a dispatcher |
 | `keeper_client.py` | what delivery asks of the keeper, over `control.sock` |
-| `staging.py`, `spool.py` | payloads that no publish has named yet; published payloads that are not at the sink yet |
-| `storage/` | files at the sink: layout, commit order, owner of the prefix |
-| `dispatcher.py`, `target.py`, `writer.py` | one dispatcher's growing batch; the sink as writers see it; the writer threads |
+| `staging.py`, `spool/` | payloads that no publish has named yet; everything that is not at the sink yet, in memory and on disk |
+| `sink.py` | what delivery asks of a sink of any kind |
+| `storage/` | files in storage as a sink: layout, commit order, owner of the prefix |
+| `dispatcher.py`, `barrier.py`, `writer.py` | one dispatcher's growing batch; a DDL and the tables that it concerns; the writer threads |
+| `replay.py` | when tables that were left out are tried again |
 | `changefeed_delivery.py` | all of this for one changefeed: runs, staging, publishing, flushing |
 | `server.py`, `process.py` | every changefeed behind `delivery.sock`; the process around the server |
 """

@@ -7,24 +7,33 @@ dispatchers durably; (3) the payloads are in the spool. A repetition after any o
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.delivery.barrier import Barrier, Marks, Scope, scope_of
 from penstock.delivery.dispatcher import Dispatcher
 from penstock.delivery.keeper_client import KeeperApi, LastRow
-from penstock.delivery.payload import Payload, StageKey
+from penstock.delivery.payload import Payload, PayloadItem, SharedHeaders, StageKey, dispatcher_id
+from penstock.delivery.replay import Replay
 from penstock.delivery.settings import FlushSettings
-from penstock.delivery.spool import DrainMarker, PayloadItem, Spool, SpoolLimits
-from penstock.delivery.staging import PublishRange, Staging
-from penstock.delivery.storage.checkpoint import METADATA_SECONDS_MIN, CheckpointFile
-from penstock.delivery.target import Target
+from penstock.delivery.sink import Sink
+from penstock.delivery.spool import Disk, DrainMarkerItem, Spool, SpoolItem, SpoolLimits, Wake
+from penstock.delivery.staging import Awaited, PublishRange, Staging
 from penstock.delivery.writer import Writer
-from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable, fresh
+from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable
+from penstock.files import Buffer
 from penstock.log.position import Seq
 from penstock.observe.metrics import METRICS, Metrics
+
+_LOG = logging.getLogger(__name__)
+
+TICK_SECONDS = 2.0  # between two looks whether the keeper's checkpoint has moved, and whether tables can be replayed
 
 
 @dataclass(slots=True)
@@ -34,11 +43,12 @@ class PublishStats:
     ranges_published: int = 0
     payloads_published: int = 0
     payloads_behind_progress: int = 0
+    dead_letters: int = 0
 
 
 class ChangefeedDelivery:
-    """Everything that delivery does for one changefeed. Thread-safe. The first run calls `open_target`, which claims
-    the sink's prefix."""
+    """Everything that delivery does for one changefeed. Thread-safe. The first run calls `open_sink`, which takes
+    the sink for this process."""
 
     def __init__(
         self,
@@ -46,22 +56,31 @@ class ChangefeedDelivery:
         *,
         incarnation: str,
         keeper: KeeperApi,
-        open_target: Callable[[], tuple[Target, CheckpointFile]],
+        open_sink: Callable[[], Sink],
         flush: FlushSettings,
         limits: SpoolLimits,
         clock: Clock,
         writers: int,
+        disk: Disk | None = None,
         metrics: Metrics = METRICS,
     ) -> None:
         self.name = name
         self.stats = PublishStats()
-        self.spool = Spool(limits)
+        drained = metrics.ddl_drain_seconds.labels(name)
+        self.spool = Spool(
+            limits,
+            disk=disk,
+            clock=clock,
+            name=name,
+            background=writers > 0,
+            on_drained=drained.observe,
+            on_suppressed=self._notify_writer,
+        )
         self.writer: Writer | None = None
-        metrics.spool_memory_bytes.labels(name).set_function(lambda: self.spool.bytes)
-        metrics.spool_suppressed.labels(name).set_function(lambda: float(self.pressure()["suppressed"]))
+        metrics.watch_spool(name, self.spool.totals)
         self._incarnation = incarnation
         self._keeper = keeper
-        self._open_target = open_target
+        self._open_sink = open_sink
         self._flush = flush
         self._clock = clock
         self._writers = writers
@@ -71,12 +90,13 @@ class ChangefeedDelivery:
         self._beginning = threading.Lock()  # one begin_run at a time
         self._staging: Staging | None = None
         self._loaded = False  # the writer has the dispatchers that the keeper knew when the run began
-        self._wakes_due = 0  # enqueued wakes that have not run; the spool keeps them back
-        self._wake_lock = threading.Lock()  # taken last: the spool may run a wake during a publish
-        self._checkpoint: CheckpointFile | None = None
+        self._headers = SharedHeaders()  # of this run
+        self._awaited = Awaited()
+        self._sink: Sink | None = None
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_ts = 0
         self._checkpoint_error: str | None = None
+        self._replay = Replay()
         self._closing = threading.Event()
         self._ticker: threading.Thread | None = None
 
@@ -91,24 +111,27 @@ class ChangefeedDelivery:
                     raise Closed(f"delivery of {self.name} is closed")
                 old, self._staging = self._staging, Staging(run)
                 self._loaded = False
+                self._headers = SharedHeaders()
+                self._awaited = Awaited()
+                self._replay.begin_run()
             if self.writer is None:
                 self._open()
             assert self.writer is not None
             if old is not None:
-                self.spool.stage(-old.discard())
+                self.spool.drop(old.discard(), over)
             self.writer.reset(over)
             return {"incarnation": self._incarnation, "published_end": None}
 
     def _open(self) -> None:
         try:
-            target, self._checkpoint = self._open_target()
+            sink = self._sink = self._open_sink()
         except PenstockError:
             with self._lock:
                 self._staging = None
             raise
         self.writer = Writer(
             self.spool,
-            target,
+            sink,
             self._flush,
             self._clock,
             threads=self._writers,
@@ -119,12 +142,44 @@ class ChangefeedDelivery:
             self._ticker = threading.Thread(target=self._tick, name=f"checkpoint-{self.name}", daemon=True)
             self._ticker.start()
 
+    def _notify_writer(self) -> None:
+        if self.writer is not None:
+            self.writer.notify()
+
     # ---- staging and publishing
 
     def stage(self, key: StageKey, payload: Payload) -> None:
+        """Raises `TooMuch` above the spool's hard quota: the batch comes again, smaller."""
         with self._lock:
-            size = self._current(key.run).stage(key, payload)
-        self.spool.stage(size)
+            self._current(key.run)
+            pass_by = self._passes_the_quota(key)
+        self.spool.admit(always=pass_by)
+        with self._lock:
+            staging = self._current(key.run)
+            item = self._headers.item(payload, self._clock.monotonic())
+            self.spool.stage(item)
+            leftover = staging.stage(key, item)
+        if leftover is not None:
+            self.spool.drop([leftover], _leftover(self.name))
+
+    def dead_letter(self, run: str, schema: str, table: str, seq: str, data: Buffer) -> None:
+        """A row that its format refused is at the sink, among the dead letters, when this returns."""
+        with self._lock:
+            self._current(run)
+            sink = self._sink
+        if sink is None or not table:
+            raise BadInput(f"{self.name}: a dead letter without a sink or a table")
+        sink.put_dead_letter(schema, table, Seq.parse(seq), bytes(data))
+        self.stats.dead_letters += 1
+        self._metrics.dead_letters.labels(self.name).inc()
+
+    def _passes_the_quota(self, key: StageKey) -> bool:
+        """Rows that an open file waits for, and an entry that cannot be cut while nothing else is held: to refuse them
+        would be to wait for ever. Under the lock."""
+        until = self._awaited.until
+        if until is not None and key.start <= until:
+            return True
+        return key.start == key.end and self.spool.all_staged
 
     def publish(self, run: str, incarnation: str, named: list[PublishRange]) -> int:
         """Returns the number of accepted ranges, repetitions included."""
@@ -135,56 +190,92 @@ class ChangefeedDelivery:
             with self._lock:
                 staging = self._current(run)
                 fresh = staging.check(named)
-                payloads = {each: staging.peek(each) for each in fresh}
-            self._check_order(writer, [p for each in fresh for p in payloads[each]])
+                items = {each: staging.peek(each) for each in fresh}
+            self._check_order(writer, [item.payload for each in fresh for item in items[each]])
             for each in fresh:
-                self._publish_one(writer, staging, each, payloads[each])
+                self._publish_one(writer, staging, each, items[each])
         return len(named)
 
-    def _publish_one(self, writer: Writer, staging: Staging, named: PublishRange, payloads: list[Payload]) -> None:
-        last = {p.dispatcher: LastRow(p.last_seq, p.schema, p.table) for p in payloads}
+    def _publish_one(self, writer: Writer, staging: Staging, named: PublishRange, items: list[PayloadItem]) -> None:
+        last = {i.dispatcher: LastRow(i.payload.last_seq, i.payload.schema, i.payload.table) for i in items}
         self._keeper.published(
             self.name, staging.run, start=named.start, end=named.end, commit_ts=named.commit_ts, last=last
         )
         with self._lock:
             self._current(staging.run)  # raises if another run began meanwhile: it has discarded these payloads
-            taken, leftovers = staging.take(named)
-            self.spool.unstage(taken)
-            behind = self._enqueue(writer, payloads)
+            leftovers = staging.take(named)
+            behind = self._enqueue(writer, staging.run, items)
+            for identity in self._awaited.passed(named.end):
+                each = writer.dispatchers[identity]
+                facts = {"changefeed": self.name, "table": f"{each.schema}.{each.table}", "until": str(each.barrier)}
+                _LOG.warning("rows of an open file did not come: is the table filtered now?", extra=facts)
         self.stats.ranges_published += 1
-        self.stats.payloads_published += len(payloads)
-        self.stats.payloads_behind_progress += behind
-        self.spool.stage(-leftovers)
+        self.stats.payloads_published += len(items)
+        self.stats.payloads_behind_progress += len(behind)
+        self.spool.drop([*leftovers, *behind], _leftover(self.name))
         writer.notify()
 
-    def _enqueue(self, writer: Writer, payloads: list[Payload]) -> int:
-        """One wake per dispatcher. Leaves out payloads at or below progress, which are at the sink already; their
-        number."""
+    def _enqueue(self, writer: Writer, run: str, items: list[PayloadItem]) -> list[PayloadItem]:
+        """One wake per dispatcher. Leaves out items at or below progress, which are at the sink already, and returns
+        them. Under the lock."""
         now = self._clock.monotonic()
-        queues: dict[str, list[PayloadItem]] = {}
-        behind = 0
-        for payload in payloads:
-            dispatcher = writer.dispatchers.get(payload.dispatcher)
-            if dispatcher is None:
-                dispatcher = Dispatcher(payload.dispatcher, payload.epoch, payload.schema, payload.table)
-                writer.add(dispatcher)
-            if dispatcher.enqueued is not None and payload.last_seq <= dispatcher.enqueued:
-                behind += 1
-                continue
-            dispatcher.enqueued = payload.last_seq
-            queues.setdefault(payload.dispatcher, []).append(PayloadItem(payload, now))
-        for identity, items in queues.items():
-            self._count_wake(1)
-            self.spool.enqueue(identity, items, wake=lambda: self._count_wake(-1))
+        queues: dict[str, list[SpoolItem]] = {}
+        behind: list[PayloadItem] = []
+        for _, statement in groupby(items, key=_statement_of):
+            ahead: list[PayloadItem] = []
+            for item in statement:
+                (ahead if self._is_ahead(writer, run, item) else behind).append(item)
+            if ahead and ahead[0].payload.kind == "ddl":
+                self._set_barrier(writer, ahead, queues)
+            for item in ahead:
+                item.enqueued_at = now
+                if item.payload.kind == "ddl":
+                    _LOG.debug("a drain began", extra={"changefeed": self.name, "ddl": str(item.payload)})
+                queues.setdefault(item.dispatcher, []).append(item)
+        for identity, queue in queues.items():
+            # Upstream asks `pressure` before it sends more; what it sees is whether a wake is kept back.
+            self.spool.enqueue(identity, queue, wake=Wake(lambda: None))
         return behind
 
-    def _count_wake(self, change: int) -> None:
-        with self._wake_lock:
-            self._wakes_due += change
+    def _is_ahead(self, writer: Writer, run: str, item: PayloadItem) -> bool:
+        """Whether the item is beyond what its dispatcher has; if so, it counts as enqueued."""
+        payload = item.payload
+        dispatcher = writer.dispatchers.get(payload.dispatcher)
+        if dispatcher is None:
+            dispatcher = Dispatcher(
+                payload.dispatcher, payload.epoch, payload.schema, payload.table, run, at_sink=writer.sink.recall(None)
+            )
+            writer.add(dispatcher)
+        if dispatcher.enqueued is not None and payload.last_seq <= dispatcher.enqueued:
+            return False
+        dispatcher.enqueued = payload.last_seq
+        self._awaited.came(payload.dispatcher, payload.last_seq)
+        return True
+
+    @staticmethod
+    def _set_barrier(writer: Writer, statement: list[PayloadItem], queues: dict[str, list[SpoolItem]]) -> None:
+        """Ties together the dispatchers that the statement concerns; those that it does not name get a marker."""
+        scope = scope_of(item.payload for item in statement)
+        if scope is None:
+            return
+        delivers = {item.dispatcher for item in statement}
+        drains = {each.id for each in _concerned(writer, scope)} - delivers
+        if len(drains) + len(delivers) < 2:
+            return
+        barrier = Barrier(scope.name, drains=drains, delivers=delivers, strict=scope.strict, wake=writer.wake)
+        seq, commit_ts = str(statement[0].payload.last_seq), statement[0].payload.last_commit_ts
+        for identity in delivers | drains:
+            writer.dispatchers[identity].barriers[seq] = barrier
+        for item in statement:
+            item.on_drop = partial(barrier.failed, item.dispatcher)
+        for identity in sorted(drains):
+            marker = DrainMarkerItem(identity, partial(barrier.acked, identity), commit_ts, seq)
+            queues.setdefault(identity, []).append(marker)
 
     def _check_order(self, writer: Writer, payloads: list[Payload]) -> None:
         """Refuses payloads that would break the order or an open intent, before anything is changed."""
         reached: dict[str, Seq] = {}
+        latest = 0
         for payload in payloads:
             known = writer.dispatchers.get(payload.dispatcher)
             if known is not None:
@@ -193,6 +284,16 @@ class ChangefeedDelivery:
             if before is not None and payload.first_seq <= before:
                 raise BadInput(f"publish: {payload} comes after {before}", hint="payloads of a range go by seq")
             reached[payload.dispatcher] = payload.last_seq
+            if (
+                payload.kind == "ddl"
+                and (scope := scope_of([payload])) is not None
+                and latest >= payload.last_commit_ts
+            ):
+                raise BadInput(
+                    f"publish: rows at {latest} come before {scope.name!r} at {payload.last_commit_ts}, which would drain them",
+                    hint="nothing was published; a task ends every payload at a DDL",
+                )
+            latest = max(latest, payload.last_commit_ts if payload.kind == "data" else 0)
 
     @staticmethod
     def _check_against(known: Dispatcher, payload: Payload) -> None:
@@ -218,7 +319,10 @@ class ChangefeedDelivery:
             self._current(run)
             assert self.writer is not None
             for identity, each in facts.items():
-                self.writer.add(Dispatcher.from_start(identity, each))
+                dispatcher = Dispatcher.from_start(identity, run, each, self.writer.sink.recall(each))
+                self.writer.add(dispatcher)
+                if dispatcher.barrier is not None:
+                    self._awaited.wait_for(identity, dispatcher.barrier)
             self._loaded = True
             return self.writer
 
@@ -232,8 +336,26 @@ class ChangefeedDelivery:
     # ---- pressure, flush, status
 
     def pressure(self) -> dict[str, Any]:
-        """`suppressed` while a wake is kept back: upstream sends nothing more until that wake has run."""
-        return {"suppressed": self.spool.suppressed or self._wakes_due > 0, "spool_bytes": self.spool.bytes}
+        """`suppressed` while a wake is kept back: upstream sends nothing more until that wake has run.
+
+        A file that was begun before a restart can only be finished with exactly its rows. As long as some of them did not
+        come, nothing is suppressed: what is held could never leave. `until` is then where their last one is; a batch
+        that ends there brings in no more than was held before the restart.
+        """
+        if self._replay.due:
+            raise StaleRun(f"{self.name}: tables that were left out can be written again", hint="begin a new run")
+        held_back = self.spool.suppressed
+        with self._lock:
+            until = self._awaited.until if held_back else None
+        return {
+            "suppressed": held_back and until is None,
+            "spool_bytes": self.spool.bytes,
+            "until": str(until) if until is not None else None,
+        }
+
+    def _suppressed(self) -> bool:
+        with self._lock:
+            return self.spool.suppressed and self._awaited.until is None
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Returns once everything that was published is at the sink. Raises what stopped a dispatcher."""
@@ -242,28 +364,35 @@ class ChangefeedDelivery:
             return
         with self._lock:  # so no publish enqueues between finding the dispatchers and marking them
             waiting = {d.id for d in writer.holding()} | set(self.spool.queued_dispatchers())
-            marks = _Marks(len(waiting))
+            marks = Marks(len(waiting))
             for identity in waiting:
-                self.spool.enqueue(identity, [DrainMarker("flush", marks.one_finished)])
+                self.spool.enqueue(identity, [DrainMarkerItem(identity, marks.one_finished)])
         writer.notify()
         marks.wait(timeout_seconds)
         for dispatcher in writer.stopped():
             raise Terminal(f"{self.name}: {dispatcher.schema}.{dispatcher.table} stopped: {dispatcher.stopped}")
+        for dispatcher in writer.left_out():
+            raise Unavailable(f"{self.name}: {dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
         self._write_checkpoint(at_once=True)
 
     def status(self) -> dict[str, Any]:
-        writer, staging = self.writer, self._staging
+        writer, staging, sink = self.writer, self._staging, self._sink
         dispatchers = dict(writer.dispatchers) if writer is not None else {}
         return {
             "run": staging.run if staging is not None else None,
             "published_end": str(staging.published_end) if staging is not None and staging.published_end else None,
-            "suppressed": self.pressure()["suppressed"],
+            "suppressed": self._suppressed(),
+            "left_out": [f"{each.schema}.{each.table}" for each in (writer.left_out() if writer is not None else [])],
             "spool_bytes": self.spool.bytes,
+            "spool_memory_bytes": self.spool.memory_bytes,
+            "spool_disk_bytes": self.spool.disk_bytes,
+            "spool_alarm": self.spool.alarm,
             "staged_bytes": self.spool.staged_bytes,
-            "wakes": self.spool.stats.wakes,
-            "wakes_suppressed": self.spool.stats.wakes_suppressed,
+            "wakes": self.spool.totals().wake_calls,
+            "wakes_suppressed": self.spool.totals().wake_suppressed,
             "ranges_published": self.stats.ranges_published,
             "payloads_published": self.stats.payloads_published,
+            "dead_letters": self.stats.dead_letters,
             "leftovers_dropped": staging.leftovers_dropped if staging is not None else 0,
             "rows": writer.stats.rows_written if writer is not None else 0,
             "bytes": writer.stats.bytes_written if writer is not None else 0,
@@ -271,8 +400,23 @@ class ChangefeedDelivery:
             "retries": writer.stats.retries if writer is not None else 0,
             "checkpoint_ts": self._checkpoint_ts,
             "checkpoint_error": self._checkpoint_error,
-            "dispatchers": {identity: each.describe() for identity, each in dispatchers.items()},
+            "dispatchers": {
+                identity: {**each.describe(), **(sink.describe(each) if sink is not None else {})}
+                for identity, each in dispatchers.items()
+            },
         }
+
+    def table(self, schema: str, table: str) -> list[dict[str, Any]]:
+        """The state of each dispatcher of one table, for who asks about that table. Empty where this run knows none."""
+        writer, now = self.writer, self._clock.monotonic()
+        if writer is None:
+            return []
+        common = {"changefeed": self.name, "suppressed": self.spool.suppressed}
+        return [
+            {**common, **each.describe_closely(now, self._flush, self.spool), **writer.sink.describe(each)}
+            for each in tuple(writer.dispatchers.values())
+            if (each.schema, each.table) == (schema, table)
+        ]
 
     def close(self, drain_seconds: float) -> bool:
         """Drains for at most `drain_seconds`, then ends. False where something was left; it comes again in the next
@@ -289,7 +433,13 @@ class ChangefeedDelivery:
             self.writer.close()
         if self._ticker is not None:
             self._ticker.join()
+        with self._lock:
+            staged = self._staging.discard() if self._staging is not None else []
+        self.spool.drop(staged, Closed(f"delivery of {self.name} is closed"))
         self.spool.close()
+        if self._sink is not None:
+            self._sink.close()
+        self._metrics.forget_spool(self.name)
         return drained
 
     # ---- checkpoint
@@ -299,39 +449,42 @@ class ChangefeedDelivery:
 
     def _tick(self) -> None:
         """Asks the keeper too: ranges without rows for this changefeed move the checkpoint without any write."""
-        while not self._closing.wait(METADATA_SECONDS_MIN):
+        while not self._closing.wait(TICK_SECONDS):
             self._write_checkpoint(at_once=False)
+            self.look_for_replay()
+
+    def look_for_replay(self) -> None:
+        if self.writer is not None and self._sink is not None:
+            self._replay.look(self.writer, self._sink, self._clock.monotonic())
 
     def _write_checkpoint(self, *, at_once: bool) -> None:
-        checkpoint = self._checkpoint
-        if checkpoint is None:
+        sink = self._sink
+        if sink is None:
             return
         try:
             self._offer_checkpoint(self._keeper.checkpoint(self.name))
             with self._checkpoint_lock:
-                checkpoint.write(self._checkpoint_ts, at_once=at_once)
+                sink.write_checkpoint(self._checkpoint_ts, at_once=at_once)
             self._checkpoint_error = None
         except PenstockError as error:  # shown by status, tried again at the next tick; rows do not depend on it
             self._checkpoint_error = str(error)
 
 
-class _Marks:
-    """Counts finished drain markers."""
+def _leftover(changefeed: str) -> StaleRun:
+    return StaleRun(f"{changefeed}: the payload is at the sink already, or of an attempt that does not count")
 
-    def __init__(self, expected: int) -> None:
-        self._left = expected
-        self._error: PenstockError | None = None
-        self._condition = threading.Condition()
 
-    def one_finished(self, error: PenstockError | None) -> None:
-        with self._condition:
-            self._left -= 1
-            self._error = self._error or error
-            self._condition.notify_all()
+def _concerned(writer: Writer, scope: Scope) -> Iterator[Dispatcher]:
+    """The dispatchers that a statement concerns, whether or not it changes them. A database that has nothing on its way is
+    left out: every CREATE TABLE would wait for it."""
+    if scope.schema is not None:
+        yield from (each for each in writer.dispatchers.values() if each.schema == scope.schema)
+    for schema, table in scope.also:
+        each = writer.dispatchers.get(dispatcher_id(writer.sink.changefeed, schema, table))
+        if each is not None and (table or each.progress != each.enqueued):
+            yield each
 
-    def wait(self, timeout_seconds: float | None) -> None:
-        with self._condition:
-            if not self._condition.wait_for(lambda: self._left == 0 or self._error is not None, timeout_seconds):
-                raise Unavailable(f"{self._left} tables are not at the sink after {timeout_seconds:g} s")
-            if self._error is not None:
-                raise fresh(self._error)
+
+def _statement_of(item: PayloadItem) -> tuple[str, Any]:
+    """Neighbours with equal results are the DDL payloads of one statement, or rows."""
+    return ("ddl", item.payload.last_seq) if item.payload.kind == "ddl" else ("data", None)

@@ -1,4 +1,4 @@
-"""One dispatcher during a run: the batch that grows into a file, and the file that is being written.
+"""One dispatcher during a run: the batch that grows, and the batch that is on its way to the sink.
 
 At most one writer thread works on a dispatcher at a time. Only that thread touches the fields here, except for `phase`
 and `again`, which the writer's lock protects, and `enqueued`, which the lock of `ChangefeedDelivery` protects.
@@ -6,60 +6,61 @@ and `again`, which the writer's lock protects, and `enqueued`, which the lock of
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from penstock.delivery.keeper_client import DispatcherStart, Intent
-from penstock.delivery.spool import DrainMarker, PayloadItem, SpoolItem
-from penstock.delivery.storage.commit import Commit
-from penstock.delivery.storage.layout import directory_of, file_number
+from penstock.delivery.barrier import Barrier
+from penstock.delivery.flushes import FlushHistory, FlushReason
+from penstock.delivery.keeper_client import DispatcherStart
+from penstock.delivery.payload import PayloadItem
+from penstock.delivery.settings import FlushSettings
+from penstock.delivery.sink import BatchWrite
+from penstock.delivery.spool import DataItem, DrainMarkerItem, Spool, SpoolItem
+from penstock.delivery.spool.items import ITEM_BYTES
 from penstock.errors import PenstockError, Terminal
-from penstock.files import Buffer
 from penstock.log.position import Seq
-
-
-class FlushReason(Enum):
-    """Why a batch became a file; the values are those of the metric `flush_total`."""
-
-    SIZE = "size"
-    INTERVAL = "interval"  # `flush.every` after its oldest payload came
-    DIRECTORY = "directory"  # the next payload belongs to another version or date
-    DDL = "ddl"
-    CLOSE = "close"  # a flush request, or the end of the process
-    INTENT = "intent"  # the last row of a file that was begun before a restart
 
 
 class Phase(Enum):
     """IDLE: waits for items or for its batch to be old enough. BUSY: a writer thread works on it. RETRYING: waits after
-    a transient error. STOPPED: after a terminal error; nothing more of it is written in this run."""
+    a transient error. DRAINING: waits at a DDL until other tables are drained, or the keeper agrees. LEFT_OUT: its
+    writes failed for too long, or took too much of the spool meanwhile; a later run replays it. STOPPED: after a terminal
+    error. Nothing more of the last two is written in this run."""
 
     IDLE = "idle"
     BUSY = "busy"
     RETRYING = "retrying"
+    DRAINING = "draining"
+    LEFT_OUT = "left out"
     STOPPED = "stopped"
 
 
 @dataclass(slots=True)
 class Batch:
-    """Payloads of one data directory, in seq order, that will become one file."""
+    """Payloads of one key, in seq order, that will be written as one. Only the sink knows what a key is made of."""
 
-    version: int
-    date: str
+    key: Hashable
     items: list[PayloadItem] = field(default_factory=list)
-    markers: list[DrainMarker] = field(default_factory=list)  # drain markers that came while an older intent was open
+    markers: list[DrainMarkerItem] = field(
+        default_factory=list
+    )  # drain markers that came while an older intent was open
     bytes: int = 0
     rows: int = 0
     timed: bool = False  # a timer for its age is set
-    begun_at: float | None = None  # when its file was begun, monotonic seconds
+    begun_at: float | None = None  # when its write was begun, monotonic seconds
 
     def append(self, item: PayloadItem) -> None:
         self.items.append(item)
         self.bytes += item.size
         self.rows += item.payload.rows
 
-    def fits(self, item: PayloadItem) -> bool:
-        return (self.version, self.date) == (item.payload.version, item.payload.date)
+    @property
+    def held_bytes(self) -> int:
+        """What the spool holds of it, items included."""
+        return self.bytes + ITEM_BYTES * len(self.items)
 
     @property
     def oldest_at(self) -> float:
@@ -72,10 +73,6 @@ class Batch:
     @property
     def last_seq(self) -> Seq:
         return self.items[-1].payload.last_seq
-
-    @property
-    def bodies(self) -> list[Buffer]:
-        return [item.payload.body for item in self.items]
 
 
 @dataclass(slots=True)
@@ -93,77 +90,97 @@ class DispatcherStats:
 
 @dataclass(slots=True, eq=False)
 class Dispatcher:
-    """One dispatcher in one run. `intent` is the open intent that an earlier owner left, until its file is done."""
+    """One dispatcher in one run, by whose id the keeper knows its owner. `open_until` is the last row of a batch that an
+    earlier owner began and did not finish; None once that is done. `at_sink` is what the sink remembers of it."""
 
     id: str
     epoch: int
     schema: str
     table: str
+    run: str
     progress: Seq | None = None
-    last_path: str | None = None
-    intent: Intent | None = None
+    at_sink: Any = None
+    open_until: Seq | None = None
     enqueued: Seq | None = None  # the last seq that was published; starts at progress
-    barrier: Seq | None = None  # last seq of the open intent when the run began: payloads must end there
+    barrier: Seq | None = None  # `open_until` when the run began: payloads must end there
     phase: Phase = Phase.IDLE
     again: bool = False  # items came while it was BUSY
     stopped: PenstockError | None = None  # why nothing more of it is written in this run
+    left_out: PenstockError | None = None  # the same, until a run replays it
+    failing_since: float | None = None  # monotonic seconds of the first failure after the last write
+    inbox: deque[SpoolItem] = field(default_factory=deque)  # popped and not looked at yet
     head: SpoolItem | None = None
+    head_key: Hashable = None  # of `head`, where that is rows
+    max_commit_ts: int = 0  # of the rows that were taken from the spool
     batch: Batch | None = None
-    commit: Commit | None = None
-    schema_version: int | None = None  # the schema file of this version is known to be at the sink
+    write: BatchWrite | None = None  # of `batch`
+    forced: bool = False  # `batch` is to be written before its time: the spool is full
+    barriers: dict[str, Barrier] = field(default_factory=dict)  # by the seq of their DDL, as text
+    passing: Barrier | None = None  # it has arrived and done its part; it goes on when the others have, too
     stats: DispatcherStats = field(default_factory=DispatcherStats)
+    flushes: FlushHistory = field(default_factory=FlushHistory)
 
     @classmethod
-    def from_start(cls, dispatcher: str, start: DispatcherStart) -> Dispatcher:
+    def from_start(cls, dispatcher: str, run: str, start: DispatcherStart, at_sink: Any) -> Dispatcher:
+        until = start.intent.last_seq if start.intent is not None else None
         return cls(
             dispatcher,
             start.epoch,
             start.schema,
             start.table,
+            run,
             progress=start.progress,
-            last_path=start.last_path,
-            intent=start.intent,
+            at_sink=at_sink,
+            open_until=until,
             enqueued=start.progress,
-            barrier=start.intent.last_seq if start.intent is not None else None,
+            barrier=until,
         )
 
-    def next_number(self, directory: str) -> int:
-        """The next file's number: one more in the directory of the last file, 1 in any other directory."""
-        if self.last_path is not None and directory_of(self.last_path) == directory:
-            return file_number(self.last_path) + 1
-        return 1
+    @property
+    def can_be_forced(self) -> bool:
+        """Whether its batch only waits to grow. Under the writer's lock."""
+        return self.phase is Phase.IDLE and self.batch is not None and self.open_until is None
 
     def flush_reason(self, now: float, size: int, every: float) -> FlushReason | None:
-        """Why the batch must become a file before `head` is taken; None while the batch may grow."""
+        """Why the batch must be written before `head` is taken; None while the batch may grow."""
         batch, head = self.batch, self.head
-        if self.intent is not None:
-            return self._intent_reason(self.intent)
+        if self.open_until is not None:
+            return self._open_reason(self.open_until)
         if batch is None:
             return None
         if batch.bytes >= size:
             return FlushReason.SIZE
-        if isinstance(head, DrainMarker):
-            return FlushReason.CLOSE
+        if isinstance(head, DrainMarkerItem):
+            return FlushReason.CLOSE if head.ddl_commit_ts is None else FlushReason.DDL
         if head is not None and head.payload.kind == "ddl":
             return FlushReason.DDL
-        if head is not None and not batch.fits(head):
-            return FlushReason.DIRECTORY
-        if now - batch.oldest_at >= every:
+        if head is not None and self.head_key != batch.key:
+            return FlushReason.KEY
+        if head is None and now - batch.oldest_at >= every:  # what has piled up goes with it, up to its size
             return FlushReason.INTERVAL
+        if head is None and self.forced:
+            return FlushReason.QUOTA
         return None
 
-    def _intent_reason(self, intent: Intent) -> FlushReason | None:
-        """While the file of an older intent is open, only its own rows may be written: exactly up to its last seq."""
-        if self.batch is not None and self.batch.last_seq == intent.last_seq:
+    def _open_reason(self, until: Seq) -> FlushReason | None:
+        """While what an earlier owner began is open, only its own rows may be written: exactly up to its last seq."""
+        if self.batch is not None and self.batch.last_seq == until:
             return FlushReason.INTENT
-        if isinstance(self.head, PayloadItem):
-            beyond = self.head.payload.last_seq > intent.last_seq
-            if beyond or (self.batch is not None and not self.batch.fits(self.head)):
+        if isinstance(self.head, DataItem):
+            beyond = self.head.payload.last_seq > until
+            if beyond or (self.batch is not None and self.head_key != self.batch.key):
                 raise Terminal(
-                    f"{intent.path} is open up to {intent.last_seq}, but {self.head.payload} came before its last row",
+                    f"{self.schema}.{self.table}: a file is open up to {until}, but {self.head.payload} came before its last row",
                     hint="rows of an open file are missing from the log or were filtered: restore the old source.tables and sinks.NAME.only",
                 )
         return None
+
+    def check_marker(self, marker: DrainMarkerItem) -> None:
+        """A DDL at T drains rows below T. Rows at or above it in front of its marker would be written before the DDL."""
+        if marker.ddl_commit_ts is not None and self.max_commit_ts >= marker.ddl_commit_ts:
+            raise Terminal(
+                f"{self.schema}.{self.table}: rows at {self.max_commit_ts} came before the DDL at {marker.ddl_commit_ts}"
+            )
 
     def held(self) -> list[SpoolItem]:
         """Takes out every item that was dequeued and is not finished, in order."""
@@ -172,7 +189,10 @@ class Dispatcher:
             items += [*self.batch.items, *self.batch.markers]
         if self.head is not None:
             items.append(self.head)
-        self.batch = self.head = self.commit = None
+        items += self.inbox
+        self.inbox.clear()
+        self.batch = self.head = self.write = None
+        self.forced = False
         return items
 
     def describe(self) -> dict[str, Any]:
@@ -187,8 +207,23 @@ class Dispatcher:
             "bytes": self.stats.bytes,
             "files": self.stats.files,
             "ddls": self.stats.ddls,
-            "last_path": self.last_path,
             "last_write_ms": self.stats.last_write_ms,
             "last_error": self.stats.last_error,
             "attempts": self.stats.attempts,
+        }
+
+    def describe_closely(self, now: float, flush: FlushSettings, spool: Spool) -> dict[str, Any]:
+        """For the point query: also the batch that grows, or is being written, and the flushes before it."""
+        batch = self.batch
+        items = batch.items[:1] if batch is not None else []
+        return {
+            "dispatcher": self.id,
+            **self.describe(),
+            "buffered_bytes": spool.held_bytes(self.id),
+            "batch_bytes": batch.bytes if batch is not None else 0,
+            "batch_rows": batch.rows if batch is not None else 0,
+            "batch_age_seconds": round(now - items[0].enqueued_at, 3) if items else None,
+            **self.flushes.describe(now),
+            "file_size_target": flush.size,
+            "flush_interval_seconds": flush.every,
         }

@@ -20,7 +20,7 @@ _IDLE_CONNECTIONS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A promise to write exactly one file: binding once durable (docs/formats/intent.md)."""
+    """A promise to write exactly one file: binding once durable (docs/formats/intent.md). Equal ones have equal bytes."""
 
     path: str
     first_seq: Seq
@@ -28,6 +28,10 @@ class Intent:
     length: int
     checksum: int  # CRC32C of the file's bytes
     rows: int = field(default=0, compare=False)  # for the keeper's counts; not part of the promise
+
+    def same_rows(self, other: Intent) -> bool:
+        """Whether both are for the same rows, with whatever bytes and name."""
+        return (self.first_seq, self.last_seq, self.rows) == (other.first_seq, other.last_seq, other.rows)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Intent:
@@ -97,15 +101,20 @@ class KeeperApi(Protocol):
         """Delivery accepts this range. Returns once the new dispatchers in it and their epochs are durable."""
         ...
 
-    def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None: ...
+    def intent(
+        self, changefeed: str, run: str, dispatcher: str, epoch: int, intent: Intent, *, replaces: bool = False
+    ) -> None:
+        """`replaces`: the open intent for the same rows gives way, if there is one: its file is not at the sink. Raises
+        `Fenced`, as `done` and `drained` do, where another run has begun since."""
+        ...
 
-    def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
+    def done(self, changefeed: str, run: str, dispatcher: str, epoch: int, seq: Seq, *, path: str | None) -> int:
         """Rows up to `seq` are at the sink. Returns the checkpoint_ts once progress is durable and the cursor acked
         after it."""
         ...
 
-    def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
-        """Returns once every dispatcher of the table has everything before `seq` at the sink."""
+    def drained(self, changefeed: str, run: str, dispatcher: str, seq: Seq) -> bool:
+        """Whether every dispatcher that the DDL at `seq` concerns has everything before it durably at the sink."""
         ...
 
     def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]: ...
@@ -137,15 +146,28 @@ class KeeperClient:
             last={d: {"seq": str(x.seq), "schema": x.schema, "table": x.table} for d, x in last.items()},
         )
 
-    def intent(self, changefeed: str, dispatcher: str, epoch: int, intent: Intent) -> None:
-        self._call("intent", changefeed=changefeed, dispatcher=dispatcher, epoch=epoch, **intent.to_json())
+    def intent(
+        self, changefeed: str, run: str, dispatcher: str, epoch: int, intent: Intent, *, replaces: bool = False
+    ) -> None:
+        self._call(
+            "intent",
+            changefeed=changefeed,
+            run=run,
+            dispatcher=dispatcher,
+            epoch=epoch,
+            replaces=replaces,
+            **intent.to_json(),
+        )
 
-    def done(self, changefeed: str, dispatcher: str, epoch: int, seq: Seq, path: str | None) -> int:
-        answer = self._call("done", changefeed=changefeed, dispatcher=dispatcher, epoch=epoch, seq=str(seq), path=path)
+    def done(self, changefeed: str, run: str, dispatcher: str, epoch: int, seq: Seq, *, path: str | None) -> int:
+        answer = self._call(
+            "done", changefeed=changefeed, run=run, dispatcher=dispatcher, epoch=epoch, seq=str(seq), path=path
+        )
         return int(answer["checkpoint_ts"] or 0)
 
-    def drained(self, changefeed: str, dispatcher: str, seq: Seq) -> None:
-        self._call("drained", changefeed=changefeed, dispatcher=dispatcher, seq=str(seq))
+    def drained(self, changefeed: str, run: str, dispatcher: str, seq: Seq) -> bool:
+        answer = self._call("drained", changefeed=changefeed, run=run, dispatcher=dispatcher, seq=str(seq))
+        return bool(answer["drained"])
 
     def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]:
         facts = self._call("dispatchers", changefeed=changefeed)["facts"]

@@ -11,9 +11,11 @@ The identity of a dispatcher is a function of names alone, so that every task co
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
+from penstock.delivery.spool import DataItem
+from penstock.delivery.spool.items import ITEM_BYTES
 from penstock.delivery.storage.layout import date_of
 from penstock.errors import BadInput
 from penstock.files import Buffer
@@ -22,6 +24,7 @@ from penstock.log.position import Position, Seq
 DISPATCHER_ID_BYTES = 16
 FIRST_EPOCH = 1  # of a dispatcher that the keeper does not know yet; the keeper creates it with the same epoch
 PayloadKind = Literal["data", "ddl"]
+Text = TypeVar("Text", str, str | None)
 
 
 def dispatcher_id(changefeed: str, schema: str, table: str, split: int = 0) -> str:
@@ -51,11 +54,62 @@ class Payload:
 
     @property
     def size(self) -> int:
-        """Bytes held in memory, as the spool counts them."""
+        """Bytes of the body."""
         return len(self.body)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table} {self.first_seq} to {self.last_seq}"
+
+
+PayloadItem = DataItem[Payload]
+
+
+class SharedHeaders:
+    """Makes spool items of payloads. What consecutive payloads of a dispatcher have in common is kept in memory once: a
+    message brings names and the table's schema anew, which together may be much more than the rows.
+
+    Not thread-safe: its owner holds a lock around every call.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, Payload] = {}
+
+    def item(self, payload: Payload, now: float) -> PayloadItem:
+        """The item has the body, and its `payload` has all the rest. A DDL keeps its body and is never spilled."""
+        body = payload.body
+        ddl = payload.kind == "ddl"
+        last = self._last.get(payload.dispatcher)
+        overhead = ITEM_BYTES
+        if not ddl:
+            payload = replace(payload, body=b"")
+        if last is not None:
+            payload = replace(
+                payload,
+                dispatcher=last.dispatcher,
+                schema=_same(last.schema, payload.schema),
+                table=_same(last.table, payload.table),
+                date=_same(last.date, payload.date),
+                table_schema=_same(last.table_schema, payload.table_schema),
+            )
+        if payload.table_schema is not None and (last is None or payload.table_schema is not last.table_schema):
+            overhead += len(payload.table_schema)
+        if not ddl:
+            self._last[payload.dispatcher] = payload
+        return DataItem(
+            payload.dispatcher,
+            payload,
+            body,
+            payload.first_commit_ts,
+            payload.last_commit_ts,
+            now,
+            pinned=ddl,
+            overhead=overhead,
+        )
+
+
+def _same(known: Text, new: Text) -> Text:
+    """The text that is in memory already, where both are equal."""
+    return known if known == new else new
 
 
 @dataclass(frozen=True, slots=True)

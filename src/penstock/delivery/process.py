@@ -7,16 +7,15 @@ parent, and the log has everything. Exit codes: 2 settings, 4 anything else.
 
 from __future__ import annotations
 
-import importlib
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from penstock.delivery.keeper_client import KeeperClient
 from penstock.delivery.server import DeliveryServer
-from penstock.delivery.settings import DeliverySettings, local_directory
+from penstock.delivery.settings import DeliverySettings, is_local, local_directory
+from penstock.encode import open_assembler
 from penstock.errors import BadInput, PenstockError
-from penstock.files import Buffer, RealFiles
+from penstock.files import RealFiles
 from penstock.files.private import check_not_planted, users_umask
 from penstock.log import LogReader
 from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SINK, ChildProcess, Event, parse_settings
@@ -39,28 +38,18 @@ def log_uuid_reader(settings: DeliverySettings) -> Callable[[], str]:
     return read
 
 
-class LateFormat:
-    """A file format that is imported with its first file: its kernels take longer to load than all the rest
-    together."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
-        from penstock.encode import FORMATS
-
-        return FORMATS[self._name].assemble(payloads)
-
-
 def open_server(settings: DeliverySettings) -> DeliveryServer:
     """Raises `BadInput` for a sink that just anybody could have made, or could replace."""
     for sink in settings.changefeeds.values():
-        check_not_planted(local_directory(sink.url))
+        if is_local(sink.url):
+            check_not_planted(local_directory(sink.url))
     keeper = KeeperClient(socket_path(settings.state_dir / "run", "control"))
     return DeliveryServer(
         settings,
         keeper=keeper,
-        formats={sink.format: LateFormat(sink.format) for sink in settings.changefeeds.values()},
+        assemblers={
+            name: open_assembler(sink.format, sink.format_options) for name, sink in settings.changefeeds.items()
+        },
         schema_file=schema_file,
         log_uuid=log_uuid_reader(settings),
         files=RealFiles(shared_umask=users_umask()),  # a sink is there to be read
@@ -76,7 +65,6 @@ def main() -> int:
         child.say_error(error)
         return EXIT_CONFIGURATION if isinstance(error, BadInput) else EXIT_SINK
     child.say({"event": Event.READY, "incarnation": server.incarnation, "socket": str(server.path), "pid": os.getpid()})
-    threading.Thread(target=importlib.import_module, args=("penstock.encode",), name="warm", daemon=True).start()
     child.stop.wait()
     drained = server.close(settings.drain_seconds)
     child.say({"event": Event.STOPPED, "drained": drained})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,18 +13,20 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.keeper_client import KeeperApi
 from penstock.delivery.payload import parse_stage
-from penstock.delivery.settings import DeliverySettings, SinkSettings, local_directory
-from penstock.delivery.spool import SpoolLimits
+from penstock.delivery.settings import DeliverySettings, SinkSettings, spool_directory
+from penstock.delivery.spool import Disk, delete_segments
 from penstock.delivery.staging import PublishRange
-from penstock.delivery.storage.checkpoint import CheckpointFile
-from penstock.delivery.storage.layout import layout_of
-from penstock.delivery.storage.owner import Claim, claim
-from penstock.delivery.storage.store import LocalStore
-from penstock.delivery.target import Assembler, SchemaFile, Target
+from penstock.delivery.storage.ddl import SchemaFile
+from penstock.delivery.storage.opening import open_storage_sink
+from penstock.delivery.storage.sink import StorageSink
+from penstock.encode import Assembler
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
 from penstock.files.private import make_private_directory
+from penstock.observe.metrics import METRICS
 from penstock.wire import Server, socket_path
+
+_LOG = logging.getLogger(__name__)
 
 SOCKET_NAME = "delivery"
 
@@ -37,7 +40,7 @@ class DeliveryServer:
         settings: DeliverySettings,
         *,
         keeper: KeeperApi,
-        formats: Mapping[str, Assembler],
+        assemblers: Mapping[str, Assembler],
         schema_file: SchemaFile,
         log_uuid: Callable[[], str],
         files: Files = REAL_FILES,
@@ -46,25 +49,29 @@ class DeliveryServer:
         self.incarnation = uuid.uuid4().hex
         self._settings = settings
         self._keeper = keeper
-        self._formats = formats
+        self._assemblers = assemblers  # by changefeed
         self._schema_file = schema_file
         self._log_uuid = log_uuid
         self._files = files
         self._clock = clock
-        self._claims: list[Claim] = []
-        self._deliveries = {name: self._delivery(name, sink) for name, sink in settings.changefeeds.items()}
         directory = settings.state_dir / "run"
-        make_private_directory(directory)
+        make_private_directory(directory)  # first: the spools' directories are made below it
+        self._delete_left_segments()
+        self._deliveries = {name: self._delivery(name, sink) for name, sink in settings.changefeeds.items()}
         self.path: Path = socket_path(directory, SOCKET_NAME)
         self._server = Server(
             self.path,
             {
                 "begin_run": self._begin_run,
                 "stage": self._stage,
+                "dead_letter": self._dead_letter,
                 "publish": self._publish,
                 "pressure": lambda arguments, _: self.delivery_of(arguments).pressure(),
                 "flush": self._flush,
                 "status": self._status,
+                "table": self._table,
+                "spools": self._spools,
+                "metrics": lambda _arguments, _: {"text": METRICS.render().decode()},
             },
         )
 
@@ -89,38 +96,44 @@ class DeliveryServer:
             thread.start()
         for thread in threads:
             thread.join()
-        for each in self._claims:
-            each.close()
         return len(drained) == len(threads) and all(drained)
+
+    def _delete_left_segments(self) -> None:
+        """Those of changefeeds that are not configured any more: nobody else would ever delete them."""
+        mine = {spool_directory(self._settings.state_dir, name) for name in self._settings.changefeeds}
+        root = spool_directory(self._settings.state_dir, "x").parent
+        for name in REAL_FILES.list(root):
+            if root / name in mine:
+                continue
+            try:
+                delete_segments(REAL_FILES, root / name)
+            except OSError as error:
+                _LOG.warning("segments of an old spool are not deleted", extra={"reason": str(error)})
 
     def _delivery(self, name: str, sink: SinkSettings) -> ChangefeedDelivery:
         return ChangefeedDelivery(
             name,
             incarnation=self.incarnation,
             keeper=self._keeper,
-            open_target=lambda: self._open_target(name, sink),
+            open_sink=lambda: self._open_sink(name, sink),
             flush=sink.flush,
-            limits=SpoolLimits(self._settings.spool_high_bytes, self._settings.spool_low_bytes),
+            limits=self._settings.spool_limits(),
+            disk=Disk(spool_directory(self._settings.state_dir, name), self.incarnation),
             clock=self._clock,
             writers=self._settings.writers,
         )
 
-    def _open_target(self, name: str, sink: SinkSettings) -> tuple[Target, CheckpointFile]:
-        root = local_directory(sink.url)
-        layout = layout_of(sink.format)
-        self._claims.append(
-            claim(root, self._files, self._clock, changefeed=name, log_uuid=self._log_uuid(), format_name=sink.format)
-        )
-        store = LocalStore(root, self._files)
-        target = Target(
+    def _open_sink(self, name: str, sink: SinkSettings) -> StorageSink:
+        return open_storage_sink(
             name,
-            layout=layout,
-            assembler=self._formats[sink.format],
-            store=store,
+            sink,
             keeper=self._keeper,
+            assembler=self._assemblers[name],
             schema_file=self._schema_file,
+            log_uuid=self._log_uuid(),
+            files=self._files,
+            clock=self._clock,
         )
-        return target, CheckpointFile(store, self._clock, name)
 
     # ---- delivery.sock
 
@@ -133,6 +146,11 @@ class DeliveryServer:
     def _stage(self, arguments: dict[str, Any], body: memoryview) -> dict[str, Any]:
         key, payload = parse_stage(arguments, body)
         self.delivery_of(arguments).stage(key, payload)
+        return {}
+
+    def _dead_letter(self, arguments: dict[str, Any], body: memoryview) -> dict[str, Any]:
+        names = str(arguments.get("schema") or ""), str(arguments.get("table") or "")
+        self.delivery_of(arguments).dead_letter(str(arguments.get("run")), *names, str(arguments.get("seq")), body)
         return {}
 
     def _publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
@@ -149,3 +167,21 @@ class DeliveryServer:
     def _status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         changefeeds = {name: delivery.status() for name, delivery in self._deliveries.items()}
         return {"incarnation": self.incarnation, "changefeeds": changefeeds}
+
+    def _spools(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        spools = {
+            name: {
+                **each.spool.totals()._asdict(),
+                "quota_bytes": each.spool.limits.quota_bytes,
+                "alarm": each.spool.alarm,
+            }
+            for name, each in self._deliveries.items()
+        }
+        return {"incarnation": self.incarnation, "spools": spools}
+
+    def _table(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        schema, table = arguments.get("schema"), arguments.get("table")
+        if not schema or not table:
+            raise BadInput("table: the arguments 'schema' and 'table' are needed")
+        found = [each for delivery in self._deliveries.values() for each in delivery.table(str(schema), str(table))]
+        return {"incarnation": self.incarnation, "dispatchers": found}

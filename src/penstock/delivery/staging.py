@@ -5,6 +5,8 @@ payloads of other attempts of that range are dropped, also those that arrive lat
 to `end`, both included, and begins right after the previous range; the first range of a run may begin anywhere.
 Publishing a range again is accepted without effect, because a driver may die between our answer and its own commit.
 
+`Awaited` are the rows that files which were begun before a restart still wait for.
+
 Not thread-safe: its owner holds a lock around every call.
 """
 
@@ -14,9 +16,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.delivery.payload import Payload, StageKey
+from penstock.delivery.payload import PayloadItem, StageKey
 from penstock.errors import BadInput, StaleRun
-from penstock.log.position import Position
+from penstock.log.position import Position, Seq
 
 _REMEMBERED_RANGES_MAX = 4096  # to recognise repetitions; a driver repeats at most its last batch
 
@@ -53,7 +55,7 @@ class PublishRange:
 
 @dataclass(slots=True)
 class _Attempts:
-    by_attempt: dict[int, dict[int, Payload]] = field(default_factory=dict)
+    by_attempt: dict[int, dict[int, PayloadItem]] = field(default_factory=dict)
 
 
 class Staging:
@@ -66,19 +68,19 @@ class Staging:
         self._ranges: dict[tuple[Position, Position], _Attempts] = {}
         self._remembered: deque[tuple[Position, Position]] = deque(maxlen=_REMEMBERED_RANGES_MAX)
 
-    def stage(self, key: StageKey, payload: Payload) -> int:
-        """Keeps the payload. Returns by how many bytes the staged total changed (0 for a leftover of a published
-        range)."""
+    def stage(self, key: StageKey, item: PayloadItem) -> PayloadItem | None:
+        """Keeps the item. Returns the one that is to be dropped: that which it replaces, or itself if it is a leftover
+        of a published range."""
         if key.run != self.run:
             raise StaleRun(f"run {key.run} is over, {self.run} is current", hint="begin a new run")
         if self.published_end is not None and key.end <= self.published_end:
             self.leftovers_dropped += 1
-            return 0
+            return item
         attempts = self._ranges.setdefault((key.start, key.end), _Attempts())
         payloads = attempts.by_attempt.setdefault(key.attempt, {})
         before = payloads.get(key.ordinal)
-        payloads[key.ordinal] = payload
-        return payload.size - (before.size if before is not None else 0)
+        payloads[key.ordinal] = item
+        return before
 
     def check(self, named: list[PublishRange]) -> list[PublishRange]:
         """The ranges that are not repetitions, in order. Raises `BadInput` before anything is taken."""
@@ -93,8 +95,8 @@ class Staging:
             fresh.append(each)
         return fresh
 
-    def peek(self, named: PublishRange) -> list[Payload]:
-        """The payloads of the named attempt, by ordinal. Raises unless exactly the stated number was staged."""
+    def peek(self, named: PublishRange) -> list[PayloadItem]:
+        """The items of the named attempt, by ordinal. Raises unless exactly the stated number was staged."""
         attempts = self._ranges.get((named.start, named.end))
         payloads = attempts.by_attempt.get(named.attempt, {}) if attempts is not None else {}
         if len(payloads) != named.payloads or any(i not in payloads for i in range(named.payloads)):
@@ -105,35 +107,24 @@ class Staging:
             )
         return [payloads[ordinal] for ordinal in range(named.payloads)]
 
-    def take(self, named: PublishRange) -> tuple[int, int]:
-        """The range counts from now on. Returns (bytes of the named attempt, bytes of leftovers that were dropped)."""
+    def take(self, named: PublishRange) -> list[PayloadItem]:
+        """The range counts from now on, with the items that `peek` gave. Returns the leftovers, which are to be dropped:
+        other attempts, and ranges with other bounds, of an earlier plan, that can never be published now."""
         attempts = self._ranges.pop((named.start, named.end), _Attempts())
-        taken = leftovers = 0
-        for attempt, payloads in attempts.by_attempt.items():
-            size = sum(payload.size for payload in payloads.values())
-            if attempt == named.attempt:
-                taken += size
-            else:
-                leftovers += size
-                self.leftovers_dropped += len(payloads)
+        attempts.by_attempt.pop(named.attempt, None)
+        leftovers = _items(attempts)
+        for key in [key for key in self._ranges if key[1] <= named.end]:
+            leftovers += _items(self._ranges.pop(key))
+        self.leftovers_dropped += len(leftovers)
         self.published_end = named.end
         self._remembered.append((named.start, named.end))
-        return taken, leftovers + self._drop_behind(named.end)
+        return leftovers
 
-    def discard(self) -> int:
-        """Drops everything; returns its bytes."""
-        size = sum(p.size for r in self._ranges.values() for a in r.by_attempt.values() for p in a.values())
+    def discard(self) -> list[PayloadItem]:
+        """Takes out everything, which is to be dropped."""
+        items = [item for attempts in self._ranges.values() for item in _items(attempts)]
         self._ranges.clear()
-        return size
-
-    def _drop_behind(self, end: Position) -> int:
-        """Drops ranges with other bounds, of an earlier plan, that lie before `end` and can never be published now."""
-        size = 0
-        for key in [key for key in self._ranges if key[1] <= end]:
-            for payloads in self._ranges.pop(key).by_attempt.values():
-                size += sum(payload.size for payload in payloads.values())
-                self.leftovers_dropped += len(payloads)
-        return size
+        return items
 
     @staticmethod
     def _check_follows(start: Position, end: Position | None, named: PublishRange) -> None:
@@ -147,3 +138,39 @@ class Staging:
             f"publish: the range {named} {what} {end}, where the run has come to",
             hint="nothing was published; the run must begin again",
         )
+
+
+class Awaited:
+    """By dispatcher, the last row of a file that an earlier process began, while it did not come yet in this run."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Seq] = {}
+
+    @property
+    def until(self) -> Position | None:
+        """The entry with the last of all these rows; None where no file waits."""
+        return _entry_of(max(self._last.values())) if self._last else None
+
+    def wait_for(self, dispatcher: str, last: Seq) -> None:
+        self._last[dispatcher] = last
+
+    def came(self, dispatcher: str, seq: Seq) -> None:
+        last = self._last.get(dispatcher)
+        if last is not None and seq >= last:
+            del self._last[dispatcher]
+
+    def passed(self, end: Position) -> list[str]:
+        """Everything up to `end` was published. Returns, and forgets, the dispatchers whose rows were not among it and never
+        will be: their table is filtered now. For them nothing is kept from being suppressed any more."""
+        gone = [dispatcher for dispatcher, last in self._last.items() if _entry_of(last) <= end]
+        for dispatcher in gone:
+            del self._last[dispatcher]
+        return gone
+
+
+def _entry_of(seq: Seq) -> Position:
+    return Position(seq.ledger_id, seq.entry_id)
+
+
+def _items(attempts: _Attempts) -> list[PayloadItem]:
+    return [item for payloads in attempts.by_attempt.values() for item in payloads.values()]

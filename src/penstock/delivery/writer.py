@@ -1,15 +1,21 @@
-"""The writers of one changefeed: a bounded pool of threads that turns spool items into files at the sink.
+"""The writers of one changefeed: a bounded pool of threads that hands spool items to the sink, in batches.
 
-- At most one thread works on a dispatcher, and its files are written strictly one after another.
-- A batch becomes a file at `flush.size` bytes, `flush.every` seconds after its oldest payload came (each batch has a
-  timer of its own; nothing sweeps over all tables), when version or date directory change, at a drain marker or a DDL,
-  and at the last row of a file that an earlier owner began.
-- A DDL is applied in this order: everything before it is at the sink; the keeper agrees (`drained`); the schema file is
-  written; `done` moves progress to the DDL's seq.
-- After a transient error the dispatcher keeps its file and its bytes and the thread is free for others; after a pause
-  the dispatcher continues at the same step. A terminal error stops the dispatcher: the items it holds are dropped
+- At most one thread works on a dispatcher, and its batches are written strictly one after another.
+- A batch is written at `flush.size` bytes, `flush.every` seconds after its oldest payload came (each batch has a timer of
+  its own; nothing sweeps over all tables), when the next payload has another key, at a drain marker or a DDL, at the
+  last row of what an earlier owner began, and before its time where the spool is full (`flushes.RoomMaker`).
+- A thread takes in turn a dispatcher whose time has come, or that has more to do, and one with something new: a table with
+  a long queue does not keep out the others.
+- A DDL is applied in this order: everything before it is at the sink, of all tables that it concerns (`barrier.py`); the
+  keeper agrees (`drained`); the sink has it; `done` moves progress to the DDL's seq. Until then the dispatcher is DRAINING:
+  as many as there are may be that at once, and none of them has a thread.
+- After a transient error the dispatcher keeps its items and the thread is free for others; after a pause the same batch
+  goes on at the same step. A terminal error stops the dispatcher: the items it holds are dropped
   (progress did not move, so the log still has them), `status` says why, and nothing more of it is written in this run.
   The other dispatchers continue.
+- While others' writes succeed, a dispatcher whose own fail for `LEAVE_OUT_SECONDS`, or that holds more than its share of the
+  spool meanwhile, is left out: what it holds is dropped, and the spool is the others'. A later run replays it. In an outage,
+  where nobody's writes succeed, nobody is left out.
 - `reset` separates runs: it waits for the writes in flight and discards everything else.
 """
 
@@ -19,22 +25,35 @@ import heapq
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import count
 
 from penstock.clock import Clock
-from penstock.delivery.dispatcher import Batch, Dispatcher, FlushReason, Phase
+from penstock.delivery.dispatcher import Batch, Dispatcher, Phase
+from penstock.delivery.flushes import FlushLog, FlushReason, RoomMaker
+from penstock.delivery.payload import PayloadItem
 from penstock.delivery.settings import FlushSettings
-from penstock.delivery.spool import DrainMarker, PayloadItem, Spool, finish
-from penstock.delivery.target import Target
-from penstock.errors import Closed, PenstockError, Terminal
+from penstock.delivery.sink import Sink
+from penstock.delivery.spool import DataItem, DrainMarkerItem, Spool, SpooledBodies, SpoolItem
+from penstock.errors import Closed, PenstockError, Terminal, kept
 from penstock.observe.metrics import METRICS, Metrics
 
 _LOG = logging.getLogger(__name__)
 
 RETRY_FIRST_SECONDS = 0.1
 RETRY_SECONDS_MAX = 15.0
+LEAVE_OUT_SECONDS = 300.0  # of failed tries
+DRAIN_LOOK_SECONDS = 0.2  # until the keeper is asked again whether a DDL may pass
+
+
+class _Wait(Enum):
+    """What a dispatcher waits for at a DDL. A barrier wakes it; the keeper is asked again."""
+
+    NOTHING = 0
+    BARRIER = 1
+    KEEPER = 2
 
 
 @dataclass(slots=True)
@@ -46,6 +65,7 @@ class WriterStats:
     rows_written: int = 0
     retries: int = 0
     dispatchers_stopped: int = 0
+    dispatchers_left_out: int = 0
 
 
 class Writer:
@@ -54,7 +74,7 @@ class Writer:
     def __init__(
         self,
         spool: Spool,
-        target: Target,
+        sink: Sink,
         flush: FlushSettings,
         clock: Clock,
         *,
@@ -66,21 +86,25 @@ class Writer:
         self.stats = WriterStats()
         self.dispatchers: dict[str, Dispatcher] = {}
         self._spool = spool
-        self._target = target
+        self.sink = sink
         self._flush = flush
         self._clock = clock
         self._on_checkpoint = on_checkpoint
         self._jitter = jitter
         self._metrics = metrics
+        self._flush_log = FlushLog(sink.changefeed, flush, clock)
         self._counting = threading.Lock()
         self._condition = threading.Condition()
         self._timers: list[tuple[float, int, Dispatcher]] = []
         self._order = count()
+        self._timers_first = False  # in the next look for work
+        self._room = RoomMaker(spool, at_once=max(1, threads))
         self._paused = False
         self._closed = False
         self._busy = 0
+        self._wrote_at = float("-inf")  # monotonic seconds of the last write that succeeded
         self._threads = [
-            threading.Thread(target=self._work, name=f"writer-{target.changefeed}-{i}", daemon=True)
+            threading.Thread(target=self._work, name=f"writer-{sink.changefeed}-{i}", daemon=True)
             for i in range(threads)
         ]
         for thread in self._threads:
@@ -97,6 +121,20 @@ class Writer:
         with self._condition:
             self._condition.notify_all()
 
+    def wake(self, dispatchers: Collection[str]) -> None:
+        """A barrier that these wait at has changed."""
+        with self._condition:
+            now = self._clock.monotonic()
+            for identity in dispatchers:
+                dispatcher = self.dispatchers.get(identity)
+                if dispatcher is None:
+                    continue
+                if dispatcher.phase is Phase.BUSY:
+                    dispatcher.again = True
+                elif dispatcher.phase is Phase.DRAINING:
+                    self._set_timer(dispatcher, now)
+            self._condition.notify_all()
+
     def reset(self, error: PenstockError) -> None:
         """Returns once no write is in flight and everything that was not written is discarded. Forgets all
         dispatchers."""
@@ -104,7 +142,7 @@ class Writer:
             self._paused = True
             while self._busy:
                 self._condition.wait()
-            dropped = [item for dispatcher in self.dispatchers.values() for item in dispatcher.held()]
+            dropped = [item for dispatcher in self.dispatchers.values() for item in self._take_back(dispatcher)]
             self.dispatchers.clear()
             self._timers.clear()
         self._spool.drop(dropped, error)
@@ -115,15 +153,24 @@ class Writer:
     def holding(self) -> list[Dispatcher]:
         """Dispatchers that hold rows outside the spool's queues."""
         with self._condition:
-            return [d for d in self.dispatchers.values() if d.batch or d.head or d.commit or d.phase is Phase.BUSY]
+            return [d for d in self.dispatchers.values() if d.batch or d.head or d.inbox or d.phase is Phase.BUSY]
 
     def stopped(self) -> list[Dispatcher]:
         with self._condition:
             return [d for d in self.dispatchers.values() if d.stopped is not None]
 
+    def left_out(self) -> list[Dispatcher]:
+        with self._condition:
+            return [d for d in self.dispatchers.values() if d.left_out is not None]
+
+    def failing(self) -> bool:
+        """Whether the last try of any dispatcher failed."""
+        with self._condition:
+            return any(d.failing_since is not None for d in self.dispatchers.values())
+
     def close(self) -> None:
         """Ends the threads after the writes in flight; everything else is discarded."""
-        self.reset(Closed(f"delivery of {self._target.changefeed} is closed"))
+        self.reset(Closed(f"delivery of {self.sink.changefeed} is closed"))
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -156,10 +203,24 @@ class Writer:
         if self._paused:
             return None
         now = self._clock.monotonic()
+        self._timers_first = not self._timers_first
+        if self._timers_first:
+            found = self._next_timed(now) or self._next_picked()
+        else:
+            found = self._next_picked() or self._next_timed(now)
+        if found is None and (found := self._room.next(self.dispatchers, now, self._wrote_at)) is not None:
+            self._claim(found, timer=False)
+            found.forced = True
+        return found
+
+    def _next_timed(self, now: float) -> Dispatcher | None:
         while self._timers and self._timers[0][0] <= now:
             dispatcher = heapq.heappop(self._timers)[2]
             if self.dispatchers.get(dispatcher.id) is dispatcher and self._claim(dispatcher, timer=True):
                 return dispatcher
+        return None
+
+    def _next_picked(self) -> Dispatcher | None:
         while (picked := self._spool.pick()) is not None:
             known = self.dispatchers.get(picked)
             if known is not None and self._claim(known, timer=False):
@@ -170,7 +231,9 @@ class Writer:
         if dispatcher.phase is Phase.BUSY:
             dispatcher.again = True
             return False
-        if dispatcher.phase is Phase.RETRYING and not timer:
+        if dispatcher.phase is Phase.LEFT_OUT:
+            return False
+        if dispatcher.phase in (Phase.RETRYING, Phase.DRAINING) and not timer:
             return False  # its timer brings it back, and it then takes everything in its queue
         dispatcher.phase = Phase.BUSY
         dispatcher.again = False
@@ -178,16 +241,22 @@ class Writer:
         return True
 
     def _until_next_timer(self) -> float | None:
-        if self._paused or not self._timers:
+        if self._paused:
             return None
-        return max(0.0, self._timers[0][0] - self._clock.monotonic())
+        times = [self._timers[0][0]] if self._timers else []
+        if (look_at := self._room.look_at) is not None:
+            times.append(look_at)
+        return max(0.0, min(times) - self._clock.monotonic()) if times else None
 
     def _run(self, dispatcher: Dispatcher) -> None:
         retry_in = None
+        wait = _Wait.NOTHING
         try:
-            self._advance(dispatcher)
+            wait = self._advance(dispatcher)
         except PenstockError as error:
-            if error.transient:
+            if error.transient and self._is_to_leave_out(dispatcher):
+                self._leave_out(dispatcher, error)
+            elif error.transient:
                 retry_in = self._pause_after(dispatcher, error)
             else:
                 self._stop(dispatcher, error)
@@ -197,6 +266,11 @@ class Writer:
             with self._condition:
                 if dispatcher.stopped is not None:
                     dispatcher.phase = Phase.STOPPED
+                elif dispatcher.left_out is not None:
+                    dispatcher.phase = Phase.LEFT_OUT
+                elif wait is not _Wait.NOTHING:
+                    dispatcher.phase = Phase.DRAINING
+                    retry_in = DRAIN_LOOK_SECONDS if wait is _Wait.KEEPER else None
                 else:
                     dispatcher.phase = Phase.IDLE if retry_in is None else Phase.RETRYING
                 self._busy -= 1
@@ -207,9 +281,13 @@ class Writer:
         """Sets when the dispatcher gets its next turn, if that is not the next enqueue. Under the lock."""
         now = self._clock.monotonic()
         batch = dispatcher.batch
+        if dispatcher.phase is Phase.LEFT_OUT:
+            return
         if retry_in is not None:
             self._set_timer(dispatcher, now + retry_in)
-        elif dispatcher.again or dispatcher.head is not None:
+        elif dispatcher.phase is Phase.DRAINING and not dispatcher.again:
+            return
+        elif dispatcher.again or dispatcher.head is not None or dispatcher.inbox:
             self._set_timer(dispatcher, now)
         else:
             self._spool.activate(dispatcher.id)
@@ -221,6 +299,11 @@ class Writer:
         heapq.heappush(self._timers, (at, next(self._order), dispatcher))
 
     def _pause_after(self, dispatcher: Dispatcher, error: PenstockError) -> float:
+        """How long until the next try. Meanwhile the dispatcher keeps its items, which may be spilled, and nothing that
+        the sink has put together of them."""
+        if dispatcher.write is not None:
+            dispatcher.write.pause()
+            self._note_flush(dispatcher, dispatcher.batch, FlushReason.ERROR, 0)
         dispatcher.stats.attempts += 1
         dispatcher.stats.last_error = str(error)
         with self._counting:
@@ -230,105 +313,172 @@ class Writer:
         longest = min(RETRY_SECONDS_MAX, RETRY_FIRST_SECONDS * 2 ** min(dispatcher.stats.attempts - 1, 16))
         return float(longest * (0.5 + self._jitter() / 2))
 
+    def _is_to_leave_out(self, dispatcher: Dispatcher) -> bool:
+        """After a failed try: whether it hinders others, whose writes succeed."""
+        now = self._clock.monotonic()
+        if dispatcher.failing_since is None:
+            dispatcher.failing_since = now
+        if self._wrote_at <= dispatcher.failing_since:
+            return False
+        long = now - dispatcher.failing_since >= LEAVE_OUT_SECONDS
+        return long or self._spool.held_bytes(dispatcher.id) > self._spool.limits.share_bytes
+
+    def _leave_out(self, dispatcher: Dispatcher, error: PenstockError) -> None:
+        with self._counting:
+            self.stats.dispatchers_left_out += 1
+        dispatcher.left_out = kept(error)  # or the frames would hold payloads, and a share of what may be read back
+        dispatcher.stats.last_error = str(error)
+        _LOG.error("a table is left out until its writes can succeed", extra=self._facts(dispatcher, error))
+        self._spool.fail(dispatcher.id, error)
+        self._spool.drop(self._take_back(dispatcher), error)
+
     def _stop(self, dispatcher: Dispatcher, error: PenstockError) -> None:
         with self._counting:
             self.stats.dispatchers_stopped += 1
-        dispatcher.stopped = error
+        if dispatcher.write is not None:
+            self._note_flush(dispatcher, dispatcher.batch, FlushReason.ERROR, 0)
+        dispatcher.stopped = kept(error)
         dispatcher.stats.last_error = str(error)
         _LOG.error("a table stopped", extra=self._facts(dispatcher, error))
-        self._spool.drop(dispatcher.held(), error)
-        self._spool.discard(dispatcher.id, error)
+        self._spool.fail(dispatcher.id, error)
+        self._spool.drop(self._take_back(dispatcher), error)
+
+    def _take_back(self, dispatcher: Dispatcher) -> list[SpoolItem]:
+        """Everything that the dispatcher holds outside the queues."""
+        if dispatcher.write is not None:
+            dispatcher.write.pause()
+        return dispatcher.held()
 
     def _facts(self, dispatcher: Dispatcher, error: PenstockError) -> dict[str, str]:
         table = f"{dispatcher.schema}.{dispatcher.table}"
-        return {"changefeed": self._target.changefeed, "table": table, "reason": str(error)}
+        return {"changefeed": self.sink.changefeed, "table": table, "reason": str(error)}
 
     # ---- one dispatcher; only the thread that marked it BUSY is here
 
-    def _advance(self, dispatcher: Dispatcher) -> None:
-        """Works until the queue is empty, one file was written, or `reset` pauses the writers."""
-        if dispatcher.stopped is not None:
-            self._spool.discard(dispatcher.id, dispatcher.stopped)
-            return
+    def _advance(self, dispatcher: Dispatcher) -> _Wait:
+        """Works until the queue is empty, one batch was written, it has to wait at a DDL, or `reset` pauses the writers."""
+        if dispatcher.stopped is not None or dispatcher.left_out is not None:
+            return _Wait.NOTHING
         while not self._paused:
-            if dispatcher.commit is not None:
-                self._finish_commit(dispatcher)
-                return  # other dispatchers come first now; _run schedules this one behind them
+            if dispatcher.passing is not None:
+                if not dispatcher.passing.over:
+                    return _Wait.BARRIER
+                dispatcher.passing = None
+            if dispatcher.write is not None:
+                write = dispatcher.write
+                write.advance()
+                self._on_checkpoint(write.checkpoint_ts)
+                return _Wait.NOTHING  # other dispatchers come first now; _run schedules this one behind them
             if dispatcher.head is None:
-                dispatcher.head = self._spool.dequeue(dispatcher.id)
+                dispatcher.head = self._next_item(dispatcher)
+                if isinstance(dispatcher.head, DataItem) and dispatcher.head.payload.kind == "data":
+                    dispatcher.head_key = self.sink.key_of(dispatcher.head.payload)
             reason = dispatcher.flush_reason(self._clock.monotonic(), self._flush.size, self._flush.every)
             if reason is not None:
-                self._begin_commit(dispatcher, reason)
+                self._begin_write(dispatcher, reason)
             elif dispatcher.head is None:
-                return
-            else:
-                self._take_head(dispatcher)
+                return _Wait.NOTHING
+            elif (wait := self._take_head(dispatcher)) is not _Wait.NOTHING:
+                return wait
+        return _Wait.NOTHING
 
-    def _take_head(self, dispatcher: Dispatcher) -> None:
+    def _next_item(self, dispatcher: Dispatcher) -> SpoolItem | None:
+        if not dispatcher.inbox:
+            dispatcher.inbox.extend(self._spool.pop(dispatcher.id))
+        if not dispatcher.inbox:
+            return None
+        if isinstance(dispatcher.inbox[0], DrainMarkerItem):
+            dispatcher.check_marker(dispatcher.inbox[0])  # while it is held: if this raises, its ack gets the error
+        return dispatcher.inbox.popleft()
+
+    def _take_head(self, dispatcher: Dispatcher) -> _Wait:
+        """What it waits for, where `head` is a DDL that may not pass yet."""
         head = dispatcher.head
-        if isinstance(head, DrainMarker):
+        if isinstance(head, DrainMarkerItem):
             dispatcher.head = None
             if dispatcher.batch is not None:  # the rows of an open intent's file: the marker waits until it is written
                 dispatcher.batch.markers.append(head)
-            else:
-                finish(head, None)
-        elif isinstance(head, PayloadItem) and head.payload.kind == "ddl":
-            self._apply_ddl(dispatcher, head)
-        elif isinstance(head, PayloadItem):
+                return _Wait.NOTHING
+            self._spool.flushed((), (head,))
+            dispatcher.passing = dispatcher.barriers.pop(head.marker_id, None)
+        elif isinstance(head, DataItem) and head.payload.kind == "ddl":
+            return self._apply_ddl(dispatcher, head)
+        elif isinstance(head, DataItem):
             dispatcher.head = None
+            dispatcher.max_commit_ts = head.max_commit_ts
             if dispatcher.batch is None:
-                dispatcher.batch = Batch(head.payload.version, head.payload.date)
+                dispatcher.batch = Batch(dispatcher.head_key)
             dispatcher.batch.append(head)
+        return _Wait.NOTHING
 
-    def _begin_commit(self, dispatcher: Dispatcher, reason: FlushReason) -> None:
+    def _begin_write(self, dispatcher: Dispatcher, reason: FlushReason) -> None:
         batch = dispatcher.batch
         assert batch is not None
         if batch.begun_at is None:
             batch.begun_at = self._clock.monotonic()
-        self._target.ensure_schema(dispatcher, batch)
-        dispatcher.commit = self._target.commit(
-            dispatcher, batch, release=lambda: self._release(dispatcher, batch, reason)
+        dispatcher.write = self.sink.begin(
+            dispatcher,
+            batch,
+            SpooledBodies(self._spool, batch.items),
+            lambda: self._release(dispatcher, batch, reason),
         )
 
-    def _finish_commit(self, dispatcher: Dispatcher) -> None:
-        commit = dispatcher.commit
-        assert commit is not None
-        commit.advance()
-        self._on_checkpoint(commit.checkpoint_ts)
-
     def _release(self, dispatcher: Dispatcher, batch: Batch, reason: FlushReason) -> None:
-        """Step 6 of the commit order: callbacks run and the spool's bytes are free."""
-        commit = dispatcher.commit
-        assert commit is not None
-        dispatcher.progress = commit.intent.last_seq
-        dispatcher.last_path = commit.intent.path
-        dispatcher.intent = dispatcher.batch = dispatcher.commit = None
+        """The last step of a write: callbacks run and the spool's bytes are free."""
+        write = dispatcher.write
+        assert write is not None
+        dispatcher.progress = write.last_seq
+        dispatcher.open_until = dispatcher.batch = dispatcher.write = None
+        dispatcher.forced = False
         dispatcher.stats.files += 1
-        self._wrote(dispatcher, rows=batch.rows, size=commit.intent.length)
-        self._observe(batch, reason, commit.intent.length)
-        self._finish_all((*batch.items, *batch.markers), batch.bytes)
+        self._wrote(dispatcher, rows=batch.rows, size=write.size)
+        self._observe(batch, reason, write.size)
+        self._note_flush(dispatcher, batch, reason, write.size)
+        self._spool.flushed(batch.items, batch.markers)
 
-    def _observe(self, batch: Batch, reason: FlushReason, size: int) -> None:
-        changefeed, metrics = self._target.changefeed, self._metrics
-        seconds = self._clock.monotonic() - (batch.begun_at or 0.0)
+    def _note_flush(self, dispatcher: Dispatcher, batch: Batch | None, reason: FlushReason, size: int) -> None:
+        """Counts a flush, or a try that failed, and says so in the log, unless that would be too many lines."""
         with self._counting:
             self.stats.flushes[reason.value] += 1
-        metrics.flush_total.labels(changefeed, reason.value).inc()
+        self._metrics.flush_total.labels(self.sink.changefeed, reason.value).inc()
+        held = batch.bytes if batch is not None else 0
+        self._flush_log.note(dispatcher, reason, size, batch_bytes=held, spool_bytes=self._spool.bytes)
+
+    def _observe(self, batch: Batch, reason: FlushReason, size: int) -> None:
+        changefeed, metrics = self.sink.changefeed, self._metrics
+        seconds = self._clock.monotonic() - (batch.begun_at or 0.0)
         metrics.flush_bytes.labels(changefeed, reason.value).observe(size)
         metrics.flush_seconds.labels(changefeed).observe(seconds)
         metrics.rows.labels(changefeed).inc(batch.rows)
         if reason is FlushReason.DDL:
             metrics.ddl_flush_seconds.labels(changefeed).observe(seconds)
 
-    def _apply_ddl(self, dispatcher: Dispatcher, item: PayloadItem) -> None:
-        """Order: (1) everything before it is at the sink; (2) barrier; (3) schema file; (4) progress; (5) release."""
-        checkpoint_ts = self._target.apply_ddl(dispatcher, item.payload)
+    def _apply_ddl(self, dispatcher: Dispatcher, item: PayloadItem) -> _Wait:
+        """Order: (1) everything before it is at the sink; (2) barrier; (3) the sink has it; (4) progress; (5) release."""
+        seq = str(item.payload.last_seq)
+        barrier = dispatcher.barriers.get(seq)
+        if barrier is not None:
+            barrier.arrive(dispatcher.id)
+            if not barrier.complete:
+                return _Wait.BARRIER
+        checkpoint_ts = self.sink.apply_ddl(dispatcher, item.payload)
+        if checkpoint_ts is None:
+            return _Wait.KEEPER
+        drained = self._clock.monotonic() - item.enqueued_at
+        self._metrics.ddl_drain_seconds.labels(self.sink.changefeed).observe(drained)
+        _LOG.debug(
+            "a DDL is drained", extra={"changefeed": self.sink.changefeed, "ddl": str(item.payload), "seconds": drained}
+        )
         dispatcher.progress = item.payload.last_seq
         dispatcher.head = None
+        dispatcher.passing = dispatcher.barriers.pop(seq, None)
         dispatcher.stats.ddls += 1
         self._wrote(dispatcher, rows=0, size=0)
-        self._finish_all((item,), item.size)
+        self._spool.flushed((item,))
+        if barrier is not None:
+            barrier.delivered(dispatcher.id)
         self._on_checkpoint(checkpoint_ts)
+        return _Wait.NOTHING
 
     def _wrote(self, dispatcher: Dispatcher, *, rows: int, size: int) -> None:
         stats = dispatcher.stats
@@ -337,11 +487,8 @@ class Writer:
         stats.last_write_ms = self._clock.wall_ms()
         stats.last_error = None
         stats.attempts = 0
+        dispatcher.failing_since = None
+        self._wrote_at = self._clock.monotonic()
         with self._counting:
             self.stats.rows_written += rows
             self.stats.bytes_written += size
-
-    def _finish_all(self, items: Iterable[PayloadItem | DrainMarker], size: int) -> None:
-        self._spool.release(size)
-        for item in items:
-            finish(item, None)

@@ -1,27 +1,29 @@
-"""The contract of a file format: tasks encode batches into payloads, delivery assembles payloads into files.
-
-All formats show the same image of a row: the row after an insert or update, the row before a delete.
-"""
+"""The contract of a file format: tasks encode batches into payloads, delivery assembles payloads into files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
+if TYPE_CHECKING:  # what delivery imports stays light
+    import pyarrow as pa
 
-from penstock.files import Buffer
-from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
-from penstock.schema.model import TableSchema
-
-OPS = frozenset({OP_INSERT, OP_UPDATE, OP_DELETE})
+    from penstock.files import Buffer
+    from penstock.schema.changes import ChangeBatch
+    from penstock.schema.model import TableSchema
 
 
-class FileFormat(Protocol):
-    """Stateless, so safe to share between threads. The same rows give the same file, whatever payloads they came in."""
+class Assembler(Protocol):
+    """The half of a format that delivery needs. It imports no kernels: they take longer to load than all of delivery."""
+
+    def join(self, payloads: Iterable[Buffer]) -> Iterator[Buffer]:
+        """A file from one or more payloads of one table version, in the order given, piece by piece: what tasks encoded is
+        final, so that one payload at a time is in memory. The same payloads give the same bytes."""
+        ...
+
+
+class FileFormat(Assembler, Protocol):
+    """Stateless, so safe to share between threads."""
 
     @property
     def name(self) -> str: ...
@@ -35,36 +37,18 @@ class FileFormat(Protocol):
         """What a row takes in a payload however short its values are: so no payload grows far over its rows."""
         ...
 
+    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
+        """What `join` gives, whole."""
+        ...
+
     def encode(self, batch: ChangeBatch) -> Buffer:
         """A payload from rows of one table version that go to one date directory."""
         ...
 
-    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
-        """A file from one or more payloads of one table version, in the order given."""
-        ...
-
     def rows(self, file: Buffer) -> pa.Table:
-        """A file read back, for verify and tests: `_seq` (24 bytes), `_op` (I, U, D), `_commit_ts`, then the columns."""
+        """A file read back, for verify and tests: `_seq` (24 bytes), `_op` (I, U, D), `_commit_ts`, then the columns.
+
+        An update that changes the row's key is two rows of the same seq, D and I, also where the file has one line.
+        Where a format has no place for seq or commit_ts, the column is missing.
+        """
         ...
-
-
-def shown_images(batch: ChangeBatch) -> list[pa.Array[Any]]:
-    """One array per column. Copies only if deletes and other changes are mixed."""
-    deletes = batch.op == OP_DELETE
-    if not deletes.any():
-        return batch.after
-    if deletes.all():
-        return batch.before
-    mask = pa.array(deletes)
-    return [pc.if_else(mask, before, after) for before, after in zip(batch.before, batch.after, strict=True)]
-
-
-def differs(before: pa.Array[Any], after: pa.Array[Any]) -> npt.NDArray[np.bool_]:
-    """Where two images of a column differ. Missing differs from every value; floats are equal only if all bits are."""
-    if pa.types.is_floating(before.type):
-        bits = pa.int32() if pa.types.is_float32(before.type) else pa.int64()
-        before, after = before.view(bits), after.view(bits)
-    unequal: Any = pc.not_equal(before, after).fill_null(False)
-    if before.null_count or after.null_count:
-        unequal = pc.or_(unequal, pc.xor(before.is_null(), after.is_null()))
-    return np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=np.bool_)

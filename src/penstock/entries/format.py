@@ -35,7 +35,7 @@ TXN_DTYPE = np.dtype(
         ("end_file", "<u2"),
         ("part", "u1"),
         ("kind", "u1"),
-        ("flags", "<u2"),
+        ("tag", "<u2"),
         ("reserved", "<u8"),
         ("gtid", "V24"),
     ]
@@ -62,6 +62,7 @@ __all__ = [
     "encode_entry",
     "gtid_text",
     "pack_gtid",
+    "parse_buffers",
     "parse_entry",
 ]
 
@@ -76,7 +77,7 @@ class Part(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a transaction holds. This version writes ROWS and DDL; the others are reserved."""
+    """What a record stands for (docs/formats/entry.md). CHUNK is not written yet."""
 
     ROWS = 0
     DDL = 1
@@ -98,6 +99,7 @@ class EntryHeader:
     source: str
     files: tuple[str, ...]
     fde: bytes  # the FORMAT_DESCRIPTION event, whole
+    tags: tuple[str, ...] = ()  # of GTIDs; a record names one by its index + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,8 @@ def pack_gtid(domain: int, server: int, sequence: int) -> bytes:
     return _GTID_MARIADB.pack(domain, server, sequence)
 
 
-def gtid_text(flavour: Flavour, raw: bytes) -> str:
-    """`0-1-42`, or `uuid:number` for MySQL; empty where the GTID is unknown."""
+def gtid_text(flavour: Flavour, raw: bytes, tag: str = "") -> str:
+    """`0-1-42`, or `uuid:number` or `uuid:tag:number` for MySQL; empty where the GTID is unknown."""
     if not any(raw):
         return ""
     if flavour is Flavour.MARIADB:
@@ -123,7 +125,7 @@ def gtid_text(flavour: Flavour, raw: bytes) -> str:
         return f"{domain}-{server}-{sequence}"
     text = raw[:16].hex()
     uuid = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-    return f"{uuid}:{int.from_bytes(raw[16:], 'little')}"
+    return f"{uuid}:{tag}{':' if tag else ''}{int.from_bytes(raw[16:], 'little')}"
 
 
 def encode_entry(header: EntryHeader, transactions: TxnArray, events: Sequence[Buffer]) -> list[Buffer]:
@@ -133,10 +135,11 @@ def encode_entry(header: EntryHeader, transactions: TxnArray, events: Sequence[B
     source = header.source.encode()
     events_length = sum(memoryview(part).nbytes for part in events)
     head = bytearray(_FIXED.pack(MAGIC, VERSION, header.flavour, int(header.checksum), 0))
-    head += _U16.pack(len(source)) + source + _U16.pack(len(header.files))
-    for name in header.files:
-        encoded = name.encode()
-        head += _U16.pack(len(encoded)) + encoded
+    head += _U16.pack(len(source)) + source
+    for names in (header.files, header.tags):
+        head += _U16.pack(len(names))
+        for encoded in (name.encode() for name in names):
+            head += _U16.pack(len(encoded)) + encoded
     head += _U32.pack(len(header.fde)) + header.fde
     head += _U32.pack(len(transactions)) + transactions.tobytes()
     head += _U32.pack(events_length)
@@ -147,6 +150,27 @@ def parse_entry(data: Buffer) -> ParsedEntry:
     """Views into an entry. Raises `BadEntry` unless all lengths add up and every record points inside the entry."""
     raw = np.frombuffer(data, np.uint8)
     reader = _ByteReader(memoryview(data).cast("B"))
+    header, transactions, length = _parse_head(reader, raw)
+    start = reader.at
+    reader.take(length, "events")
+    if reader.at != len(raw):
+        raise BadEntry(f"{len(raw) - reader.at} bytes follow the entry's events")
+    return ParsedEntry(header, transactions, raw[start : reader.at])
+
+
+def parse_buffers(buffers: Sequence[Buffer]) -> ParsedEntry:
+    """`parse_entry` of what `encode_entry` made, without copying the events if they are in one buffer."""
+    if len(buffers) != 2:
+        return parse_entry(b"".join(buffers))
+    raw, events = np.frombuffer(buffers[0], np.uint8), np.frombuffer(buffers[1], np.uint8)
+    header, transactions, length = _parse_head(_ByteReader(memoryview(buffers[0]).cast("B")), raw)
+    if length != len(events):
+        raise BadEntry(f"{len(events)} bytes of events, but the entry has {length}")
+    return ParsedEntry(header, transactions, events)
+
+
+def _parse_head(reader: _ByteReader, raw: npt.NDArray[np.uint8]) -> tuple[EntryHeader, TxnArray, int]:
+    """Everything before the events, and how many bytes of them follow."""
     magic, version, flavour, checksum, _ = _FIXED.unpack(reader.take(_FIXED.size, "header"))
     if magic != MAGIC:
         raise BadEntry(f"an entry starts with {magic!r}, not {MAGIC!r}", hint="the log holds something else")
@@ -156,24 +180,19 @@ def parse_entry(data: Buffer) -> ParsedEntry:
         raise BadEntry(f"entry flavour {flavour}, checksum {checksum}: unknown values")
     source = reader.text("source id")
     files = tuple(reader.text("file name") for _ in range(reader.u16("file count")))
+    tags = tuple(reader.text("tag") for _ in range(reader.u16("tag count")))
     fde = bytes(reader.take(reader.u32("format description length"), "format description"))
     count = reader.u32("transaction count")
     start = reader.at
     reader.take(count * TXN_DTYPE.itemsize, "transaction records")
     transactions = raw[start : reader.at].view(TXN_DTYPE) if count else np.empty(0, TXN_DTYPE)
     length = reader.u32("events length")
-    start = reader.at
-    reader.take(length, "events")
-    if reader.at != len(raw):
-        raise BadEntry(f"{len(raw) - reader.at} bytes follow the entry's events")
     if count:
         ends = transactions["offset"].astype(np.uint64) + transactions["length"]
-        if int(ends.max()) > length or int(max(transactions["file"].max(), transactions["end_file"].max())) >= len(
-            files
-        ):
+        file = int(max(transactions["file"].max(), transactions["end_file"].max()))
+        if int(ends.max()) > length or file >= len(files) or int(transactions["tag"].max()) > len(tags):
             raise BadEntry("a transaction record points outside its entry")
-    header = EntryHeader(Flavour(flavour), bool(checksum), source, files, fde)
-    return ParsedEntry(header, transactions, raw[start : reader.at])
+    return EntryHeader(Flavour(flavour), bool(checksum), source, files, fde, tags), transactions, length
 
 
 class _ByteReader:

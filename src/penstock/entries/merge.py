@@ -7,12 +7,10 @@ settings. Each layout's rows come in parts; no more than one part of each is in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from penstock.binlog.rows import DecodedRows
+from penstock.binlog.rows import DecodedRows, joined_rows
 from penstock.errors import BadInput
 
 LAYOUTS_MAX = 64  # of one table version in a group of entries; servers have one or two
@@ -39,24 +37,4 @@ def in_log_order(layouts: Sequence[Iterator[DecodedRows]]) -> Iterator[DecodedRo
                 del heads[i]
             else:
                 heads[i] = rest
-        yield _merged(ready)
-
-
-def _merged(parts: list[DecodedRows]) -> DecodedRows:
-    if len(parts) == 1:
-        return parts[0]
-    event = np.concatenate([part.event for part in parts])
-    row = np.concatenate([part.row for part in parts])
-    order = np.lexsort((row, event))
-    indexes = pa.array(order)
-
-    def joined(columns: list[list[pa.Array[Any]]]) -> list[pa.Array[Any]]:
-        return [pa.concat_arrays(list(pieces)).take(indexes) for pieces in zip(*columns, strict=True)]
-
-    return DecodedRows(
-        np.concatenate([part.op for part in parts])[order],
-        event[order],
-        row[order],
-        joined([part.before for part in parts]),
-        joined([part.after for part in parts]),
-    )
+        yield joined_rows(ready)

@@ -4,7 +4,11 @@
 |---|---|---|
 | `source.position` | `SOURCE` | `SourcePosition`: where a restart reads on |
 | `source.open` | `SOURCE` | `OpenTransaction`; absent if the log ends with a complete transaction |
+| `source.held` | XA id | `HeldGroup`: an XA group that is prepared, and neither committed nor rolled back |
+| `source.missed` | XA id | where an XA group committed that was prepared before the log's start |
+| `source.void` | commit_ts | why the parts with this commit_ts never happened |
 | `schema.history` | (schema, table, n) | `TableSchema`; n grows by one for each change of that table |
+| `schema.resumed` | (schema, table, version) | `TableSchema`: what stands for that version, which is parked in the history |
 
 `store.prefix((schema, table))` gives all versions of a table in order.
 """
@@ -16,14 +20,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.errors import BadInput
 from penstock.schema.model import TableSchema
-from penstock.sources.position import OpenTransaction, SourcePosition
+from penstock.sources.position import HeldGroup, OpenTransaction, SourcePosition
 from penstock.state import StateDescriptor
 from penstock.state.types import codecs
 
 OPERATOR = "capture"
 SOURCE = "source"  # the only key of source.position and source.open: a log has one source
 
-SchemaKey = tuple[Any, ...]  # (schema, table, n)
+SchemaKey = tuple[Any, ...]  # (schema, table, n); of schema.resumed (schema, table, version)
 
 
 class _Json(Protocol):
@@ -63,8 +67,19 @@ SOURCE_POSITION: StateDescriptor[str, SourcePosition] = StateDescriptor(
 SOURCE_OPEN: StateDescriptor[str, OpenTransaction] = StateDescriptor(
     "source.open", OPERATOR, codecs.text, _JsonObject("open-transaction", OpenTransaction.from_json)
 )
+SOURCE_HELD: StateDescriptor[str, HeldGroup] = StateDescriptor(
+    "source.held", OPERATOR, codecs.text, _JsonObject("held-group", HeldGroup.from_json)
+)
+SOURCE_MISSED: StateDescriptor[str, str] = StateDescriptor("source.missed", OPERATOR, codecs.text, codecs.text)
+SOURCE_VOID: StateDescriptor[int, str] = StateDescriptor("source.void", OPERATOR, codecs.u64, codecs.text)
 SCHEMA_HISTORY: StateDescriptor[SchemaKey, TableSchema] = StateDescriptor(
     "schema.history",
+    OPERATOR,
+    codecs.tuple_of(codecs.text, codecs.text, codecs.u64),
+    _JsonObject("table-schema", TableSchema.from_json),
+)
+SCHEMA_RESUMED: StateDescriptor[SchemaKey, TableSchema] = StateDescriptor(
+    "schema.resumed",
     OPERATOR,
     codecs.tuple_of(codecs.text, codecs.text, codecs.u64),
     _JsonObject("table-schema", TableSchema.from_json),

@@ -253,6 +253,12 @@ class MemoryFiles:
             }
             return sorted(found - {"", "."})
 
+    def walk(self, directory: Path) -> Iterator[Path]:
+        prefix = f"{_plain(directory)}/".replace("//", "/").removeprefix("./")
+        with self.mutex:
+            found = [path for path in self._names if str(path).startswith(prefix)]
+        yield from found
+
     def make_directory(self, path: Path) -> None:
         path = _plain(path)
         with self._operation("make_directory", path):

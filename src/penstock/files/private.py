@@ -18,9 +18,10 @@ import pwd
 import resource
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from penstock.errors import BadInput
 
@@ -274,3 +275,8 @@ def memory_file(name: str) -> IO[bytes] | None:
         return None
     os.fchmod(file.fileno(), FILE_MODE)
     return file
+
+
+def overflow_file(memory_bytes: int) -> IO[bytes]:
+    """A file without a name, in memory up to so many bytes and then in the system's place for temporary files."""
+    return cast(IO[bytes], tempfile.SpooledTemporaryFile(memory_bytes))

@@ -101,9 +101,9 @@ class RealFile:
             self._fail("fdatasync", error)
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # first: the system gives a closed number to the next file
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _check(self) -> None:
         if self._poisoned is not None:
@@ -142,6 +142,11 @@ class RealFiles:
             return sorted(os.listdir(directory))
         except FileNotFoundError:
             return []
+
+    def walk(self, directory: Path) -> Iterator[Path]:
+        for parent, _, names in os.walk(directory, onerror=_raise_unless_gone):
+            for name in names:
+                yield Path(parent, name)
 
     def make_directory(self, path: Path) -> None:
         missing = []
@@ -197,3 +202,8 @@ def _locked(path: Path) -> int | None:
 
 
 REAL_FILES = RealFiles()
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

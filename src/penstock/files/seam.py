@@ -12,7 +12,7 @@ Every durable file is opened, written, synced, renamed and removed through a `Fi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -79,6 +79,10 @@ class Files(Protocol):
         """Sorted names; empty where there is no such directory."""
         ...
 
+    def walk(self, directory: Path) -> Iterator[Path]:
+        """Every file below the directory, at any depth, in any order; none where there is no such directory."""
+        ...
+
     def make_directory(self, path: Path) -> None:
         """Makes the directory and its missing parents, durably; does nothing where it exists."""
         ...
@@ -122,13 +126,15 @@ def read_file(files: Files, path: Path) -> bytes:
         file.close()
 
 
-def replace_file(files: Files, path: Path, buffers: Sequence[Buffer]) -> None:
-    """Makes `path` hold exactly these bytes, atomically and durably: either the old or the new content survives."""
+def replace_file(files: Files, path: Path, buffers: Iterable[Buffer]) -> None:
+    """Makes `path` hold exactly these bytes, atomically and durably: either the old or the new content survives. What is no
+    sequence is written as it comes."""
     temporary = path.with_name(f".{path.name}.tmp")
     files.remove(temporary)
     file = files.create(temporary)
     try:
-        file.append(buffers)
+        for group in [buffers] if isinstance(buffers, Sequence) else ([one] for one in buffers):
+            file.append(group)
         file.datasync()
     finally:
         file.close()

@@ -103,7 +103,7 @@ class _KernelCache(FunctionCache):
 
 def _digest_of(function: FunctionType) -> str:
     """A digest of the code of all functions that the compiled code includes, and of the constants that they use."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"bounds are checked: {cast(Any, numba.config).BOUNDSCHECK}".encode())
     seen: set[FunctionType] = set()
     waiting = [function]
     while waiting:

@@ -18,6 +18,7 @@ from numba import config, types
 from numba.extending import intrinsic
 
 from penstock.kernels.compile import kernel
+from penstock.kernels.polynomials import byte_table, fold_constant, zeros
 
 _compiled: Any = intrinsic  # numba's own type for it demands the typing context as an argument of each call
 # numba compiles for the processor that it runs on, unless these two settings name another.
@@ -28,59 +29,17 @@ _FOLDING = _HARDWARE and all(_FEATURES.get(name, False) for name in ("avx2", "pc
 _POLYNOMIAL = 0x82F63B78  # reflected
 
 
-def _table() -> Any:
-    table = np.zeros(256, np.uint32)
-    for value in range(256):
-        crc = value
-        for _ in range(8):
-            crc = (crc >> 1) ^ (_POLYNOMIAL if crc & 1 else 0)
-        table[value] = crc
-    return table
-
-
-def _times(matrix: list[int], vector: int) -> int:
-    total = 0
-    for row in matrix:
-        if vector & 1:
-            total ^= row
-        vector >>= 1
-    return total
-
-
-def _zero_bits(count: int) -> list[int]:
-    """The matrix that carries a register over `count` zero bits."""
-    power = [_POLYNOMIAL, *(1 << bit for bit in range(31))]  # carries over one bit; then over two, four, …
-    found = [1 << bit for bit in range(32)]
-    while count:
-        if count & 1:
-            found = [_times(power, row) for row in found]
-        power = [_times(power, row) for row in power]
-        count >>= 1
-    return found
-
-
-def _zeros(length: int) -> Any:
-    """Tables that carry a register over `length` zero bytes: with them the registers of streams are joined."""
-    matrix = _zero_bits(8 * length)
-    return np.array([[_times(matrix, value << shift) for value in range(256)] for shift in (0, 8, 16, 24)], np.uint32)
-
-
-def _fold_constant(bits: int) -> int:
-    """x to the power of `bits`, modulo the polynomial, in the form that a multiplication of reflected bits needs."""
-    return _times(_zero_bits(bits), 1 << 31) << 1
-
-
-_TABLE = _table()
+_TABLE = byte_table(_POLYNOMIAL)
 _LONG, _SHORT = 4096, 256
-_LONG_ZEROS, _SHORT_ZEROS = _zeros(_LONG), _zeros(_SHORT)
+_LONG_ZEROS, _SHORT_ZEROS = zeros(_POLYNOMIAL, _LONG), zeros(_POLYNOMIAL, _SHORT)
 
 _FOLD_BYTES = 256  # eight accumulators of 32 bytes
 _STREAM_BYTES = 88  # that each of the three streams takes in the same time
 _LARGE, _SMALL = 124, 14  # steps of a block; a large block fits into an entry of 64 KiB
 _BLOCK_BYTES = _FOLD_BYTES + 3 * _STREAM_BYTES
 _FOLDS, _QUAD = 8, 4
-_LARGE_STREAM, _LARGE_FOLDED = _zeros(_LARGE * _STREAM_BYTES), _zeros(_LARGE * _FOLD_BYTES)
-_SMALL_STREAM, _SMALL_FOLDED = _zeros(_SMALL * _STREAM_BYTES), _zeros(_SMALL * _FOLD_BYTES)
+_LARGE_STREAM, _LARGE_FOLDED = zeros(_POLYNOMIAL, _LARGE * _STREAM_BYTES), zeros(_POLYNOMIAL, _LARGE * _FOLD_BYTES)
+_SMALL_STREAM, _SMALL_FOLDED = zeros(_POLYNOMIAL, _SMALL * _STREAM_BYTES), zeros(_POLYNOMIAL, _SMALL * _FOLD_BYTES)
 
 
 @_compiled  # type: ignore[untyped-decorator]
@@ -133,7 +92,7 @@ def _both(typing: Any, raw: Any, at: Any, steps: Any, crc: Any) -> Any:
         multiply = declare("llvm.x86.pclmulqdq.256", (), ir.FunctionType(quad, (quad, quad, i8)))
         extend = declare("llvm.x86.sse42.crc32.64.64", (), ir.FunctionType(i64, (i64, i64)))
         start, steps = args[1], args[2]
-        low, high = _fold_constant(8 * _FOLD_BYTES + 32), _fold_constant(8 * _FOLD_BYTES - 32)
+        low, high = fold_constant(_POLYNOMIAL, 8 * _FOLD_BYTES + 32), fold_constant(_POLYNOMIAL, 8 * _FOLD_BYTES - 32)
         constants = ir.Constant(quad, [low, high, low, high])
 
         def number(value: int) -> Any:

@@ -7,7 +7,7 @@ the extra `objects` and is imported at first use. `store.py` is the protocol.
 """
 
 from penstock.objects.directory import DirectoryObjects
-from penstock.objects.store import SCHEMES, ObjectStore
+from penstock.objects.store import SCHEMES, Found, ObjectChanged, ObjectStore
 from penstock.objects.url import checked_url, open_objects
 
-__all__ = ["SCHEMES", "DirectoryObjects", "ObjectStore", "checked_url", "open_objects"]
+__all__ = ["SCHEMES", "DirectoryObjects", "Found", "ObjectChanged", "ObjectStore", "checked_url", "open_objects"]

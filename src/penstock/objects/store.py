@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Terminal
 from penstock.files import Buffer
 
 SCHEMES = ("file", "s3", "gs", "az")
+
+
+class Found(NamedTuple):
+    """What an object holds. `token` names exactly this content, for `put_if`."""
+
+    data: bytes
+    token: str
+
+
+class ObjectChanged(Terminal):
+    """The object holds something else than the caller believes. Nothing was written."""
 
 
 class ObjectStore(Protocol):
@@ -24,6 +35,29 @@ class ObjectStore(Protocol):
         as before."""
         ...
 
+    def put_stream(self, name: str, parts: Iterable[Buffer]) -> None:
+        """As `put`, of bytes that come one after another: no more than a few parts of them are in memory. If `parts` raises, so
+        does it, and nothing stays behind."""
+        ...
+
+    def end_uploads(self, name: str) -> int:
+        """Ends what others have begun to put as a stream under this name, or below the whole URL where it is empty: they died, or
+        are fenced, and cannot finish it any more. Returns how many there were, 0 where the store cannot tell."""
+        ...
+
+    def put_if(self, name: str, data: Buffer, token: str | None) -> str:
+        """As `put`, if the object still holds what `token` names; None: if there is no such object. Returns the new token.
+        Raises `ObjectChanged` otherwise, but not where the object holds exactly `data`: an earlier try has done it."""
+        ...
+
+    def read(self, name: str) -> Found | None:
+        """The whole object; None where there is none."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """None where there is no such object."""
+        ...
+
     def get(self, name: str, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`; fewer only at the object's end. Raises `FileNotFoundError`."""
         ...
@@ -33,7 +67,11 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, directory: str) -> list[str]:
-        """The names of the objects in the directory, sorted; empty where there is none."""
+        """The names of all objects below the directory, at any depth, sorted; empty where there is none."""
+        ...
+
+    def walk(self, directory: str = "") -> Iterator[str]:
+        """As `list`, in any order and without waiting for the last one; "" is the whole store."""
         ...
 
 
@@ -46,3 +84,8 @@ def checked_name(name: str, url: str) -> PurePosixPath:
 
 def missing_object(url: str, name: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")
+
+
+def changed_object(url: str, name: str, *, there: bool) -> ObjectChanged:
+    what = "holds something else than was expected" if there else "is gone"
+    return ObjectChanged(f"{url}/{name} {what}; nothing was written", hint="somebody else writes there")

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from penstock.observe.weighted import WeightedHistogram
 
 RECOVERY_WAYS = ("empty", "checkpoint", "older checkpoint", "replay")
-FLUSH_REASONS = ("size", "interval", "directory", "ddl", "close", "intent")
+FLUSH_REASONS = ("size", "interval", "key", "ddl", "close", "intent", "quota", "error")
 
 _BYTES = tuple(float(1 << shift) for shift in range(12, 31, 2))  # 4 KiB to 1 GiB
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -85,6 +85,62 @@ _TOTALS = {
 }
 
 
+class SpoolTotals(NamedTuple):
+    """Figures of one changefeed's spool. Computed at each scrape."""
+
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    bytes: int = 0
+    staged_bytes: int = 0
+    segment_bytes: int = 0
+    segments: int = 0
+    items: int = 0
+    memory_items: int = 0
+    disk_items: int = 0
+    suppressed: int = 0
+    disk_alarm: int = 0
+    pending_wakes: int = 0
+    wake_calls: int = 0
+    wake_suppressed: int = 0
+    spilled_bytes: int = 0
+    read_back_bytes: int = 0
+    rotations: int = 0
+    rewritten_segments: int = 0
+    disk_errors: int = 0
+    dropped_items: int = 0
+
+
+_SPOOL_TOTALS = {
+    "memory_bytes": ("spool_memory_bytes", "Bytes held in memory, staged and read back ones included"),
+    "disk_bytes": ("spool_disk_bytes", "Bytes on disk that are not at the sink yet"),
+    "bytes": ("spool_bytes", "Bytes in memory and on disk"),
+    "staged_bytes": ("spool_staged_bytes", "The part of them that is staged and not published"),
+    "segment_bytes": ("spool_segment_bytes", "Bytes of the segment files on the real disk"),
+    "segments": ("spool_segments", "Segment files"),
+    "items": ("spool_items", "Payloads in the spool"),
+    "memory_items": ("spool_memory_items", "The part of them whose bytes are in memory"),
+    "disk_items": ("spool_disk_items", "The part of them whose bytes are on disk"),
+    "suppressed": ("spool_suppressed", "1 while wakes are suppressed and no new batch is planned"),
+    "disk_alarm": (
+        "spool_disk_alarm",
+        "1 while nothing can be spilled: the disk is full, fails, or the quota is used up",
+    ),
+    "pending_wakes": ("spool_pending_wakes", "Wakes that are kept back"),
+    "wake_calls": ("wake_calls", "Wakes that ran"),
+    "wake_suppressed": ("wake_suppressed", "Wakes that were kept back first"),
+    "spilled_bytes": ("spool_spilled_bytes", "Bytes of payloads moved to disk"),
+    "read_back_bytes": ("spool_read_back_bytes", "Bytes of payloads read back from disk"),
+    "rotations": ("spool_rotate", "Segments that were closed"),
+    "rewritten_segments": (
+        "spool_rewritten_segments",
+        "Segments that were rewritten because little of them was in use",
+    ),
+    "disk_errors": ("spool_disk_errors", "Spills that failed and are tried again"),
+    "dropped_items": ("spool_dropped_items", "Payloads and markers that ended without being written"),
+}
+_SPOOL_COUNTERS = tuple(SpoolTotals._fields[SpoolTotals._fields.index("wake_calls") :])
+
+
 class StateTotals(NamedTuple):
     """Figures of the states of this process, summed over all of them. Computed at each scrape."""
 
@@ -122,6 +178,25 @@ class _TotalsCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         return iter(())  # else registering would call `collect`, which reads the logs
+
+
+class _SpoolCollector(Collector):
+    """The spools of this process by changefeed: enqueueing costs nothing extra."""
+
+    def __init__(self) -> None:
+        self.spools: dict[str, Callable[[], SpoolTotals]] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        figures = {changefeed: read()._asdict() for changefeed, read in list(self.spools.items())}
+        for field, (name, what) in _SPOOL_TOTALS.items():
+            family = CounterMetricFamily if field in _SPOOL_COUNTERS else GaugeMetricFamily
+            metric = family(f"penstock_{name}", what, labels=["changefeed"])
+            for changefeed, totals in figures.items():
+                metric.add_metric([changefeed], totals[field])
+            yield metric
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
 
 
 class Metrics:
@@ -222,9 +297,12 @@ class Metrics:
         )
 
         self.rows = self._counter("rows", "Rows at the sink", "changefeed")
+        self.dead_letters = self._counter(
+            "dead_letters", "Rows that the format refused and that were put apart; repetitions count", "changefeed"
+        )
 
         self.flush_total = self._counter(
-            "flush", "Files written, by what made the writer write", "changefeed", "reason"
+            "flush", "Files written, by what made the writer write; error: tries that failed", "changefeed", "reason"
         )
         self.flush_bytes = self._histogram("flush_bytes", "Size of a written file", _BYTES, "changefeed", "reason")
         self.flush_seconds = self._histogram(
@@ -233,8 +311,14 @@ class Metrics:
         self.ddl_flush_seconds = self._histogram(
             "ddl_flush_dml_duration_seconds", "Time to write the rows before a DDL", _SECONDS, "changefeed"
         )
-        self.spool_memory_bytes = self._gauge("spool_memory_bytes", "Encoded bytes that wait in memory", "changefeed")
-        self.spool_suppressed = self._gauge("spool_suppressed", "1 while no new batch is planned", "changefeed")
+        self.ddl_drain_seconds = self._histogram(
+            "ddl_drain_duration_seconds",
+            "Time from a DDL in the spool, or its drain marker, to everything before it at the sink",
+            _SECONDS,
+            "changefeed",
+        )
+        self._spools = _SpoolCollector()
+        self.registry.register(self._spools)
 
     def watch_logs(self, read: Callable[[], LogTotals]) -> None:
         """Calls `read` at each scrape and shows its figures: appending and reading cost nothing extra."""
@@ -243,6 +327,13 @@ class Metrics:
     def watch_states(self, read: Callable[[], StateTotals]) -> None:
         """The same for states."""
         self.registry.register(_TotalsCollector(read, _STATE_TOTALS))
+
+    def watch_spool(self, changefeed: str, read: Callable[[], SpoolTotals]) -> None:
+        """The same for the spool of a changefeed, until `forget_spool`."""
+        self._spools.spools[changefeed] = read
+
+    def forget_spool(self, changefeed: str) -> None:
+        self._spools.spools.pop(changefeed, None)
 
     def render(self) -> bytes:
         """The text that a Prometheus server scrapes."""

@@ -6,5 +6,5 @@
 | `status.py` | how the flow is doing, and how far each changefeed has durably come |
 | `verify/` | `penstock verify`: every change at the sinks, once and right |
 | `demo.py` | `penstock demo` |
-| `log/`, `state/` | `penstock log` and `penstock state` |
+| `binlog/`, `log/`, `state/` | `penstock binlog`, `penstock log` and `penstock state` |
 """

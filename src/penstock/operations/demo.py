@@ -19,12 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from penstock.delivery.storage.place import open_place
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
 from penstock.files.private import check_private_directory, make_private_directory, write_private
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import Config, run_settings
-from penstock.operations.verify.sink_tables import data_directories
+from penstock.operations.verify.sink_tables import DataDirectory, data_directories
 from penstock.supervisor.status import RunStatus, RunSummary
 from penstock.supervisor.supervisor import run
 
@@ -97,13 +98,16 @@ class Demo:
 
     def sample(self, table: str = "orders", rows: int = 3) -> pa.Table | None:
         """The last few changes of a table: its first columns and the one that was added last."""
-        files = [path for d in data_directories(self.lake) if d.table == table for path in d.files]
+        files = [name for d in self._directories() if d.table == table for name in d.files]
         if not files:
             return None
-        data = pq.read_table(files[-1], partitioning=None)
+        data = pq.read_table(self.lake / files[-1], partitioning=None)
         names = [n for n in data.column_names if n != "_seq"]
         shown = names[:6] + [n for n in names[-1:] if n not in names[:6]]
         return data.select(shown).slice(max(0, data.num_rows - rows))
+
+    def _directories(self) -> list[DataDirectory]:
+        return data_directories(open_place(str(self.lake), REAL_FILES).objects)
 
     def _watch(self, status: RunStatus) -> None:
         """Says once what happened since the last status, and kills the delivery process when it is time."""
@@ -114,10 +118,10 @@ class Demo:
             self._ready = True
             self.say("  [green]✓[/] Spark ready {} s", f"{elapsed:.1f}")
         if not self._first_file and status.files:
-            directories = [d for d in data_directories(self.lake) if d.files]
+            directories = [d for d in self._directories() if d.files]
             if directories:
                 self._first_file = True
-                path = directories[0].files[0].relative_to(self.directory)
+                path = Path(_SINK) / directories[0].files[0]
                 self.say("  [green]✓[/] first file {} s  {}", f"{elapsed:.1f}", path)
         self._watch_schema()
         delivery = children.get("delivery")

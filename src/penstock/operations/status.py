@@ -4,16 +4,33 @@ disk if none runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
+from penstock.entries.stores import (
+    SCHEMA_HISTORY,
+    SCHEMA_RESUMED,
+    SOURCE,
+    SOURCE_HELD,
+    SOURCE_MISSED,
+    SOURCE_POSITION,
+)
+from penstock.entries.xa_groups import xa_facts
 from penstock.errors import Unavailable
 from penstock.files import REAL_FILES
 from penstock.log import Cursor, LogReader, Position
 from penstock.operations.config.model import Places
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
-from penstock.supervisor.status import RunStatus
+from penstock.schema.model import TableSchema
+from penstock.schema.parking import parkings
+from penstock.sources.settings import Tables
+from penstock.state import StateReader
+from penstock.supervisor.status import ParkedTable, RunStatus, XaStatus
 from penstock.wire import connect, socket_path
 
 _TIMEOUT_SECONDS = 5.0
@@ -27,11 +44,15 @@ class StoppedFeed(BaseModel):
 
 
 class StatusReport(BaseModel):
-    """`run` is None if no process runs; `stopped` then holds what each changefeed has delivered."""
+    """`run` is None if no process runs; `stopped` then holds what each changefeed has delivered, `position` where the next
+    run reads on, `parked` the tables that wait for `penstock resume`, and `xa` the XA groups to know of."""
 
     exit_code: int
     run: RunStatus | None = None
     stopped: tuple[StoppedFeed, ...] = ()
+    position: dict[str, Any] | None = None
+    parked: tuple[ParkedTable, ...] = ()
+    xa: XaStatus = XaStatus()
     note: str = ""
 
 
@@ -52,11 +73,46 @@ def read_status(config: Places) -> StatusReport:
     run = ask_run(config.state_dir)
     if run is None:
         feeds = tuple(StoppedFeed(name=name, mark_delete=_mark_delete(config, name)) for name in config.sinks)
-        return StatusReport(exit_code=EXIT_STOPPED, stopped=feeds, note=f"no penstock run owns {config.state_dir}")
-    unwell = any(f.state == "recovering" for f in run.changefeeds) or any(
-        c.state in ("failed", "waiting") for c in run.children
+        position, parked, xa = _captured(config)
+        return StatusReport(
+            exit_code=EXIT_STOPPED,
+            stopped=feeds,
+            position=position,
+            parked=parked,
+            xa=xa,
+            note=f"no penstock run owns {config.state_dir}",
+        )
+    unwell = (
+        run.parked_count
+        or any(f.state == "recovering" for f in run.changefeeds)
+        or any(c.state in ("failed", "waiting") for c in run.children)
     )
     return StatusReport(exit_code=EXIT_DIFFERENT if unwell else EXIT_OK, run=run)
+
+
+def parked_tables(state: StateReader, tables: Tables) -> tuple[ParkedTable, ...]:
+    """The tables of the flow that are parked, as of the state."""
+    done = {table.key for _, table in state.store(SCHEMA_RESUMED).items()}
+    waiting: Iterable[TableSchema] = (
+        table
+        for _, table in state.store(SCHEMA_HISTORY).items()
+        if table.key not in done and tables.matches(table.schema, table.table)
+    )
+    return tuple(ParkedTable.model_validate(parking.to_json()) for parking in parkings(waiting))
+
+
+def _captured(config: Places) -> tuple[dict[str, Any] | None, tuple[ParkedTable, ...], XaStatus]:
+    """What the log's state says: the saved position, the parked tables, and the XA groups to know of."""
+    if not (config.state_dir / "log").exists():
+        return None, (), XaStatus()
+    try:
+        with closing(LogReader.open(config.state_dir / "log")) as reader, closing(StateReader.open(reader)) as state:
+            saved = state.store(SOURCE_POSITION).get(SOURCE)
+            held = (group for _, group in state.store(SOURCE_HELD).items())
+            xa = XaStatus.model_validate(xa_facts(held, state.store(SOURCE_MISSED).items()))
+            return (asdict(saved) if saved else None), parked_tables(state, config.tables), xa
+    except Unavailable:
+        return None, (), XaStatus()
 
 
 def _mark_delete(config: Places, name: str) -> str | None:

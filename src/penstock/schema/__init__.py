@@ -3,7 +3,9 @@
 | module | job |
 |---|---|
 | `model.py` | a table's schema at one version; families of column types |
-| `tokens.py`, `column_ddl.py`, `ddl.py` | DDL statements → the schemas that they make |
+| `quoting.py` | names and strings → SQL |
+| `catalog.py` | the tables and databases in force, by name |
+| `ddl/` | DDL statements → the versions that they make |
 | `from_table_map.py` | table maps and schemas, checked against each other |
 | `view.py` | which schema a table had at a position of the log |
 | `changes.py` | decoded changes of one table version |

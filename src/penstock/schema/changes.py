@@ -17,7 +17,8 @@ encoder to decide:
 | enum | uint16, 1-based ordinal (0 is the empty error value) |
 | set | uint64, bit mask |
 | char, varchar, text | string, UTF-8 whatever the column's charset was |
-| binary, varbinary, blob, geometry | binary |
+| binary, varbinary, blob, geometry, vector | binary |
+| inet4, inet6, uuid | string, as the server prints it |
 | json | string, the JSON text |
 """
 
@@ -30,17 +31,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.binlog.rows.presence import Presence
 from penstock.binlog.types import OP_DELETE, OP_INSERT, OP_UPDATE
-from penstock.schema.model import TableSchema
+from penstock.schema.ddl.session import Statement
+from penstock.schema.model import ChangeKind, TableSchema
 
-__all__ = ["OP_DELETE", "OP_INSERT", "OP_UPDATE", "SEQ_DTYPE", "ChangeBatch", "SchemaChange"]
+__all__ = ["OP_DELETE", "OP_INSERT", "OP_UPDATE", "SEQ_DTYPE", "ChangeBatch", "Presence", "SchemaChange"]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
     """Changes of one table in seq order. Arrays have an element per row; `before` and `after`, an array per column.
 
-    Both are full images. Of an insert, the before image is null; of a delete, the after image.
+    Of an insert, the before image is null; of a delete, the after image. A value that is missing in an image that the
+    row has is NULL, or absent because the server left the column out (`binlog_row_image` other than FULL):
+    `present_before` and `present_after` say which. They are None where no row lacks a column.
     """
 
     table: TableSchema
@@ -49,6 +54,8 @@ class ChangeBatch:
     commit_ts: npt.NDArray[np.uint64]
     before: list[pa.Array[Any]]
     after: list[pa.Array[Any]]
+    present_before: Presence | None = None
+    present_after: Presence | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -62,6 +69,8 @@ class ChangeBatch:
             self.commit_ts[start:stop],
             [column.slice(start, stop - start) for column in self.before],
             [column.slice(start, stop - start) for column in self.after],
+            self.present_before and self.present_before.slice(start, stop),
+            self.present_after and self.present_after.slice(start, stop),
         )
 
 
@@ -71,8 +80,29 @@ SEQ_DTYPE = np.dtype([("ledger", ">u8"), ("entry", ">u8"), ("event", ">u4"), ("r
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A DDL among the rows, in the order of the log. `table` is the schema in force after it."""
+    """A DDL among the rows, in the order of the log, as far as it changes what one name stands for.
+
+    `table` is the version that it makes, also of a name that is gone after it. `before` is the version that the name had
+    before. A RENAME is one change for each name in it; `table.other` says where the table came from or went. `together`
+    are all versions that the statement makes, this one too; `needed` those that it works on, as they were before.
+
+    Rows of a parked table cannot be read. In their place comes a change of kind UNKNOWN at the first of them, once for
+    each group of entries that has any: so whoever counts what was delivered knows that these entries hold something.
+    """
 
     table: TableSchema
     seq: bytes
     commit_ts: int
+    before: TableSchema | None = None
+    statement: Statement | None = None
+    together: tuple[TableSchema, ...] = ()
+    needed: tuple[TableSchema, ...] = ()
+
+    @property
+    def kind(self) -> ChangeKind:
+        return self.table.kind
+
+    @property
+    def after(self) -> TableSchema | None:
+        """The table under this name after the change; None if there is none, or nobody knows it."""
+        return self.table if self.table.columns else None

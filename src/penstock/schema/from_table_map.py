@@ -12,10 +12,18 @@ from dataclasses import replace
 from penstock.binlog.table_map import MapColumn, TableMap
 from penstock.binlog.types import ColumnType as C
 from penstock.errors import BadInput, NotSupported
-from penstock.schema.column_ddl import bytes_a_character
-from penstock.schema.ddl import SchemaDrift
-from penstock.schema.model import BLOB_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, TEXT_TYPES, Column, TableSchema
-from penstock.schema.tokens import quoted_string
+from penstock.schema.ddl.types import bytes_a_character
+from penstock.schema.model import (
+    ADDRESS_TYPES,
+    BLOB_TYPES,
+    CHARACTER_TYPES,
+    SPATIAL_TYPES,
+    TEXT_TYPES,
+    Column,
+    SchemaDrift,
+    TableSchema,
+)
+from penstock.schema.quoting import quoted_string
 
 _BLOBS = frozenset({C.BLOB, C.TINY_BLOB, C.MEDIUM_BLOB, C.LONG_BLOB})
 _TYPES: dict[str, frozenset[int]] = {
@@ -40,7 +48,9 @@ _TYPES: dict[str, frozenset[int]] = {
     "varchar": frozenset({C.VARCHAR, C.VAR_STRING, C.VARCHAR_COMPRESSED}),
     "varbinary": frozenset({C.VARCHAR, C.VAR_STRING, C.VARCHAR_COMPRESSED}),
     "json": frozenset({C.JSON}) | _BLOBS,
+    "bytes": frozenset({C.STRING, C.VARCHAR, C.VAR_STRING, C.VARCHAR_COMPRESSED, C.BLOB_COMPRESSED}) | _BLOBS,
     "vector": frozenset({C.VECTOR, C.VARCHAR}),
+    **dict.fromkeys(ADDRESS_TYPES, frozenset({C.STRING})),
     **dict.fromkeys(TEXT_TYPES | BLOB_TYPES, _BLOBS | {C.BLOB_COMPRESSED}),
     **dict.fromkeys(SPATIAL_TYPES, frozenset({C.GEOMETRY})),
 }
@@ -50,6 +60,11 @@ _NEW_TEMPORAL = frozenset({C.TIME2, C.DATETIME2, C.TIMESTAMP2})
 
 
 _MISSED_DDL = "a DDL was missed; leave the table out (source.tables.exclude), or start with a new state_dir"
+
+
+def is_readable(column: Column) -> bool:
+    """Whether rows with a column of this type can be read."""
+    return column.base_type in _TYPES
 
 
 def complete_table_map(table_map: TableMap, schema: TableSchema) -> TableMap:
@@ -79,11 +94,10 @@ def _complete(mapped: MapColumn, column: Column, schema: TableSchema) -> MapColu
     if mapped.type == C.NEWDECIMAL and arguments[:2] != (mapped.length, mapped.scale):
         raise _drift(schema, column, f"the server logs decimal({mapped.length},{mapped.scale})")
     fsp = arguments[0] if arguments else 0
-    if mapped.type in _OLD_TEMPORAL and fsp:
-        raise NotSupported(
-            f"{schema.name}, column {column.name}: MariaDB's old format of {column.mysql_type} is not supported",
-            hint="set mysql56_temporal_format=ON on the server and rebuild the table",
-        )
+    if mapped.type in _OLD_TEMPORAL:
+        mapped = replace(mapped, length=fsp)  # MariaDB's form with digits of a second, which no table map says
+    if base in ADDRESS_TYPES:
+        mapped = replace(mapped, form=base)
     if mapped.type in _NEW_TEMPORAL and fsp != mapped.length:
         raise _drift(schema, column, f"the server logs {mapped.length} digits of a second")
     if mapped.type in _UNSIGNED_MATTERS and mapped.unsigned not in (None, column.unsigned):
@@ -91,7 +105,9 @@ def _complete(mapped: MapColumn, column: Column, schema: TableSchema) -> MapColu
     if mapped.elements is not None and mapped.elements != column.elements:
         raise _drift(schema, column, f"the server has the elements {', '.join(mapped.elements)}")
     charset = mapped.charset or column.charset
-    if base in CHARACTER_TYPES:
+    if base == "bytes":
+        charset = None  # and so without the padding of BINARY, which this may not be
+    elif base in CHARACTER_TYPES:
         if charset in (None, "binary"):
             raise _drift(schema, column, "the server logs bytes")
     elif base == "json":
@@ -120,6 +136,24 @@ def schema_from_table_map(table_map: TableMap, version: int) -> TableSchema:
         )
     columns = tuple(_column(column, i, table_map) for i, column in enumerate(table_map.columns))
     return TableSchema(table_map.schema, table_map.table, version, columns)
+
+
+def schema_without_names(table_map: TableMap, version: int) -> TableSchema:
+    """What the rows after a table map have, as far as it says so: a column without a name is called `@1`, `@2`, …
+
+    What it does not say is not guessed: an integer counts as signed, a string of unknown character set is `bytes`, an
+    ENUM or SET of unknown elements has none. For those who look at a binlog: a log needs more than that.
+    """
+    columns = []
+    for i, mapped in enumerate(table_map.columns):
+        named = replace(mapped, name=mapped.name or f"@{i + 1}")
+        if mapped.type in (C.ENUM, C.SET) and mapped.elements is None:
+            columns.append(Column(str(named.name), C(mapped.type).name.lower(), nullable=mapped.nullable))
+        elif mapped.type in _TYPES["bytes"] and mapped.charset is None:
+            columns.append(Column(str(named.name), "bytes", nullable=mapped.nullable))
+        else:
+            columns.append(_column(named, i, table_map))
+    return TableSchema(table_map.schema, table_map.table, version, tuple(columns))
 
 
 def _column(mapped: MapColumn, i: int, table_map: TableMap) -> Column:
@@ -183,10 +217,10 @@ def _mysql_type(mapped: MapColumn) -> str:
         return f"{'enum' if kind == C.ENUM else 'set'}({quoted})"
     if kind == C.STRING:
         return f"binary({mapped.length})" if binary else f"char({mapped.length // bytes_a_character(mapped.charset)})"
-    if kind in (C.VARCHAR, C.VAR_STRING):
+    if kind in (C.VARCHAR, C.VAR_STRING, C.VARCHAR_COMPRESSED):
         size = mapped.length // bytes_a_character(mapped.charset)
         return f"varbinary({mapped.length})" if binary else f"varchar({size})"
-    if kind in _BLOBS and mapped.length in _SIZES:
+    if (kind in _BLOBS or kind == C.BLOB_COMPRESSED) and mapped.length in _SIZES:
         return _SIZES[mapped.length] + ("blob" if binary else "text")
     name = C(kind).name if kind in C._value2member_map_ else f"number {kind}"
     raise NotSupported(f"column {mapped.name}: the column type {name} is not supported")

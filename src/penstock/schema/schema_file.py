@@ -11,9 +11,10 @@ import json
 import zlib
 from typing import Any
 
-from penstock.schema.model import Column, TableSchema
+from penstock.schema.model import INTEGER_TYPES, SPATIAL_TYPES, Column, TableSchema
 
 _FORMAT_VERSION = 1
+_UNSIGNED_PRECISION = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
 _DEFAULT_PRECISION = {
     "tinyint": 4,
     "smallint": 6,
@@ -82,7 +83,8 @@ def _column(column: Column) -> dict[str, Any]:
     arguments = column.arguments
     value: dict[str, Any] = {
         "ColumnName": column.name,
-        "ColumnType": base.upper() + (" UNSIGNED" if column.unsigned else ""),
+        # A table map does not tell the kind of a geometry.
+        "ColumnType": "GEOMETRY" if base in SPATIAL_TYPES else base.upper() + (" UNSIGNED" if column.unsigned else ""),
     }
     if column.default is not None:
         value["ColumnDefault"] = column.default
@@ -92,6 +94,8 @@ def _column(column: Column) -> dict[str, Any]:
     elif base in ("timestamp", "datetime", "time"):
         if arguments and arguments[0]:
             value["ColumnScale"] = str(arguments[0])
+    elif base in INTEGER_TYPES:  # never a display width: a table map does not tell it
+        value["ColumnPrecision"] = str((_UNSIGNED_PRECISION if column.unsigned else _DEFAULT_PRECISION)[base])
     elif base in _DEFAULT_PRECISION:
         value["ColumnPrecision"] = str(arguments[0] if arguments else _DEFAULT_PRECISION[base])
         if base in ("float", "double") and len(arguments) > 1 and arguments[1]:

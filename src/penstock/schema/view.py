@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.errors import BadInput
 from penstock.log.position import Position
-from penstock.schema.model import DdlType, TableSchema
+from penstock.schema.model import ChangeKind, TableSchema
 
 
 class SchemaAt(NamedTuple):
@@ -22,7 +21,7 @@ class SchemaAt(NamedTuple):
 class SchemaView:
     """Versions of tables. Each is in force from the position of the entry whose frame carries it.
 
-    Built from the store `schema.history`; small enough to be sent along with a task.
+    Built from the store `schema.history`.
     """
 
     def __init__(self, schemas: Iterable[tuple[Position, TableSchema]] = ()) -> None:
@@ -44,28 +43,38 @@ class SchemaView:
         schemas.insert(at, table)
 
     def find(self, schema: str, table: str, position: Position) -> TableSchema | None:
-        """The schema in force at `position`; None if the table is not known there or was dropped."""
+        """The version in force at `position`; None if the name is not known there or stands for no table.
+
+        A table may be parked, or be a sequence: then it has no columns.
+        """
         found = self._latest(schema, table, position)
-        if found is None:
-            return None
-        since, value = found
-        if value.dropped or value.ddl_type is DdlType.DROP_SCHEMA:
+        if found is None or found[1].dropped:
             return None
         if table:
-            database = self._latest(schema, "", position)
-            if database is not None and database[1].ddl_type is DdlType.DROP_SCHEMA and database[0] > since:
+            database = self._latest_drop(schema, position)
+            if database is not None and database > found[0]:
                 return None
-        return value
+        return found[1]
+
+    def named(self, name: str, position: Position) -> TableSchema | None:
+        """As `find`, by `TableSchema.name`, whose point may be one of several."""
+        parts = name.split(".")
+        pairs = ((".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts)))
+        return next((found for pair in pairs if (found := self.find(*pair, position)) is not None), None)
 
     def at(self, schema: str, table: str, position: Position) -> TableSchema:
-        """As `find`, but raises `BadInput`."""
+        """As `find`, but raises `BadInput` where rows cannot be read."""
         found = self.find(schema, table, position)
-        if found is None:
+        if found is None or not found.columns:
             raise BadInput(
                 f"the schema of {schema}.{table} at {position} is not in the log",
                 hint="set binlog_row_metadata=FULL on the server, or start where its CREATE TABLE is logged",
             )
         return found
+
+    def before(self, schema: str, table: str, position: Position) -> TableSchema | None:
+        """The version in force just before `position`; as `find`."""
+        return self.find(schema, table, Position(position.ledger_id, position.entry_id - 1))
 
     def changed_at(self, position: Position) -> list[TableSchema]:
         """The versions that begin exactly at `position`, databases first."""
@@ -88,12 +97,10 @@ class SchemaView:
         i = bisect.bisect_right(positions, position)
         return (positions[i - 1], self._schemas[schema, table][i - 1]) if i else None
 
-    def to_json(self) -> str:
-        return json.dumps([[str(position), table.to_json()] for position, table in self.items()])
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> SchemaView:
-        view = cls()
-        for position, table in json.loads(text):
-            view.add(Position.parse(position), TableSchema.from_json(table))
-        return view
+    def _latest_drop(self, schema: str, position: Position) -> Position | None:
+        """Where the database was dropped last, at or before `position`."""
+        positions = self._positions.get((schema, ""), [])
+        for i in range(bisect.bisect_right(positions, position) - 1, -1, -1):
+            if self._schemas[schema, ""][i].kind is ChangeKind.DROP_DATABASE:
+                return positions[i]
+        return None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.binlog.errors import BadEvent, too_large_event
+from penstock.binlog.errors import BadEvent, too_large_event, type_name
 from penstock.binlog.events import split_events
 from penstock.binlog.types import EVENT_BYTES_MAX, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED, EventType
 from penstock.clock import SYSTEM_CLOCK, Clock
@@ -32,6 +32,7 @@ class BinlogFilesSource:
     ) -> None:
         self._path = settings.path
         self._follow = settings.follow
+        self.lower_case_table_names = settings.lower_case_table_names
         self._clock = clock
         self._read_bytes = read_bytes
         self._closed = False
@@ -50,15 +51,20 @@ class BinlogFilesSource:
     def close(self) -> None:
         self._closed = True
 
+    def resume(self, position: SourcePosition) -> SourcePosition:
+        return position
+
     def open(self, position: SourcePosition) -> Iterator[Chunk]:
         path = self._find(position.file)
         start = position.pos
+        grown = False  # the same file again, from where it ended before
         while not self._closed:
-            yield from self._file(path, start)
+            yield from self._file(path, start, grown=grown)
             following = self._after(path)
             if following is not None:
-                path, start = following, 4
+                path, start, grown = following, 4, False
             elif self._follow:
+                grown = self._read_to > 4
                 start = max(start, self._read_to)
                 yield IDLE
                 self._clock.sleep(_TICK_SECONDS)
@@ -66,8 +72,12 @@ class BinlogFilesSource:
                 yield IDLE
                 return
 
-    def _file(self, path: Path, start: int) -> Iterator[Chunk]:
-        """The format description, then the events from `start` to the last complete one that the file has now."""
+    def _file(self, path: Path, start: int, *, grown: bool) -> Iterator[Chunk]:
+        """The format description, then the events from `start` to the last complete one that the file has now.
+
+        Of a file that has `grown` only the new events: a second format description means that the server started anew,
+        and gave up the transaction that was open.
+        """
         with path.open("rb", buffering=0) as file:
             head = file.read(4 + HEADER_BYTES)
             if head[:4] == MAGIC_ENCRYPTED:
@@ -77,8 +87,10 @@ class BinlogFilesSource:
                 return  # just created: its first bytes are still to come
             if head[:4] != MAGIC:
                 raise SourceError(f"{path} is not a binlog file: it starts with {head[:4].hex()}")
-            if head[8] != EventType.FORMAT_DESCRIPTION:
+            if len(head) > 8 and head[8] != EventType.FORMAT_DESCRIPTION:
                 raise SourceError(f"{path} does not start with a format description")
+            if len(head) < 4 + HEADER_BYTES:
+                raise _cut(path, 4, head[4:])
             size = int.from_bytes(head[13:17], "little")
             if size > _FORMAT_BYTES_MAX:
                 raise BadEvent(
@@ -88,18 +100,28 @@ class BinlogFilesSource:
                     file=str(path),
                 )
             file.seek(4)
-            yield Chunk(np.frombuffer(file.read(size), np.uint8), path.name, 4)
+            description = file.read(size)
+            if len(description) < size and self._follow:
+                self._read_to = start
+                return
+            if len(description) < size:
+                raise _cut(path, 4, description)
+            if not grown:
+                yield Chunk(np.frombuffer(description, np.uint8), path.name, 4)
             at = max(start, 4 + size)
-            window = self._read_bytes
+            window, name = self._read_bytes, path.name
             while not self._closed:
                 file.seek(at)
                 data = file.read(window)
                 try:
                     consumed = split_events(data, whole=False).consumed
                 except BadEvent as error:
+                    if error.offset:  # what is before it is whole
+                        yield Chunk(np.frombuffer(data, np.uint8)[: error.offset], name, at)
                     raise error.at(at + error.offset, file=str(path)) from None
                 if consumed:
-                    yield Chunk(np.frombuffer(data, np.uint8)[:consumed], path.name, at)
+                    yield Chunk(np.frombuffer(data, np.uint8)[:consumed], name, at)
+                    name = ""  # a relay log tells the names of its source's files: the next chunk only goes on
                     at += consumed
                     window = self._read_bytes
                 elif len(data) == window:
@@ -110,7 +132,7 @@ class BinlogFilesSource:
                     break
             self._read_to = at
             if data and not self._closed and (not self._follow or self._after(path) is not None):
-                raise SourceError(f"{path} ends in the middle of an event, at {at}", hint="copy the whole file")
+                raise _cut(path, at, data)
 
     def _files(self) -> list[Path]:
         if self._path.is_dir():
@@ -139,3 +161,9 @@ class BinlogFilesSource:
         files = self._files()
         at = next((i for i, p in enumerate(files) if p.name == path.name), None)
         return files[at + 1] if at is not None and at + 1 < len(files) else None
+
+
+def _cut(path: Path, at: int, rest: bytes) -> SourceError:
+    """The error for a file whose last event is not whole; `rest` is what is there of it."""
+    kind = f" ({type_name(rest[4])})" if len(rest) > 4 else ""
+    return SourceError(f"{path} ends in the middle of an event, at {at}{kind}", hint="copy the whole file")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from penstock.errors import BadInput
 from penstock.files.private import check_not_planted
 from penstock.secret import Secret
+from penstock.sources.gtid import parse_gtid_set
 
-_GTID = re.compile(r"^\d+-\d+-\d+(,\d+-\d+-\d+)*$")
 DEMO_CHANGES = 300_000
 
 
@@ -42,9 +42,13 @@ class Tables(_Model):
             fnmatch.fnmatchcase(name, p) for p in self.exclude
         )
 
+    def matches_database(self, schema: str) -> bool:
+        """Whether a table of this database could be wanted."""
+        return any(fnmatch.fnmatchcase(schema, p.partition(".")[0]) for p in self.include)
+
 
 class StartAt(_Model):
-    """A place in the server's binlog: a GTID, or a file and an offset in it."""
+    """A place in the server's binlog: after a GTID (MySQL: after a set of them), or a file and an offset in it."""
 
     gtid: str | None = None
     file: str | None = None
@@ -56,8 +60,11 @@ class StartAt(_Model):
             raise ValueError("give either gtid, or file and pos")
         if self.pos is not None and self.file is None:
             raise ValueError("pos needs a file")
-        if self.gtid is not None and not _GTID.match(self.gtid):
-            raise ValueError(f"{self.gtid!r} is not a MariaDB GTID such as 0-1-42")
+        if self.gtid is not None:
+            try:
+                parse_gtid_set(self.gtid)
+            except BadInput as error:
+                raise ValueError(f"{error.message}: {error.hint}") from None
         return self
 
 
@@ -104,11 +111,14 @@ class BinlogFilesSettings(_Model):
     type: Literal["binlog-files"]
     path: Path  # a directory, a file, or a glob
     follow: bool = False
+    lower_case_table_names: int = Field(default=0, ge=0, le=2)  # as on the server that wrote them; no binlog says it
     tables: Tables = Tables()
 
 
-class _ServerSettings(_Model):
-    """What a live server needs, of either flavour."""
+class ServerSettings(_Model):
+    """A live server. `type` may be either word: which of the two a server is, it says itself."""
+
+    type: Literal["mariadb", "mysql"]
 
     host: str = "127.0.0.1"
     port: int = Field(default=3306, ge=1, le=65535)
@@ -123,7 +133,7 @@ class _ServerSettings(_Model):
     tables: Tables = Tables()
 
     @model_validator(mode="after")
-    def _one_password(self) -> _ServerSettings:
+    def _one_password(self) -> ServerSettings:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
         if self.start == "snapshot":
@@ -171,21 +181,7 @@ class _ServerSettings(_Model):
         return self.password if self.password is not None else Secret("")
 
 
-class MariadbSettings(_ServerSettings):
-    type: Literal["mariadb"]
-
-
-class MysqlSettings(_ServerSettings):
-    type: Literal["mysql"]
-
-    @model_validator(mode="after")
-    def _not_yet(self) -> MysqlSettings:
-        raise ValueError("type: mysql is not in this version yet; use mariadb, binlog-files or demo")
-
-
-SourceSettings = Annotated[
-    DemoSettings | BinlogFilesSettings | MariadbSettings | MysqlSettings, Field(discriminator="type")
-]
+SourceSettings = Annotated[DemoSettings | BinlogFilesSettings | ServerSettings, Field(discriminator="type")]
 """Use with `pydantic.TypeAdapter`, or as a field's type."""
 
 

@@ -51,8 +51,16 @@ class Beginning:
 class Source(Protocol):
     """One source. For one thread."""
 
+    lower_case_table_names: int
+    """How its server compares table names (schema/catalog.py); known once `resume` has returned."""
+
     def begin(self, version: int) -> Beginning:
         """The start that the settings ask for. Capture makes it durable before it reads. Its schemas get `version`."""
+        ...
+
+    def resume(self, position: SourcePosition) -> SourcePosition:
+        """Where to read on, for a position that is in the log: asked each time before `open`. The same position, or one that
+        means the same in what the source is now. Raises `SourceError` where the source has another history."""
         ...
 
     def open(self, position: SourcePosition) -> Iterator[Chunk]:

@@ -36,6 +36,7 @@ class Job:
     run: str
     start: str
     format: str
+    format_options: dict[str, Any] = field(default_factory=dict)
     only: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
     source_include: tuple[str, ...] = ("*.*",)
@@ -46,6 +47,7 @@ class Job:
     cache_bytes_max: int = 64 * MIB  # of the log, in each process that reads it
     in_flight_bytes_max: int = 64 * MIB
     read_attempts_max: int = 3
+    poison: str = "park"  # what becomes of a row that the format refuses: park | dead-letter
     resume: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:

@@ -4,6 +4,9 @@ A follower starts with the schemas in force before its first frame. They come fr
 can still be had, else from a later checkpoint minus the schemas that the frames up to that checkpoint made: the history
 of schemas only grows, so taking away what was added gives the earlier history. The log may therefore be trimmed up to
 the slowest changefeed, whichever checkpoints are kept.
+
+A parked table is resumed by a later frame, for the frames that held it back. So a follower first looks up, at the end of
+the log, what stands for parked versions, and never gives out one that was resumed before it was opened.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.entries.stores import SCHEMA_HISTORY, SOURCE_OPEN
+from penstock.entries.stores import SCHEMA_HISTORY, SCHEMA_RESUMED, SOURCE_OPEN, SOURCE_VOID
 from penstock.log import LogReader, StateChange
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
+from penstock.schema.parking import VersionKey, resumed
 from penstock.schema.view import SchemaAt
 from penstock.spark.plan import FrameSummary, preceding
 from penstock.state import StateLost, StateReader
@@ -28,6 +32,7 @@ class LogFollower:
 
     def __init__(self, reader: LogReader, start: Position | None = None) -> None:
         self._reader = reader
+        self._resumptions = _resumptions(reader)
         try:
             state = StateReader.open(reader, at="earliest" if start is None else preceding(start))
             self.position = state.position
@@ -45,7 +50,7 @@ class LogFollower:
                     if self._is_of(change, SCHEMA_HISTORY.namespace):
                         history.pop(change.key, None)
         tables = (
-            SCHEMA_HISTORY.decode_value(value) for value in history.values()
+            resumed(SCHEMA_HISTORY.decode_value(value), self._resumptions) for value in history.values()
         )  # in the order of their sequence numbers
         self._in_force = {(table.schema, table.table): table for table in tables}
 
@@ -77,7 +82,12 @@ class LogFollower:
             # Capture records with each frame the transaction that is open after it, if there is one.
             opened = any(c.value is not None and self._is_of(c, SOURCE_OPEN.namespace) for c in changes)
             schemas = tuple(schema for change in changes if (schema := self._schema_of(change)) is not None)
-            frames.append(FrameSummary(position, data_bytes, not opened, schemas))
+            void = tuple(
+                SOURCE_VOID.decode_key(change.key)
+                for change in changes
+                if change.value is not None and self._is_of(change, SOURCE_VOID.namespace)
+            )
+            frames.append(FrameSummary(position, data_bytes, not opened, schemas, void, self._resumes(changes)))
         self.position = last
         return frames
 
@@ -87,4 +97,22 @@ class LogFollower:
     def _schema_of(self, change: StateChange) -> TableSchema | None:
         if change.value is None or not self._is_of(change, SCHEMA_HISTORY.namespace):
             return None
-        return SCHEMA_HISTORY.decode_value(change.value)
+        return resumed(SCHEMA_HISTORY.decode_value(change.value), self._resumptions)
+
+    def _resumes(self, changes: Sequence[StateChange]) -> bool:
+        """Whether one of them resumes a table that was parked when this follower was opened."""
+        return any(
+            change.value is not None
+            and self._is_of(change, SCHEMA_RESUMED.namespace)
+            and SCHEMA_RESUMED.decode_key(change.key) not in self._resumptions
+            for change in changes
+        )
+
+
+def _resumptions(reader: LogReader) -> dict[VersionKey, TableSchema]:
+    """What stands for parked versions, as of the end of the log."""
+    state = StateReader.open(reader)
+    try:
+        return {table.key: table for _, table in state.store(SCHEMA_RESUMED).items()}
+    finally:
+        state.close()

@@ -3,7 +3,8 @@
 An offset names the position to read next. It is always the entry after the last one of the previous batch, whether or
 not such an entry exists (the log may continue in a later ledger). A batch ends at or before the end of the last
 complete transaction, and covers at most `batch_bytes_max` unless a single entry is larger. Ranges are contiguous and
-together cover the batch; each carries the table schemas in force at its first entry and those that are made inside it.
+together cover the batch; each carries what a task needs to know the table schemas in force at its first entry, and those
+that are made inside it (schema/pack.py).
 
 Nothing here is durable: a lost planner is rebuilt from the log and an offset.
 """
@@ -14,20 +15,26 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.errors import StaleRun
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
+from penstock.schema.pack import SchemaPacker
 from penstock.schema.view import SchemaAt
 from penstock.spark.job import MIB
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSummary:
-    """What planning knows of a frame. `whole`: no transaction is open after it."""
+    """What planning knows of a frame. `whole`: no transaction is open after it. `void`: the commit_ts of a transaction that
+    never happened; its parts are in earlier frames. `resumes`: a parked table is resumed, for earlier frames.
+    """
 
     position: Position
     data_bytes: int
     whole: bool
     schemas: tuple[TableSchema, ...] = ()
+    void: tuple[int, ...] = ()
+    resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +47,21 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Entries `start` to `end`, both included. `schemas` are in the order of their positions."""
+    """Entries `start` to `end`, both included. `pack` are the schemas in force at some position before, `schemas` those
+    made since and inside, in the order of their positions. `void`: the commit_ts of transactions whose parts may be
+    among the entries, and must be passed over.
+
+    `first` is the first of the entries, where reading begins. `start` is an offset: where the log goes on in a later
+    ledger, it names no entry, and its ledger may be trimmed as soon as the range before this one is delivered.
+    """
 
     start: Position
+    first: Position
     end: Position
     data_bytes: int
+    pack: bytes
     schemas: tuple[SchemaAt, ...]
+    void: tuple[int, ...] = ()
 
 
 def following(position: Position) -> Position:
@@ -64,11 +80,10 @@ class Planner:
     def __init__(
         self, more: Callable[[], Sequence[FrameSummary]], settings: PlanSettings, in_force: Iterable[SchemaAt] = ()
     ) -> None:
-        self._more = more
+        self._next = more
         self._settings = settings
         self._ahead: deque[FrameSummary] = deque()
-        # The schemas in force before the first frame of `_ahead`.
-        self._behind = {(one.table.schema, one.table.table): one for one in in_force}
+        self._behind = SchemaPacker(in_force)  # the schemas in force before the first frame of `_ahead`
 
     def end_of_batch(self, start: Position) -> Position:
         """The offset where a batch from `start` ends; `start` itself where there is nothing to plan."""
@@ -104,22 +119,26 @@ class Planner:
         if start == end:
             return []
         self._forget_before(start)
-        while not (self._ahead and self._ahead[-1].position >= preceding(end)):
+        # To the end of the last transaction of the range, which may lie after it: there it turns out to be void.
+        while not (self._ahead and self._ahead[-1].position >= preceding(end) and self._ahead[-1].whole):
             frames = self._more()
             if not frames:
                 break
             self._ahead.extend(frames)
             self._forget_before(start)
+        void = tuple(sorted(commit_ts for frame in self._ahead for commit_ts in frame.void))
         frames = [frame for frame in self._ahead if frame.position < end]
-        in_force = dict(self._behind)
+        pack, since = self._behind.pack()
         total = sum(frame.data_bytes for frame in frames)
         most = self._settings.parallelism * self._settings.ranges_per_core
         count = max(1, min(most, len(frames), total // self._settings.range_bytes_min))
         ranges: list[PlannedRange] = []
-        first, size, made = start, 0, list[SchemaAt]()
-        known = list(in_force.values())
+        offset, size, made = start, 0, list[SchemaAt]()
+        first: Position | None = None
+        known = list(since)
         done = 0
         for index, frame in enumerate(frames):
+            first = first or frame.position
             size += frame.data_bytes
             made.extend(SchemaAt(frame.position, table) for table in frame.schemas)
             left = len(frames) - index - 1
@@ -127,15 +146,22 @@ class Planner:
             if left and not (full and len(ranges) < count - 1):
                 continue
             last = frame.position if left else preceding(end)
-            ranges.append(PlannedRange(first, last, size, tuple(sorted([*known, *made], key=lambda s: s.position))))
-            for schema in made:
-                in_force[schema.table.schema, schema.table.table] = schema
+            known += made
+            schemas = tuple(sorted(known, key=lambda s: s.position))
+            ranges.append(PlannedRange(offset, first, last, size, pack, schemas, void))
             done += size
-            first, size, made, known = following(last), 0, [], list(in_force.values())
-        return ranges or [PlannedRange(start, preceding(end), 0, tuple(known))]
+            offset, first, size, made = following(last), None, 0, []
+        return ranges or [PlannedRange(start, start, preceding(end), 0, pack, tuple(known), void)]
+
+    def _more(self) -> Sequence[FrameSummary]:
+        frames = self._next()
+        if any(frame.resumes for frame in frames):
+            # What this run held back is delivered by a new one, which starts after the last entry that everybody has.
+            raise StaleRun("a parked table was resumed", hint="begin a new run")
+        return frames
 
     def _forget_before(self, start: Position) -> None:
         while self._ahead and self._ahead[0].position < start:
             frame = self._ahead.popleft()
             for table in frame.schemas:
-                self._behind[table.schema, table.table] = SchemaAt(frame.position, table)
+                self._behind.take(SchemaAt(frame.position, table))

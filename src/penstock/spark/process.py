@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.encode.settings import OPTIONS, section_of
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
 from penstock.spark.failure import PipelineFailure, exit_code
@@ -27,7 +28,7 @@ from penstock.wire import socket_path
 
 _STOP_SECONDS_MAX = 20.0
 _CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min",
-                    "cache_bytes_max", "in_flight_bytes_max", "read_attempts_max")  # fmt: skip
+                    "cache_bytes_max", "in_flight_bytes_max", "read_attempts_max", "poison")  # fmt: skip
 
 
 def main() -> int:
@@ -89,11 +90,9 @@ def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
 
 def job_of(state_dir: Path, name: str, value: dict[str, Any]) -> Job:
     """A changefeed's settings as a job, still without a run."""
-    from penstock.encode import FORMATS
-
-    if value.get("format") not in FORMATS:
+    if value.get("format") not in OPTIONS:
         raise BadInput(
-            f"{name}: the format {value.get('format')!r} is unknown", hint=f"use one of {', '.join(sorted(FORMATS))}"
+            f"{name}: the format {value.get('format')!r} is unknown", hint=f"use one of {', '.join(sorted(OPTIONS))}"
         )
     given: dict[str, Any] = {key: value[key] for key in _CHANGEFEED_KEYS if value.get(key) is not None}
     given = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
@@ -104,6 +103,7 @@ def job_of(state_dir: Path, name: str, value: dict[str, Any]) -> Job:
         run="",
         start="0:0",
         format=value["format"],
+        format_options=value.get(section_of(value["format"])) or {},
         **given,
     )
 

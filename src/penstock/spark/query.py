@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, TooMuch
 from penstock.process import Event
 from penstock.spark.failure import PipelineFailure, failure_from_text, find_failure, unexpected_error
 from penstock.spark.job import OPTION, Job
@@ -70,6 +70,14 @@ class Counters:
         return {**self.__dict__, "stage_seconds": seconds}
 
 
+def next_batch_bytes(batch_bytes: int, failure: PenstockError, most: int) -> int:
+    """How large a batch of the next run may be: half of those that delivery had no room for, else what is configured. In the
+    end that is one entry, which delivery takes whatever its quota, once nothing else is there."""
+    if isinstance(failure, TooMuch):
+        return max(1, batch_bytes // 2)
+    return most
+
+
 class ChangefeedQuery:
     """Runs until `stop` is set or a terminal error comes, which `run` raises as a `PipelineFailure`.
 
@@ -89,6 +97,7 @@ class ChangefeedQuery:
         self._publishing = threading.Lock()
         self._failed: PipelineFailure | None = None
         self._progress_due = 0.0
+        self._batch_bytes = job.batch_bytes_max
         self.counters = Counters()
 
     @property
@@ -120,6 +129,7 @@ class ChangefeedQuery:
                     raise PipelineFailure(failure, "source") from error
             if self._stop.is_set():
                 return
+            self._batch_bytes = next_batch_bytes(self._batch_bytes, failure, self._job.batch_bytes_max)
             self._emit(
                 {
                     "event": Event.RESTART,
@@ -138,6 +148,7 @@ class ChangefeedQuery:
         except PenstockError as error:
             raise PipelineFailure(error, "sink") from error
         job = replace(self._job, run=str(begun["run"]), start=begun["start"], resume=begun["resume"])
+        job = replace(job, batch_bytes_max=self._batch_bytes)
         run = _Run(job, begun["incarnation"])
         self._failed = None
         self.counters.runs += 1

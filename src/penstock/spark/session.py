@@ -60,6 +60,9 @@ _JAVA_OPTIONS = (
     "-Xshare:auto",
 )
 
+CRASH_FILES_MAX = 3  # what Java writes when it dies: the newest are kept
+_CRASH_FILE = "java-%p.log"
+
 _LOG4J = """\
 status = error
 rootLogger.level = warn
@@ -103,7 +106,9 @@ class Scratch:
         self.temporary = self.root / "tmp"
         self.log = self.root / "spark.log"
         make_private_directory(self.root)
-        clear_private(self.root, keep=lambda path: ".log" in path.suffixes)
+        crashes = sorted(self.root.glob(_CRASH_FILE.replace("%p", "*")), key=lambda path: path.lstat().st_mtime)
+        old = set(crashes[:-CRASH_FILES_MAX])
+        clear_private(self.root, keep=lambda path: ".log" in path.suffixes and path not in old)
         for directory in (self.local, self.warehouse, self.temporary):
             make_private_directory(directory)
         self._sockets = SocketDirectory(self.temporary)  # never closed: Spark goes through it until this process ends
@@ -150,7 +155,7 @@ def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> 
         *_JAVA_OPTIONS,
         _quoted(f"-Dlog4j2.configurationFile={(scratch.root / 'log4j2.properties').as_uri()}"),
         _quoted(f"-Djava.io.tmpdir={scratch.temporary}"),
-        _quoted(f"-XX:ErrorFile={scratch.root}/java-%p.log"),
+        _quoted(f"-XX:ErrorFile={scratch.root}/{_CRASH_FILE}"),
     ]
     if users := settings.get("spark.driver.extraJavaOptions"):
         java.append(users)  # the last one wins in the JVM

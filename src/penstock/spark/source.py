@@ -8,10 +8,9 @@ Imports are late here, for the reason given in job.py.
 
 from __future__ import annotations
 
-import zlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,25 +34,28 @@ _GENERATION = 0  # grows once single dispatchers can be replayed, which is not b
 
 @dataclass
 class RangePartition(InputPartition):
-    """A planned range on its way to a task. `schemas` is compressed JSON, the same bytes in most batches."""
+    """A planned range on its way to a task. `pack` is the same bytes in most batches; `schemas` is JSON of what it lacks."""
 
     start: str
+    first: str
     end: str
-    schemas: bytes
+    pack: bytes
+    schemas: str
+    void: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, planned: PlannedRange) -> RangePartition:
-        from penstock.schema.view import SchemaView
+        schemas = json.dumps([[str(position), table.to_json()] for position, table in planned.schemas])
+        return cls(str(planned.start), str(planned.first), str(planned.end), planned.pack, schemas, planned.void)
 
-        view = SchemaView(planned.schemas)
-        return cls(str(planned.start), str(planned.end), zlib.compress(view.to_json().encode(), 1))
+    def view(self) -> SchemaView:
+        from penstock.log.position import Position
+        from penstock.schema.model import TableSchema
+        from penstock.schema.pack import PackedSchemas
+        from penstock.schema.view import SchemaAt
 
-
-@lru_cache(maxsize=8)
-def unpack_schemas(packed: bytes) -> SchemaView:
-    from penstock.schema.view import SchemaView
-
-    return SchemaView.from_json(zlib.decompress(packed))
+        since = json.loads(self.schemas)
+        return PackedSchemas(self.pack, [SchemaAt(Position.parse(p), TableSchema.from_json(t)) for p, t in since])
 
 
 class PenstockSource(DataSource):
@@ -103,17 +105,27 @@ class PenstockStreamReader(DataSourceStreamReader):
         return _offset(self._job.start_position)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch; `start` while delivery is suppressed or nothing new is complete."""
+        """The end of the next batch; `start` while delivery is suppressed or nothing new is complete.
+
+        A full delivery may still ask for the rows that an open file waits for: the batch then ends with them.
+        """
         freeze_once()
         if self._delivery is None:
             self._delivery = Client(Path(self._job.delivery_socket))
         try:
-            if self._delivery.call("pressure", changefeed=self._job.changefeed)["suppressed"]:
+            pressure = self._delivery.call("pressure", changefeed=self._job.changefeed)
+            if pressure["suppressed"]:
                 return start
         except PenstockError as error:
             raise PipelineFailure(error, "sink") from error
         try:
-            return _offset(self._plan().end_of_batch(_position(start)))
+            end = self._plan().end_of_batch(_position(start))
+            if pressure["until"] is not None:
+                from penstock.log.position import Position
+                from penstock.spark.plan import following
+
+                end = max(_position(start), min(end, following(Position.parse(pressure["until"]))))
+            return _offset(end)
         except PenstockError as error:
             raise PipelineFailure(error, "source") from error
 
@@ -126,13 +138,14 @@ class PenstockStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         from penstock.log.position import Position
-        from penstock.spark.task import run_range
+        from penstock.spark.task import Range, run_range
 
         assert isinstance(partition, RangePartition)
         context = TaskContext.get()
         attempt = int(context.taskAttemptId()) if context is not None else 0
-        start, end = Position.parse(partition.start), Position.parse(partition.end)
-        yield run_range(self._job, start, end, unpack_schemas(partition.schemas), attempt).to_row()
+        start, first, end = (Position.parse(each) for each in (partition.start, partition.first, partition.end))
+        taken = Range(start, first, end, partition.view(), partition.void)
+        yield run_range(self._job, taken, attempt).to_row()
 
     def _plan(self) -> Planner:
         if self._planner is None:

@@ -10,24 +10,31 @@ of them can be rebuilt at any moment.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from penstock.delivery.payload import dispatcher_id
 from penstock.delivery.storage.layout import date_of
-from penstock.encode import FORMATS
+from penstock.encode import open_format
+from penstock.encode.poison import Part, dead_letter, encode_parts
 from penstock.entries.decode import decode_entries
-from penstock.entries.format import Kind, Part, parse_entry
+from penstock.entries.format import Kind, parse_entry
+from penstock.entries.format import Part as TransactionPart
 from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
+from penstock.schema.forwarding import forwarded
+from penstock.schema.model import DdlType
 from penstock.schema.view import SchemaView
 from penstock.spark.failure import PipelineFailure, Where, error_to_text
 from penstock.spark.job import Job
-from penstock.spark.payload_split import PAYLOAD_BYTES, split_into_payloads
+from penstock.spark.payload_split import PAYLOAD_BYTES, Resume, split_into_payloads
 from penstock.spark.range_manifest import RangeManifest, freeze_once
 from penstock.wire import Client
 
@@ -41,17 +48,27 @@ _row_bytes: dict[
 ] = {}  # by (format, schema, table): encoded bytes per row of the last payload
 
 
-def run_range(job: Job, start: Position, end: Position, schemas: SchemaView, attempt: int) -> RangeManifest:
+class Range(NamedTuple):
+    """What a task does: as `plan.PlannedRange`, as it came to the worker."""
+
+    start: Position
+    first: Position
+    end: Position
+    schemas: SchemaView
+    void: tuple[int, ...] = ()
+
+
+def run_range(job: Job, taken: Range, attempt: int) -> RangeManifest:
     """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the
     manifest."""
     freeze_once()
     job.configure_cache()
-    manifest = RangeManifest(start, end, attempt)
+    manifest = RangeManifest(taken.start, taken.end, attempt)
     where: Where = "source"
     try:
         with manifest.timed("task"):
             stager = _Stager(job, manifest)
-            for change in _changes(job, start, end, schemas, manifest):
+            for change in _changes(job, taken, manifest):
                 where = "sink"
                 stager.take(change)
                 where = "source"
@@ -69,10 +86,8 @@ def forget_connections() -> None:
     _clients.clear()
 
 
-def _changes(
-    job: Job, start: Position, end: Position, schemas: SchemaView, manifest: RangeManifest
-) -> Iterator[ChangeBatch | SchemaChange]:
-    changes = decode_entries(_entries(job, start, end, manifest), schemas, job.wants)
+def _changes(job: Job, taken: Range, manifest: RangeManifest) -> Iterator[ChangeBatch | SchemaChange]:
+    changes = decode_entries(_entries(job, taken, manifest), taken.schemas, job.wants, taken.void)
     while True:
         read = manifest.seconds.get("read", 0.0)
         with manifest.timed("decode"):
@@ -86,8 +101,8 @@ def _changes(
             yield change
 
 
-def _entries(job: Job, start: Position, end: Position, manifest: RangeManifest) -> Iterator[Entry]:
-    entries = open_reader(job).read(start, end)
+def _entries(job: Job, taken: Range, manifest: RangeManifest) -> Iterator[Entry]:
+    entries = open_reader(job).read(taken.first, taken.end)
     while True:
         with manifest.timed("read"):
             entry = next(entries, None)
@@ -101,7 +116,9 @@ def _entries(job: Job, start: Position, end: Position, manifest: RangeManifest) 
 
 def _last_commit_ts(entry: Entry) -> int:
     transactions = parse_entry(entry.data).transactions
-    ends = np.isin(transactions["part"], (Part.WHOLE, Part.LAST)) & np.isin(transactions["kind"], (Kind.ROWS, Kind.DDL))
+    ends = np.isin(transactions["part"], (TransactionPart.WHOLE, TransactionPart.LAST)) & np.isin(
+        transactions["kind"], (Kind.ROWS, Kind.DDL)
+    )
     return int(transactions["commit_ts"][ends].max(initial=0))
 
 
@@ -119,7 +136,7 @@ class _Stager:
     def __init__(self, job: Job, manifest: RangeManifest) -> None:
         self._job = job
         self._manifest = manifest
-        self._format = FORMATS[job.format]
+        self._format = open_format(job.format, job.format_options)
         self._client = _clients.setdefault(
             job.delivery_socket, Client(Path(job.delivery_socket), timeout_seconds=_STAGE_SECONDS_MAX)
         )
@@ -130,16 +147,23 @@ class _Stager:
             if change.seq <= resume.progress:
                 return
             seq, ts = Seq.from_bytes(change.seq), change.commit_ts
-            text = change.table.to_json().encode()
-            self._stage(change, text, kind="ddl", epoch=resume.epoch, seqs=(seq, seq), times=(ts, ts))
+            text = forwarded(change, self._job.wants).to_json().encode()
+            needed = [table.to_json() for table in change.needed if self._job.wants(table.schema, table.table)]
+            self._stage(
+                change,
+                text,
+                kind="ddl",
+                epoch=resume.epoch,
+                seqs=(seq, seq),
+                times=(ts, ts),
+                table_schema=json.dumps(needed) if needed else None,
+            )
             return
         key = (self._job.format, change.table.schema, change.table.table)
         row_bytes = max(_row_bytes.get(key, _ROW_BYTES_FIRST_GUESS), self._format.row_bytes_min(change.table))
         rows_max = int(PAYLOAD_BYTES / row_bytes)
         schema = change.table.to_json()
-        for piece in split_into_payloads(change, resume, rows_max):
-            with self._manifest.timed("encode"):
-                body = memoryview(self._format.encode(piece)).cast("B")
+        for piece, body in self._encoded(change, resume, rows_max):
             _row_bytes[key] = max(1.0, body.nbytes / len(piece))
             seqs = Seq.from_bytes(piece.seq[0].tobytes()), Seq.from_bytes(piece.seq[-1].tobytes())
             times = int(piece.commit_ts[0]), int(piece.commit_ts[-1])
@@ -153,6 +177,42 @@ class _Stager:
                 rows=len(piece),
                 table_schema=schema,
             )
+
+    def _encoded(self, change: ChangeBatch, resume: Resume, rows_max: int) -> Iterator[tuple[ChangeBatch, memoryview]]:
+        """The payloads up to the end, or up to a poison row that parks the table at the sink."""
+        for piece in split_into_payloads(change, resume, rows_max):
+            parts = encode_parts(self._format, piece)
+            while True:
+                with self._manifest.timed("encode"):
+                    part = next(parts, None)
+                if part is None:
+                    break
+                if part.body is not None:
+                    yield part.rows, memoryview(part.body).cast("B")
+                elif not self._set_aside(part, resume):
+                    return
+
+    def _set_aside(self, part: Part, resume: Resume) -> bool:
+        """A row that the format refuses: to the dead letters, or the table stops in front of it, by the sink's setting. False
+        if it stops. A dead letter is at the sink before anything after its row can be published."""
+        seq = Seq.from_bytes(part.rows.seq[0].tobytes())
+        table = part.rows.table
+        if self._job.poison == "dead-letter":
+            self._client.call(
+                "dead_letter",
+                dead_letter(part),
+                changefeed=self._job.changefeed,
+                run=self._job.run,
+                schema=table.schema,
+                table=table.table,
+                seq=str(seq),
+            )
+            return True
+        stopped = replace(table, ddl_type=DdlType.UNKNOWN, query="", reason=f"the row at {seq}: {part.refused}")
+        ts = int(part.rows.commit_ts[0])
+        text = stopped.to_json().encode()
+        self._stage(part.rows, text, kind="ddl", epoch=resume.epoch, seqs=(seq, seq), times=(ts, ts))
+        return False
 
     def _dispatcher(self, change: ChangeBatch | SchemaChange) -> str:
         return dispatcher_id(self._job.changefeed, change.table.schema, change.table.table)

@@ -188,11 +188,12 @@ class LogState(BucketState, of=Log):
         if self._closed:
             return
         self._log.attached.remove(self)
-        self._scrubber.close()
-        if not self._checkpointer.close():
+        scrubbed, written = self._scrubber.close(), self._checkpointer.close()
+        if not (scrubbed and written):
             with self._lock:
                 self._broken = self._broken or Closed("the state was closed while its disk did not answer")
-            forget_state(self)  # the engine stays open: the checkpointer's thread still uses its files
+            self.engine.abandon()
+            forget_state(self)  # the engine stays open: a thread still uses its files
             return
         if self._broken is None and self._pinned and self.engine.changed_bytes >= _CLOSE_BYTES_MIN:
             try:

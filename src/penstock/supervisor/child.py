@@ -74,6 +74,7 @@ class Child:
     ) -> None:
         self.name = name
         self._reports = reports
+        self._asking = threading.Lock()
         self._log = _LimitedLog(run_dir / f"{name}.log")
         self._pid_file = run_dir / f"{name}.pid"
         # The calling thread must outlive the child: the kernel kills the child when that thread ends.
@@ -92,7 +93,9 @@ class Child:
         assert self._process.stderr is not None
         self._lines = self._thread(self._read_events, self._process.stdout)
         self._thread(self._read_log, self._process.stderr)
-        self._thread(self._write_settings, json.dumps(revealed(settings), separators=(",", ":")).encode() + b"\n")
+        self._writing = self._thread(
+            self._write, json.dumps(revealed(settings), separators=(",", ":")).encode() + b"\n"
+        )
         self._thread(self._wait)
 
     def ask_to_stop(self) -> None:
@@ -100,6 +103,10 @@ class Child:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Writes a request (`penstock.process`) once the settings are written. Returns at once."""
+        self._thread(self._write_request, json.dumps(request, separators=(",", ":")).encode() + b"\n")
 
     def kill(self) -> None:
         """Kills the child and everything in its process group."""
@@ -111,9 +118,14 @@ class Child:
         thread.start()
         return thread
 
-    def _write_settings(self, line: bytes) -> None:
+    def _write_request(self, line: bytes) -> None:
+        self._writing.join()
+        with self._asking:  # one line after the other
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # the child ended, or was asked to stop, before it read them
+        with contextlib.suppress(OSError, ValueError):  # the child ended, or was asked to stop, before it read the line
             # Not through the buffered writer: its lock would make `ask_to_stop` wait for a child that does not read.
             descriptor, view = self._process.stdin.fileno(), memoryview(line)
             while view:

@@ -33,9 +33,16 @@ def control_path(state_dir: Path) -> Path:
 class ControlServer:
     """Serves the changefeeds `names`. Each is answered for once `attach` has brought its maintainer."""
 
-    def __init__(self, path: Path, names: list[str], status: Callable[[], RunStatus]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        names: list[str],
+        status: Callable[[], RunStatus],
+        ask_capture: Callable[[Arguments], Arguments] | None = None,
+    ) -> None:
         self._names = frozenset(names)
         self._status = status
+        self._ask_capture = ask_capture
         self._maintainers: dict[str, Maintainer] = {}
         self._attached = threading.Condition()
         self._ending = False
@@ -49,6 +56,7 @@ class ControlServer:
                 "drained": self._drained,
                 "dispatchers": self._dispatchers,
                 "checkpoint": self._checkpoint,
+                "resume": self._resume,
                 "status": lambda _arguments, _body: self._status().model_dump(mode="json"),
             },
         )
@@ -104,11 +112,18 @@ class ControlServer:
             checksum=_get(arguments, "checksum"),
             rows=_integer(arguments, "rows") if arguments.get("rows") is not None else 0,
         )
-        self._of(arguments).intent(_text(arguments, "dispatcher"), _integer(arguments, "epoch"), intent)
+        self._of(arguments).intent(
+            _text(arguments, "run"),
+            _text(arguments, "dispatcher"),
+            _integer(arguments, "epoch"),
+            intent,
+            replaces=arguments.get("replaces") is True,
+        )
         return {}
 
     def _done(self, arguments: Arguments, _body: memoryview) -> Arguments:
         checkpoint = self._of(arguments).done(
+            _text(arguments, "run"),
             _text(arguments, "dispatcher"),
             _integer(arguments, "epoch"),
             parse_seq(_get(arguments, "seq"), "seq"),
@@ -117,12 +132,19 @@ class ControlServer:
         return {"checkpoint_ts": checkpoint}
 
     def _drained(self, arguments: Arguments, _body: memoryview) -> Arguments:
-        self._of(arguments).drained(_text(arguments, "dispatcher"), parse_seq(_get(arguments, "seq"), "seq"))
-        return {}
+        seq = parse_seq(_get(arguments, "seq"), "seq")
+        drained = self._of(arguments).drained(_text(arguments, "run"), _text(arguments, "dispatcher"), seq)
+        return {"drained": drained}
 
     def _dispatchers(self, arguments: Arguments, _body: memoryview) -> Arguments:
         facts = self._of(arguments).keeper.facts()
         return {"facts": {dispatcher: one.to_json() for dispatcher, one in facts.items()}}
+
+    def _resume(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        """Passes the request on to capture, the log's only writer. Its answer, or the error that it refuses with."""
+        if self._ask_capture is None:
+            raise Unavailable("there is no capture in this run")
+        return self._ask_capture({**arguments, "op": "resume"})
 
     def _checkpoint(self, arguments: Arguments, _body: memoryview) -> Arguments:
         keeper = self._of(arguments).keeper

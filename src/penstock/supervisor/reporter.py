@@ -17,8 +17,10 @@ from penstock.supervisor.status import (
     ChangefeedState,
     ChangefeedStatus,
     LogStatus,
+    ParkedTable,
     RunStatus,
     SourceStatus,
+    XaStatus,
 )
 
 Phase = Literal["starting", "running", "draining", "stopped"]
@@ -59,7 +61,11 @@ class Reporter:
         self.watched: dict[str, Watched] = {}
         self.reader: LogReader | None = None
         self._source_position: dict[str, Any] | None = None
+        self._source_positions: dict[str, Any] | None = None
         self._source_lag_seconds: float | None = None
+        self._parked: tuple[ParkedTable, ...] = ()
+        self._parked_count = 0
+        self._xa = XaStatus()
 
     def on_capture_event(self, event: dict[str, Any]) -> None:
         """Keeps what capture says about the source."""
@@ -68,6 +74,14 @@ class Reporter:
             self._source_position = position
         if isinstance(lag_ms, int):
             self._source_lag_seconds = lag_ms / 1000
+        positions, parked = event.get("positions"), event.get("parked")
+        if isinstance(positions, dict):
+            self._source_positions = positions
+        if isinstance(parked, dict):
+            self._parked = tuple(ParkedTable.model_validate(one) for one in parked["tables"])
+            self._parked_count = int(parked["count"])
+        if isinstance(event.get("xa"), dict):
+            self._xa = XaStatus.model_validate(event["xa"])
 
     def delivered(self) -> Totals:
         """What this run brought to the sinks so far."""
@@ -100,6 +114,8 @@ class Reporter:
             ),
             changefeeds=feeds,
             children=tuple(slot.status() for slot in self._slots.values()),
+            parked=self._parked,
+            parked_count=self._parked_count,
             note=note,
         )
 
@@ -108,7 +124,9 @@ class Reporter:
             type=str(self._settings.source.get("type", "unknown")),
             state=self._slots["capture"].state,
             position=self._source_position,
+            positions=self._source_positions,
             lag_seconds=self._source_lag_seconds,
+            xa=self._xa,
         )
 
     def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:

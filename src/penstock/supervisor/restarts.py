@@ -42,7 +42,7 @@ class Backoff:
 
 
 class ChildSlot:
-    """See the module's docstring. Used only by the thread of the run."""
+    """See the module's docstring. Used only by the thread of the run, but for `ask`."""
 
     def __init__(
         self,
@@ -129,6 +129,14 @@ class ChildSlot:
         words = self._last_error.get("message") or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
         self.note = f"ended: {words}; again in {wait:.1f} s"
         return None
+
+    def ask(self, request: dict[str, Any]) -> bool:
+        """Sends the request to the process; False if none works now. From any thread."""
+        process = self._process
+        if process is None or self.state != "running":
+            return False
+        process.ask(request)
+        return True
 
     def expect_end(self) -> None:
         """The process has done its work: its end is not a death."""

@@ -24,11 +24,54 @@ class ChildStatus(_Model):
     note: str = ""
 
 
+class ParkedTable(_Model):
+    """A table that waits for `command`: `statement` came and nobody understood it, `statements_after` more since. An empty
+    statement: its rows do not fit what is known of it. Its rows are in the log, and nothing of them is lost, unless
+    `rows_missing`: then a statement was logged instead of the rows that it changed."""
+
+    table: str
+    since_ms: int
+    statement: str
+    reason: str
+    statements_after: int = 0
+    rows_missing: bool = False
+    command: str
+
+
+class HeldXa(_Model):
+    """An XA group that is prepared and has no outcome: the log keeps what is after `pins_after` until it has one."""
+
+    xid: str
+    since_ms: int
+    file: str
+    pos: int
+    pins_after: str | None = None
+
+
+class MissedXa(_Model):
+    """An XA group that committed and was prepared before the log's start: its rows are not in the log."""
+
+    xid: str
+    committed_before: str
+
+
+class XaStatus(_Model):
+    held: tuple[HeldXa, ...] = ()  # the oldest twenty
+    held_count: int = 0
+    missed: tuple[MissedXa, ...] = ()  # twenty of them
+    missed_count: int = 0
+
+
 class SourceStatus(_Model):
+    """`position` is the one that is saved. `positions` has them all (docs/cli.md, *Positions*); None before the first
+    transaction of this process."""
+
     type: str
     state: ChildState
     position: dict[str, Any] | None = None
+    positions: dict[str, Any] | None = None
     lag_seconds: float | None = None
+    xa: XaStatus = XaStatus()
 
 
 class LogStatus(_Model):
@@ -70,6 +113,8 @@ class RunStatus(_Model):
     log: LogStatus
     changefeeds: tuple[ChangefeedStatus, ...] = ()
     children: tuple[ChildStatus, ...] = ()
+    parked: tuple[ParkedTable, ...] = ()  # the first fifty
+    parked_count: int = 0
     note: str = ""
 
 

@@ -32,6 +32,7 @@ from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
 from penstock.supervisor.reporter import Phase, Reporter, Watched
+from penstock.supervisor.requests import Requests
 from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
 from penstock.supervisor.run_directory import clear_run_directory, prepare_run_directory, secure_state_directory
 from penstock.supervisor.settings import RunSettings
@@ -113,7 +114,10 @@ class _Run:
         self._driver_ready_seconds: float | None = None
         self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by driver process and changefeed
         self._status = self._reporter.status("starting", {}, note)
-        self._control = ControlServer(control_path(settings.state_dir), self._names, lambda: self._status)
+        self._capture_requests = Requests(self._slots["capture"])
+        self._control = ControlServer(
+            control_path(settings.state_dir), self._names, lambda: self._status, self._capture_requests.ask
+        )
 
     def run(self) -> RunSummary:
         started = self._clock.monotonic()
@@ -178,6 +182,8 @@ class _Run:
             return
         if not isinstance(report, ChildSaid):
             failure = slot.on_end(report.code)
+            if slot.name == "capture":
+                self._capture_requests.on_end()
             if failure is None and self._settings.once and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
                 failure = Failure(EXIT_TRY_AGAIN, f"{slot.name} {slot.note}", f"see run/{slot.name}.log")
             self._failure = self._failure or failure
@@ -187,6 +193,8 @@ class _Run:
             self._note_driver(report)
         if slot.name != "capture":
             return
+        if report.event["event"] == Event.ANSWER:
+            self._capture_requests.on_answer(report.event)
         if report.event["event"] in (Event.READY, Event.CAUGHT_UP):
             self._open_keepers_if_possible()
         if report.event["event"] == Event.CAUGHT_UP and self._settings.once:

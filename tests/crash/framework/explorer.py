@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import gc
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -188,11 +187,6 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def chosen_seed() -> int:
-    """The seed of `PENSTOCK_CRASH_SEED`, else a random one, which every report and failure names."""
-    return int(os.environ.get("PENSTOCK_CRASH_SEED") or random.randrange(1 << 40))
-
-
 def main(explorers: Mapping[str, Explorer[Any]]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("explorer", choices=sorted(explorers))
@@ -200,7 +194,7 @@ def main(explorers: Mapping[str, Explorer[Any]]) -> int:
     parser.add_argument("--seconds", type=float, default=None, help="of CPU")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share --states")
     parser.add_argument("--no-faults", action="store_true", help="no operation fails before the power does")
-    parser.add_argument("--seed", type=int, default=chosen_seed())
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 40))
     arguments = parser.parse_args()
     explorer = explorers[arguments.explorer]
     states = arguments.states or (None if arguments.seconds else 20_000)

@@ -73,6 +73,7 @@ class LogWorld(CrashWorld[LogFacts]):
     trims: bool = False  # entries go once every cursor has passed them; then there is no state to replay
     has_state: bool = True
     offloads: bool = False  # sealed ledgers are copied to an object store by themselves, and moved a second later
+    opening_cursor: bool = False  # whoever opens a cursor last owns it: no rival comes until that is clear
 
     def open(self, names: Sequence[str] = NAMES, *, with_state: bool = True, process: Process | None = None) -> Opened:
         """Opens the log as its owner, these cursors and the state, and checks all of them against the facts.
@@ -137,12 +138,21 @@ class LogWorld(CrashWorld[LogFacts]):
     def open_passing(self, opened: Opened) -> None:
         """Opens and checks the cursor that comes and goes, which is there."""
         facts = self.facts.cursors[PASSING]
-        cursor = opened.cursors[PASSING] = opened.log.open_cursor(PASSING)
+        with self.opens_cursor():
+            cursor = opened.cursors[PASSING] = opened.log.open_cursor(PASSING)
         found = read_all(opened.reader)
         there = {number for number, _, _ in found}
         acked = {number for number, position, _ in found if cursor.is_acked(position)}
         facts.check_acked(PASSING, acked, there)
         self.facts.cursors[PASSING] = facts.found(acked, there)
+
+    @contextlib.contextmanager
+    def opens_cursor(self) -> Iterator[None]:
+        self.opening_cursor = True
+        try:
+            yield
+        finally:
+            self.opening_cursor = False
 
     def _check_objects(self, log: Log) -> None:
         """Every offloaded copy in the ledger list is whole, and the list names every object, if only as a tombstone."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Closed
 from penstock.files import RealFiles
 from penstock.files.memory import MemoryFiles
 from penstock.log import Entry, Log, LogReader, LogSettings, Position, wait_all
@@ -228,3 +230,31 @@ def test_a_read_that_meets_a_truncation_ends_with_bad_input(
     assert got == [Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 1)]
     reader.close()
     log.close()
+
+
+def test_a_reader_that_is_closed_under_the_reads_of_other_threads(tmp_path: Path) -> None:
+    """They end with `Closed`: not with a bad descriptor, and not with the bytes of a file that was opened since."""
+    ends: list[BaseException] = []
+
+    def read_on(reader: LogReader) -> None:
+        try:
+            while True:
+                found = [bytes(entry.data) for entry in reader.read(reader.first, reader.end())]
+                assert found == [b"entry %d" % number for number in range(100)]
+        except BaseException as error:
+            ends.append(error)
+
+    with Log.open(tmp_path / "log") as log:
+        for pending in [log.append(b"entry %d" % number) for number in range(100)]:
+            pending.result(10)
+        for round_ in range(40):
+            reader = LogReader.open(tmp_path / "log")
+            threads = [threading.Thread(target=read_on, args=(reader,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.0005 * (round_ % 10))
+            reader.close()
+            for thread in threads:
+                thread.join(30)
+    assert len(ends) == 120
+    assert {type(error) for error in ends} == {Closed}, ends

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import random
 import threading
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable
+from penstock.files import File
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
 from tests.support.files import UnlockedFiles
@@ -120,6 +123,40 @@ def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:
     assert [record.data for record in log.records()] == [b"all"]
     log.close()
     assert len([name for name in files.list(Path("/d")) if name.endswith(".rlog")]) == 1
+
+
+class BlindFiles(MemoryFiles):
+    """The disk does not answer the first question after a generation was made."""
+
+    blind = False
+    made = False
+
+    def create(self, path: Path) -> File:
+        self.made = self.blind
+        return super().create(path)
+
+    def exists(self, path: Path) -> bool:
+        if self.made:
+            self.blind = self.made = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return super().exists(path)
+
+
+def test_a_claim_that_failed_half_way_is_no_other_owner() -> None:
+    """Its file is there. It was taken for that of a process that replaced this one."""
+    files = BlindFiles()
+    log = RecordLog.open(Path("/d"), "r", files)
+    log.append(b"first").result()
+    files.blind = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.compact(lambda: b"all").result()
+    with pytest.raises(OutcomeUnknown, match="while this owner made it"):
+        log.append(b"second").result()
+    with contextlib.suppress(PenstockError):
+        log.close()
+    again = RecordLog.open(Path("/d"), "r", files)
+    assert [record.data for record in again.records()] == [b"first"]
+    again.close()
 
 
 def outstanding(files: MemoryFiles, gate: threading.Event) -> tuple[int, int]:

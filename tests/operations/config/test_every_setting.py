@@ -11,10 +11,14 @@ import pytest
 
 from penstock.capture.log_config import CacheConfig
 from penstock.capture.process import CaptureSettings
+from penstock.delivery.settings import ChangefeedSettings
+from penstock.encode.joining import options_of
+from penstock.encode.settings import OPTIONS
 from penstock.log import Log, LogSettings, configure_cache
 from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.config.model import Config, describe, run_settings
 from penstock.spark import task
+from penstock.spark.job import Job
 from penstock.spark.log_follower import LogFollower
 from penstock.spark.process import job_of
 from penstock.state import BucketState, StateSettings
@@ -75,6 +79,44 @@ STATE = {
     "start_empty": Setting("state.start_empty", ("true", True), ("5", "x")),
     "cache_bytes": Setting("state.cache", SIZE, BAD_SIZE),
 }
+TEXT_END = Setting("", ("lf", "lf"), ("cr", "5"))
+# Of the formats, by the name of the section of a sink.
+FORMATS = {
+    "csv": {
+        "delimiter": Setting("csv.delimiter", ("'|@|'", "|@|"), ("''", "abcd", "5", "'-'")),
+        "quote": Setting("csv.quote", ('"\'"', "'"), ("\"''\"", "a")),
+        "null_string": Setting("csv.null_string", ("'NULL'", "NULL"), ("'a,b'", "'0'", "x" * 17)),
+        "include_commit_ts": Setting("csv.include_commit_ts", ("true", True), ("5", "x")),
+        "binary_encoding": Setting("csv.binary_encoding", ("hex", "hex"), ("base32", "5")),
+        "output_old_value": Setting("csv.output_old_value", ("true", True), ("5", "x")),
+        "output_handle_key": Setting("csv.output_handle_key", ("true", True), ("5", "x")),
+        "output_field_header": Setting("csv.output_field_header", ("true", True), ("5", "x")),
+        "terminator": TEXT_END._replace(key="csv.terminator"),
+    },
+    "canal-json": {
+        "old": Setting("canal_json.old", ("all", "all"), ("none", "5")),
+        "terminator": TEXT_END._replace(key="canal_json.terminator"),
+    },
+    "debezium-json": {
+        "include_schema": Setting("debezium_json.include_schema", ("true", True), ("5", "x")),
+        "output_old_value": Setting("debezium_json.output_old_value", FLAG, ("5", "x")),
+        "decimal": Setting("debezium_json.decimal", ("double", "double"), ("precise", "5")),
+        "name": Setting("debezium_json.name", ("prod", "prod"), ("'a b'", "''")),
+        "terminator": Setting("debezium_json.terminator", ("crlf", "crlf"), ("cr", "5")),
+    },
+    "parquet": {
+        "compression": Setting("parquet.compression", ("snappy", "snappy"), ("lzo", "5")),
+    },
+}
+
+
+def sink_of(tmp_path: Path, format_name: str, key: str, value: str) -> Config:
+    section, _, name = key.partition(".")
+    path = tmp_path / "penstock.yaml"
+    path.write_text(
+        f"source: {{type: demo}}\nsinks:\n  lake: {{url: ./lake, format: {format_name}, {section}: {{{name}: {value}}}}}\n"
+    )
+    return load(path)
 
 
 def loaded(tmp_path: Path, key: str, value: str) -> Config:
@@ -100,6 +142,40 @@ def test_no_setting_is_left_out() -> None:
     assert set(LOG) == {field.name for field in dataclasses.fields(LogSettings)}
     assert set(STATE) == {field.name for field in dataclasses.fields(StateSettings)}
     assert set(CACHE) == set(inspect.signature(configure_cache).parameters)
+    assert {name: set(options) for name, options in FORMATS.items()} == {
+        name: set(options.model_fields) for name, options in OPTIONS.items()
+    }
+
+
+@pytest.mark.parametrize(("format_name", "name"), [(f, name) for f, options in FORMATS.items() for name in options])
+def test_of_a_format(tmp_path: Path, format_name: str, name: str) -> None:
+    """In the task that encodes and in the delivery process, and in both nothing else is changed."""
+    key, (text, value), bad = FORMATS[format_name][name]
+    run = run_settings(sink_of(tmp_path, format_name, key, text), once=True)
+    expected = OPTIONS[format_name]().model_copy(update={name: value})
+    assert ChangefeedSettings.model_validate(run.changefeeds["lake"]).format_options == expected
+    job = Job.from_options({"job": job_of(tmp_path, "lake", run.changefeeds["lake"]).to_json()})
+    assert options_of(job.format, job.format_options) == expected
+    for wrong in bad:
+        with pytest.raises(BadConfig) as caught:
+            sink_of(tmp_path, format_name, key, wrong)
+        assert all(problem.key.startswith(f"sinks.lake.{key.partition('.')[0]}") for problem in caught.value.problems)
+
+
+def test_options_of_another_format_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="csv: has options of another format; this sink writes parquet"):
+        sink_of(tmp_path, "parquet", "csv.quote", "x")
+
+
+def test_the_docs_and_check_name_every_option(tmp_path: Path) -> None:
+    page = (DOCS / "sink-settings.md").read_text()
+    for format_name, options in FORMATS.items():
+        defaults = OPTIONS[format_name]()
+        shown = {f.key for f in describe(sink_of(tmp_path, format_name, next(iter(options.values())).key, next(iter(options.values())).good[0]))}  # fmt: skip
+        for name, setting in options.items():
+            row = f"| `{setting.key}` | `{type(defaults).__name__}.{name}` | {_written(getattr(defaults, name))} | "
+            assert row in page, row
+            assert f"sinks.lake.{setting.key}" in shown
 
 
 @pytest.mark.parametrize("name", LOG)

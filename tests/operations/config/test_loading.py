@@ -161,12 +161,18 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
     assert ("sinks.lake.flush.size", 11) in found
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "kafka://broker:9092"])
-def test_a_sink_that_is_not_there_yet_is_refused_by_name(tmp_path: Path, url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "words"), [("kafka://broker:9092", "sinks of the kind kafka"), ("s3://key:x@bucket/x", "more than a place")]
+)
+def test_a_sink_that_cannot_be_is_refused_by_name(tmp_path: Path, url: str, words: str) -> None:
     [problem] = problems(tmp_path, GOOD.replace("./lake", url), {"SHOP_PASSWORD": "x"})
     assert problem.line == 9
-    assert url.partition(":")[0] in problem.message
-    assert "not supported yet" in problem.message
+    assert words in problem.message
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket/x", "az://container/x"])
+def test_a_sink_in_an_object_store(tmp_path: Path, url: str) -> None:
+    assert load(write(tmp_path, GOOD.replace("./lake", url)), {"SHOP_PASSWORD": "x"}).sinks["lake"].url == url
 
 
 def test_what_comes_later_is_refused_and_not_ignored(tmp_path: Path) -> None:

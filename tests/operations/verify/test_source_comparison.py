@@ -11,17 +11,17 @@ from penstock.cli.verify import exit_code
 from penstock.encode import FORMATS
 from penstock.errors import Unavailable
 from penstock.operations.verify import source_comparison
+from penstock.operations.verify.lineage import Lineage
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.source_truth import ServerTruth
-from penstock.schema.ddl import apply_ddl
-from penstock.sources.settings import MariadbSettings
+from penstock.schema.ddl import table_from_show_create
+from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
 from tools.components.mariadb import MariaDbServer
 
 
 def table() -> Any:
-    (made,) = apply_ddl("CREATE TABLE t (id int primary key)", "unseen", 1, lambda *_: None)
-    return made
+    return table_from_show_create("CREATE TABLE t (id int primary key)", "unseen", 1)
 
 
 @pytest.mark.parametrize("error", [SourceError("cannot read unseen.t", hint="GRANT it"), Unavailable("no answer")])
@@ -38,8 +38,9 @@ def test_a_source_that_cannot_be_asked_is_told(error: Exception, monkeypatch: py
 
     monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
     report = SinkReport("lake", tables_count=1)
-    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): SimpleNamespace(kept=[])})
-    source_comparison.compare_with_source(None, FORMATS["parquet"], tables, {("unseen", "t"): table()}, report)  # type: ignore[arg-type]
+    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, kept=lambda _key: [])
+    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage())
+    source_comparison.compare_with_source(None, FORMATS["parquet"], tables, replay, report)  # type: ignore[arg-type]
     assert report.equal, "nothing is known to be different"
     assert str(error) in report.notes[0]
     assert exit_code(VerifyReport([report])) == 3
@@ -52,7 +53,7 @@ def test_a_user_without_select(mariadb_server: MariaDbServer) -> None:
         cursor.execute("CREATE DATABASE IF NOT EXISTS unseen")
         cursor.execute("CREATE OR REPLACE TABLE unseen.t (id int primary key)")
         cursor.execute("CREATE OR REPLACE USER blind@'%' IDENTIFIED BY 'blind-password'")
-    settings = MariadbSettings(
+    settings = ServerSettings(
         type="mariadb",
         port=mariadb_server.port,
         user="blind",

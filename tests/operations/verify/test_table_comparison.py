@@ -17,7 +17,13 @@ from penstock.operations.verify.table_comparison import TableComparison
 
 def rows(ids: list[int], values: list[int] | None = None) -> pa.Table:
     seqs = pa.array([Seq(1, i, 0, 0).to_bytes() for i in ids], pa.binary())
-    return pa.table({"_seq": seqs, "value": pa.array(values if values is not None else ids, pa.int64())})
+    return pa.table(
+        {
+            "_seq": seqs,
+            "_op": pa.array(["I"] * len(ids), pa.string()),
+            "value": pa.array(values if values is not None else ids, pa.int64()),
+        }
+    )
 
 
 def compare(expected: list[pa.Table], files: list[pa.Table], *, pending_after: int | None = None) -> Differences:

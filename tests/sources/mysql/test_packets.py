@@ -15,10 +15,13 @@ import pytest
 
 from penstock.binlog.errors import BadEvent
 from penstock.binlog.types import EVENT_BYTES_MAX
+from penstock.errors import Unavailable
+from penstock.sources.mysql import source as source_module
 from penstock.sources.mysql.packets import NEED_MORE, NOT_AN_EVENT, TOO_LARGE, unpack
-from penstock.sources.mysql.source import READ_BYTES, MariadbSource
+from penstock.sources.mysql.source import READ_BYTES, ServerSource
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import MariadbSettings
+from penstock.sources.settings import ServerSettings
+from tests.support.budget import chosen_seed
 
 LENGTH_MAX = 0xFFFFFF
 
@@ -72,7 +75,7 @@ def test_an_event_above_the_cap_is_refused_by_its_header() -> None:
 
 
 def test_random_packets_end_in_a_verdict() -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = chosen_seed()
     choice = random.Random(seed)
     for _ in range(500):
         raw = choice.randbytes(choice.randrange(200))
@@ -92,7 +95,7 @@ def _streamed(raw: bytes, tmp_path: Path) -> tuple[list[int], float]:
         theirs.close()
 
     sender = threading.Thread(target=send)
-    source = MariadbSource(MariadbSettings.model_validate({"type": "mariadb", "user": "x"}), tmp_path)
+    source = ServerSource(ServerSettings.model_validate({"type": "mariadb", "user": "x"}), tmp_path)
     sender.start()
     began = time.thread_time()
     sizes = []
@@ -114,6 +117,43 @@ def test_a_large_event_is_streamed_in_linear_time(tmp_path: Path) -> None:
     sizes, large = _streamed(packets(b"\0" + event(16 * READ_BYTES)) + packets(b"\0" + event(5000)), tmp_path)
     assert sum(sizes) == 16 * READ_BYTES + 5000
     assert large < 24 * max(0.02, small)  # 8 times as large; it was 64 times as slow
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_came_before_the_end_counts(tmp_path: Path, reset: bool) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listener.getsockname())
+    ours, _ = listener.accept()
+    theirs.sendall(packets(b"\0" + event(300)) * 3 + b"\x20\0")
+    if reset:  # a close sends a reset then, and not an end
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    source = ServerSource(ServerSettings.model_validate({"type": "mariadb", "user": "x"}), tmp_path)
+    sizes: list[int] = []
+
+    def read() -> None:
+        for chunk in source._chunks(SimpleNamespace(_sock=ours), SourcePosition("f", 4)):  # type: ignore[arg-type]
+            sizes.append(len(chunk.data))
+
+    closer = threading.Timer(source_module._GATHER_SECONDS / 4, theirs.close)
+    closer.start()
+    with ours, listener, pytest.raises(Unavailable):
+        read()
+    closer.join()
+    assert sum(sizes) == 900
+
+
+def test_many_small_pieces_become_one_chunk(tmp_path: Path) -> None:
+    raw = packets(b"\0" + event(300)) * 200
+    ours, theirs = socket.socketpair()
+    for at in range(0, len(raw), 1000):
+        theirs.sendall(raw[at : at + 1000])
+    source = ServerSource(ServerSettings.model_validate({"type": "mariadb", "user": "x"}), tmp_path)
+    piecewise = SimpleNamespace(
+        recv_into=lambda space: ours.recv_into(space, 1000), fileno=ours.fileno, settimeout=ours.settimeout
+    )
+    with ours, theirs:
+        chunks = source._chunks(SimpleNamespace(_sock=piecewise), SourcePosition("f", 4))  # type: ignore[arg-type]
+        assert len(next(chunks).data) > 300 * 20  # as many as came in the time; it was three
 
 
 def test_an_event_above_the_cap_ends_the_stream_with_its_name(tmp_path: Path) -> None:

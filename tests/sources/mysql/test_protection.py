@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from penstock.errors import BadInput, PenstockError, Unavailable
 from penstock.sources.mysql.connection import connect, rows
-from penstock.sources.settings import MariadbSettings
+from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
 from tests.sources.mysql.certificates import PASSPHRASE, Certificates, make_certificates
 from tests.sources.mysql.fake_server import FakeServer
@@ -26,9 +26,9 @@ PASSWORD = "the-password-itself"
 GIVE_IT = ("mysql_clear_password", "dialog", "sha256_password", "caching_sha2_password")
 
 
-def settings(port: int = 3306, **values: Any) -> MariadbSettings:
+def settings(port: int = 3306, **values: Any) -> ServerSettings:
     base = {"type": "mariadb", "host": "127.0.0.1", "port": port, "user": "repl", "password": PASSWORD}
-    return MariadbSettings.model_validate({**base, **values})
+    return ServerSettings.model_validate({**base, **values})
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,16 @@ def test_nor_to_whoever_answers_with_tls(asks_for: str, greets_with: str, certif
     assert PASSWORD.encode() not in b"".join(server.got)
 
 
+@pytest.mark.parametrize("tls", [None, {"mode": "required"}, {"mode": "disabled"}], ids=str)
+def test_no_authority_is_read_where_none_is_asked(
+    tls: dict[str, Any] | None, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: pytest.fail("20 ms, at each connection"))
+    server = FakeServer("mysql_old_password", tls=server_tls(certificates))
+    with server.running(), pytest.raises(SourceError, match="mysql_old_password"):
+        connect(settings(server.port, tls=tls))
+
+
 @pytest.mark.parametrize("mode", ["disabled", "required"])
 def test_nor_where_the_greeting_names_sha2_and_the_fast_way_is_turned_down(
     mode: str, certificates: Certificates
@@ -137,7 +147,7 @@ def test_a_server_that_takes_tls_away_gets_nothing(mode: str) -> None:
 
 
 def test_a_remote_server_without_a_word_about_tls_gets_nothing_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MariadbSettings, "is_local", False)
+    monkeypatch.setattr(ServerSettings, "is_local", False)
     with FakeServer("mysql_clear_password").running() as server, pytest.raises(SourceError, match="offers no TLS"):
         connect(settings(server.port))
     assert server.got == []
@@ -222,10 +232,11 @@ def tls_server(certificates: Certificates, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.mariadb
-@pytest.mark.parametrize("mode", ["verify-identity", "verify-ca", "required"])
+@pytest.mark.parametrize("mode", ["verify-identity", "verify-ca", "required", "preferred"])
 def test_tls_with_a_real_server(mode: str, tls_server: MariaDbServer, certificates: Certificates) -> None:
-    tls: dict[str, Any] = {"mode": mode} if mode == "required" else {"mode": mode, "ca": str(certificates.ca)}
-    found = settings(tls_server.port, user=tls_server.user, password=tls_server.password, tls=tls)
+    tls = {"mode": mode, "ca": str(certificates.ca)} if mode.startswith("verify") else {"mode": mode}
+    given = {} if mode == "preferred" else {"tls": tls}  # it is what a local server gets without a word
+    found = settings(tls_server.port, user=tls_server.user, password=tls_server.password, **given)
     with contextlib.closing(connect(found)) as connection:
         [(_, cipher)] = rows(connection, "SHOW STATUS LIKE 'Ssl_cipher'")
     assert cipher

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.log import Log, Position
 from penstock.state import (
     BucketState,
     RecoveryProgress,
+    StateSettings,
 )
 from penstock.state.checkpoints import checkpointer
 from penstock.state.engines.native.engine import NativeEngine
@@ -22,10 +24,12 @@ from tests.support.waiting import LIMIT_SECONDS
 def test_a_roll_makes_a_checkpoint_and_the_next_open_replays_what_follows(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log", KEEPING) as log:
         state = BucketState.open(log)
-        for n in range(7):
+        for n in range(5):
             put(state, n, n)
         wait_for_checkpoint(state)
         assert state.checkpoints()[0].position >= Position(1, 3)
+        for n in (5, 6):
+            put(state, n, n)
     said: list[RecoveryProgress] = []
     with Log.open(tmp_path / "log", KEEPING) as log:
         state = BucketState.open(log, progress=said.append)
@@ -52,7 +56,7 @@ def test_a_log_without_stores_has_no_files_threads_or_pins(tmp_path: Path) -> No
 def test_the_log_is_pinned_from_the_first_change_on_and_trimmed_below_the_oldest_checkpoint(tmp_path: Path) -> None:
     with Log.open(tmp_path / "log", SMALL) as log:
         log.append(b"before").result(LIMIT_SECONDS)
-        state = BucketState.open(log)
+        state = BucketState.open(log, StateSettings(checkpoint_at_roll=False))  # only those that are asked for below
         put(state, 0, 0)
         assert log.pins() == {"state.start": Position(1, 0)}
         log.roll()
@@ -102,3 +106,40 @@ def test_a_close_does_not_wait_for_ever_for_a_checkpoint(tmp_path: Path, monkeyp
     free.set()
     with Log.open(tmp_path / "log", KEEPING) as log:
         assert content(BucketState.open(log)) == {1: 1}
+
+
+def test_a_checkpoint_that_outlives_its_close_touches_nothing_of_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have removed the checkpoints on which the log was trimmed since."""
+    stuck, free = threading.Event(), threading.Event()
+    write_layers = NativeEngine._write_layers
+
+    def late(self: NativeEngine, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(NativeEngine, "_write_layers", write_layers)
+        stuck.set()
+        assert free.wait(LIMIT_SECONDS)
+        return write_layers(self, *arguments, **named)
+
+    monkeypatch.setattr(NativeEngine, "_write_layers", late)
+    monkeypatch.setattr(checkpointer, "CLOSE_SECONDS_MAX", 0.1)
+    settings = replace(KEEPING, retention_seconds=0.0)
+    with Log.open(tmp_path / "log", settings) as log:
+        state = BucketState.open(log)
+        put(state, 1, 1)
+        thread = state._checkpointer  # type: ignore[attr-defined]
+        log.roll()
+        assert stuck.wait(LIMIT_SECONDS)
+    with Log.open(tmp_path / "log", settings) as log:
+        state = BucketState.open(log)
+        for n in (2, 3):
+            put(state, n, n)
+            state.checkpoint()
+            log.roll()
+        log.trim()
+        files = sorted(path.name for path in (tmp_path / "log" / "state").iterdir())
+        free.set()
+        thread._thread.join(LIMIT_SECONDS)
+        assert sorted(path.name for path in (tmp_path / "log" / "state").iterdir()) == files
+    with Log.open(tmp_path / "log", settings) as log:
+        assert content(BucketState.open(log)) == {1: 1, 2: 2, 3: 3}

@@ -1,8 +1,8 @@
 """Where files lie at the sink (docs/formats/manifest.md). Paths are relative to the prefix, with `/`.
 
-| | canal-json (TiCDC's layout) | parquet |
+| | text formats (TiCDC's layout) | parquet |
 |---|---|---|
-| data | `<schema>/<table>/<version>/<date>/CDC<20 digits>.json` | `<schema>/<table>/version=<v>/date=<d>/CDC<6 digits>.parquet` |
+| data | `<schema>/<table>/<version>/<date>/CDC<20 digits>.json`, `.csv` | `<schema>/<table>/version=<v>/date=<d>/CDC<6 digits>.parquet` |
 | index | `<data directory>/meta/CDC.index` | `<data directory>/_meta/CDC.index` |
 | schema | `<schema>/<table>/meta/schema_….json` | `<schema>/<table>/_meta/schema_….json` |
 | schema of a database | `<schema>/meta/schema_….json` | `<schema>/_meta/schema_….json` |
@@ -24,6 +24,7 @@ CONTROL_DIRECTORY = "_penstock"
 OWNER_PATH = f"{CONTROL_DIRECTORY}/owner.json"
 PROGRESS_PATH = f"{CONTROL_DIRECTORY}/progress.json"
 LOCK_PATH = f"{CONTROL_DIRECTORY}/lock"
+DEAD_LETTERS = f"{CONTROL_DIRECTORY}/dead"
 
 _NAME_BYTES_MAX = 255  # of one path component, on every file system and object store that we know
 _RESERVED = {METADATA_PATH, CONTROL_DIRECTORY}
@@ -105,6 +106,8 @@ class Layout:
 
 _LAYOUTS = {
     "canal-json": Layout(".json", 20, "", "", "meta", False),
+    "csv": Layout(".csv", 20, "", "", "meta", False),
+    "debezium-json": Layout(".json", 20, "", "", "meta", False),
     "parquet": Layout(".parquet", 6, "version=", "date=", "_meta", True),
 }
 

@@ -1,4 +1,4 @@
-"""Canal-JSON as TiCDC's storage consumer reads it: one change per line, CRLF after each (docs/formats/canal-json.md).
+"""Canal-JSON as TiCDC's storage consumer reads it: one change per line (docs/formats/canal-json.md).
 
 The consumer ends a file at a blank line, reads only the first element of `data`, and panics on a value that is neither
 a string nor null: so an empty batch has no bytes at all, and every value is a string. Times come from commit_ts, never
@@ -8,96 +8,130 @@ from a clock: the same rows give the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.commit_ts import milliseconds_of_all
-from penstock.encode import text_kernels
-from penstock.encode.canal_json import kernels as json_kernels
-from penstock.encode.format import OPS, differs, shown_images
-from penstock.encode.text import BINARIES, Text, json_tokens, unsupported
-from penstock.errors import BadInput
+from penstock.encode.images import changed, check_ops, images_with, shown_images
+from penstock.encode.joining import JoinedLines
+from penstock.encode.lines import ARRAY_OF_ONE, chosen_rows, encode_lines, json_text, objects, op_words, seq_text
+from penstock.encode.settings import TERMINATORS, CanalJsonOptions
+from penstock.encode.text import (
+    BINARIES,
+    CHARACTERS,
+    FLOATS,
+    JSON_STRING,
+    Text,
+    float_text,
+    formatted,
+    integer_text,
+    is_text_decimal,
+    json_strings,
+    unsupported,
+)
 from penstock.files import Buffer
 from penstock.log.position import Seq
-from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
+from penstock.schema.changes import OP_UPDATE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
-
-TERMINATOR = "\r\n"
-
-# So few rows are encoded at a time that their tokens and lines stay in the processor's cache.
-ROWS_AT_A_TIME = 4096
 
 _SQL_TYPES = {
     "bit": -7, "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5,
-    "float": 7, "double": 8, "decimal": 3, "char": 1, "varchar": 12, "json": 12, "year": 12,
+    "float": 7, "double": 8, "decimal": 3, "char": 1, "varchar": 12, "json": 12, "year": 12, "inet4": 12,
+    "inet6": 12, "uuid": 12,
     "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, "date": 91, "time": 92, "datetime": 93,
     "timestamp": 93, "enum": 4, "set": -7,
 }  # fmt: skip
 _UNSIGNED_SQL_TYPES = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 _BLOB = 2004
 
-_TYPES = {OP_INSERT: "INSERT", OP_UPDATE: "UPDATE", OP_DELETE: "DELETE"}
-_OPS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
-
 
 class CanalJson:
     name = "canal-json"
     extension = ".json"
 
+    def __init__(self, options: CanalJsonOptions = CanalJsonOptions()) -> None:  # noqa: B008 - frozen
+        self._options = options
+        self._terminator = TERMINATORS[options.terminator]
+
     def row_bytes_min(self, table: TableSchema) -> int:
-        return sum(map(len, _fragments(table)))  # every line repeats the names and types of all columns
+        # Every line repeats the names and types of all columns.
+        return sum(map(len, _fragments(table, self._terminator)))
 
     def encode(self, batch: ChangeBatch) -> Buffer:
-        constants = _joined(_fragments(batch.table))
-        out, length = np.empty(0, np.uint8), 0
-        for start in range(0, len(batch), ROWS_AT_A_TIME):
-            part = batch.slice(start, min(start + ROWS_AT_A_TIME, len(batch)))
-            starts, arena = _arena(_tokens(part))
-            end = length + len(part) * len(constants[1]) + len(arena)
-            if end > len(out):
-                # Space for all rows, if the others are like these: pages that are never touched cost no memory.
-                grown = np.empty(end * len(batch) // (start + len(part)) * 9 // 8 + 1, np.uint8)
-                grown[:length] = out[:length]
-                out = grown
-            json_kernels.lines(*constants, starts, arena, out[length:end])
-            length = end
-        return out[:length].data
+        check_ops(batch.op)
+        partial = batch.present_before is not None or batch.present_after is not None
+        return encode_lines(batch, _fragments(batch.table, self._terminator, partial=partial), self._tokens)
+
+    def join(self, payloads: Iterable[Buffer]) -> Iterator[Buffer]:
+        return JoinedLines().join(payloads)
 
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
-        return payloads[0] if len(payloads) == 1 else b"".join(payloads)
+        return b"".join(self.join(payloads))
 
     def rows(self, file: Buffer) -> pa.Table:
-        objects = [json.loads(line) for line in bytes(file).decode().split(TERMINATOR) if line]
+        objects = [json.loads(line) for line in bytes(file).decode().split(self._terminator) if line]
+        images = [row for line in objects for row in _rows_of(line)]
         table = {
-            "_seq": pa.array([Seq.parse(o["_penstock"]["seq"]).to_bytes() for o in objects], pa.binary()),
-            "_op": pa.array([_OPS[o["type"]] for o in objects], pa.string()),
-            "_commit_ts": pa.array([o["_tidb"]["commitTs"] for o in objects], pa.int64()),
+            "_seq": pa.array([Seq.parse(o["_penstock"]["seq"]).to_bytes() for o, _, _ in images], pa.binary()),
+            "_op": pa.array([op for _, op, _ in images], pa.string()),
+            "_commit_ts": pa.array([o["_tidb"]["commitTs"] for o, _, _ in images], pa.int64()),
         }
         for name in objects[0]["mysqlType"] if objects else ():
-            table[name] = pa.array([o["data"][0][name] for o in objects], pa.string())
+            table[name] = pa.array([image.get(name) for _, _, image in images], pa.string())
         return pa.table(table)
 
+    def _tokens(self, batch: ChangeBatch) -> list[Text]:
+        """What differs from line to line, in the order in which it stands between the fragments."""
+        columns = batch.table.columns
+        millis = integer_text(milliseconds_of_all(batch.commit_ts))
+        shown = shown_images(batch)
+        if shown.present is None:
+            data = [_token(column, values) for column, values in zip(columns, shown.columns, strict=True)]
+        else:
+            present = np.array(shown.present)
+            every = np.ones(len(batch), np.bool_)
+            data = [_objects(columns, shown.columns, present, every)]
+        return [
+            op_words(batch.op, "INSERT", "UPDATE", "DELETE"),
+            millis,
+            millis,
+            self._old(batch),
+            *data,
+            integer_text(batch.commit_ts),
+            seq_text(batch.seq),
+        ]
 
-def _tokens(batch: ChangeBatch) -> list[Text]:
-    """What differs from line to line, in the order in which it stands between the fragments."""
-    columns = batch.table.columns
-    millis = _integers(milliseconds_of_all(batch.commit_ts))
-    return [
-        _types(batch.op),
-        millis,
-        millis,
-        _old(batch, batch.op == OP_UPDATE),
-        *(json_tokens(column, values) for column, values in zip(columns, shown_images(batch), strict=True)),
-        _integers(batch.commit_ts),
-        _seqs(batch.seq),
-    ]
+    def _old(self, batch: ChangeBatch) -> Text:
+        """Before images of updates: the columns that changed, as native canal writes them, or all that were logged."""
+        updates = batch.op == OP_UPDATE
+        columns = range(len(batch.table.columns))
+        if self._options.old == "all":
+            chosen = np.array([images_with(batch, ordinal)[0][updates] for ordinal in columns], np.bool_)
+        else:
+            chosen = np.array([changed(batch, ordinal)[updates] for ordinal in columns], np.bool_)
+        chosen = chosen.reshape(len(columns), np.count_nonzero(updates))
+        before = [column.filter(pa.array(updates)) for column in batch.before] if updates.any() else []
+        return _objects(batch.table.columns, before, chosen, updates)
 
 
-def _fragments(table: TableSchema) -> list[bytes]:
-    """What stands between the tokens of a line: the same for all rows of a table version."""
+def _rows_of(line: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, dict[str, str | None]]]:
+    """The line, an operation and an image. An update that changed the key is a delete and an insert."""
+    data, old = line["data"][0], (line["old"] or [{}])[0]
+    before = {**data, **old}
+    if line["type"] == "UPDATE" and any(before[name] != data[name] for name in line["pkNames"] or data):
+        yield line, "D", before
+        yield line, "I", data
+    else:
+        yield line, line["type"][0], data
+
+
+def _fragments(table: TableSchema, terminator: str, *, partial: bool = False) -> list[bytes]:
+    """What stands between the tokens of a line: the same for all rows of a table version. Where a column may be absent
+    (`partial`), the whole of `data` is one token."""
     head = {
         "id": 0,
         "database": table.schema,
@@ -105,19 +139,22 @@ def _fragments(table: TableSchema) -> list[bytes]:
         "pkNames": [table.columns[i].name for i in table.primary_key],
     }
     sql_types = {column.name: _sql_type(column) for column in table.columns}
-    mysql_types = {column.name: column.mysql_type for column in table.columns}
+    mysql_types = {column.name: column.plain_type for column in table.columns}
     fragments = [
-        _json(head)[:-1] + ',"isDdl":false,"type":"',
+        json_text(head)[:-1] + ',"isDdl":false,"type":"',
         '","es":',
         ',"ts":',
-        f',"sql":"","sqlType":{_json(sql_types)},"mysqlType":{_json(mysql_types)},"old":',
+        f',"sql":"","sqlType":{json_text(sql_types)},"mysqlType":{json_text(mysql_types)},"old":',
     ]
     before = ',"data":[{'
-    for column in table.columns:
-        fragments.append(f"{before}{_json(column.name)}:")
+    for column in () if partial else table.columns:
+        fragments.append(f"{before}{json_text(column.name)}:")
         before = ","
     closing = "}]" if table.columns else ',"data":[{}]'
-    fragments += [f'{closing},"_tidb":{{"commitTs":', '},"_penstock":{"seq":"', '"}}' + TERMINATOR]
+    if partial:
+        fragments.append(',"data":')
+        closing = ""
+    fragments += [f'{closing},"_tidb":{{"commitTs":', '},"_penstock":{"seq":"', '"}}' + terminator]
     return [fragment.encode() for fragment in fragments]
 
 
@@ -131,73 +168,28 @@ def _sql_type(column: Column) -> int:
     return _UNSIGNED_SQL_TYPES.get(base, _SQL_TYPES[base]) if column.unsigned else _SQL_TYPES[base]
 
 
-def _old(batch: ChangeBatch, updates: npt.NDArray[np.bool_]) -> Text:
-    """Before images of updates: only the columns that changed, as native canal writes them."""
-    count = int(np.count_nonzero(updates))
-    offsets = np.empty(len(batch) + 1, np.int64)
-    tokens: list[Text] = []
-    changed = np.empty((len(batch.table.columns), count), np.bool_)
-    if count:
-        mask = None if count == len(batch) else pa.array(updates)
-        for ordinal, column in enumerate(batch.table.columns):
-            before, after = batch.before[ordinal], batch.after[ordinal]
-            if mask is not None:
-                before, after = before.filter(mask), after.filter(mask)
-            changed[ordinal] = differs(before, after)
-            tokens.append(json_tokens(column, before.filter(pa.array(changed[ordinal]))))
-    starts, arena = _arena(tokens)
-    names, name_bytes = _joined([f"{_json(column.name)}:".encode() for column in batch.table.columns])
-    json_kernels.old_offsets(updates, changed, names, starts, offsets)
-    out = np.empty(offsets[-1], np.uint8)
-    json_kernels.old_tokens(updates, changed, names, name_bytes, starts, arena, offsets, out)
-    return Text(offsets, out)
+def _objects(
+    columns: Sequence[Column],
+    values: Sequence[pa.Array[Any]],
+    chosen: npt.NDArray[np.bool_],
+    rows: npt.NDArray[np.bool_],
+) -> Text:
+    """For each of `rows` an array of one object with its `chosen` columns, else null. `values` and `chosen` have an
+    element for each row that is true."""
+    tokens = [
+        _token(column, chosen_rows(array, chosen[ordinal]))
+        for ordinal, (column, array) in enumerate(zip(columns, values, strict=False))
+    ]
+    return objects(columns, tokens, chosen, rows, ARRAY_OF_ONE)
 
 
-def _types(op: npt.NDArray[np.uint8]) -> Text:
-    unknown = set(np.unique(op).tolist()) - OPS
-    if unknown:
-        raise BadInput(f"unknown operations {sorted(unknown)} in a batch of changes")
-    length = len(_TYPES[OP_INSERT])  # the three words are of one length
-    words = np.zeros((256, length), np.uint8)
-    for code, word in _TYPES.items():
-        words[code] = np.frombuffer(word.encode(), np.uint8)
-    return Text(np.arange(len(op) + 1, dtype=np.int64) * length, words[op].reshape(-1))
-
-
-def _integers(values: npt.NDArray[np.uint64]) -> Text:
-    offsets = np.empty(len(values) + 1, np.int64)
-    out = np.empty(len(values) * text_kernels.INTEGER_WIDTH, np.uint8)
-    text_kernels.integers(np.ascontiguousarray(values), np.empty(0, np.bool_), False, 0, offsets, out)
-    return Text(offsets, out[: offsets[-1]])
-
-
-def _seqs(seq: npt.NDArray[np.void]) -> Text:
-    values = np.empty((len(seq), 4), np.uint64)
-    for part, field in enumerate(("ledger", "entry", "event", "row")):
-        values[:, part] = seq[field]
-    offsets = np.empty(len(seq) + 1, np.int64)
-    out = np.empty(len(seq) * 64, np.uint8)
-    json_kernels.seqs(values, offsets, out)
-    return Text(offsets, out[: offsets[-1]])
-
-
-def _arena(tokens: Sequence[Text]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """All tokens in one buffer, and where those of each column start. Nothing is read past a column's last token."""
-    if not tokens:
-        return np.zeros((0, 1), np.int64), np.empty(0, np.uint8)
-    starts = np.zeros((len(tokens), max(len(token.offsets) for token in tokens)), np.int64)
-    base = 0
-    for ordinal, token in enumerate(tokens):
-        np.add(token.offsets, base, out=starts[ordinal, : len(token.offsets)])
-        base += len(token.data)
-    return starts, np.concatenate([token.data for token in tokens])
-
-
-def _joined(pieces: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    bounds = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
-    return bounds, np.frombuffer(b"".join(pieces), np.uint8)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _token(column: Column, values: pa.Array[Any]) -> Text:
+    """Each value as a JSON string, or `null`."""
+    base = column.base_type
+    if base in FLOATS:
+        return json_strings(float_text(values))
+    if base in CHARACTERS or is_text_decimal(column, values):
+        return json_strings(values)
+    if base in BINARIES:
+        return json_strings(values, latin1=True)
+    return formatted(column, values, JSON_STRING)

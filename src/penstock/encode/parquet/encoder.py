@@ -1,32 +1,31 @@
 """Parquet: `_op`, `_commit_ts`, `_seq`, then the table's columns (docs/formats/parquet.md).
 
-Rows of one Parquet file share its dictionaries and pages, so a file is written once, from all its rows; until then a
-payload is an Arrow IPC stream. The bytes of a file depend on its rows alone: a file that is made again after a crash is
-the same.
+A payload is a whole Parquet file; joining takes its row groups as they are, so that only tasks compress. The same rows in
+the same payloads give the same bytes. An update that changes the key is two rows, a delete and an insert, so that the last row of a key always tells
+what became of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from penstock.commit_ts import milliseconds_of_all
-from penstock.encode.format import OPS, shown_images
+from penstock.encode.images import check_ops, key_changes, shown_images, split_updates
 from penstock.encode.parquet.columns import TIMESTAMP, parquet_type, parquet_values
-from penstock.errors import BadInput, NotSupported
+from penstock.encode.parquet.file import ParquetFile
+from penstock.encode.settings import ParquetOptions
+from penstock.errors import NotSupported
 from penstock.files import Buffer
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
 
-ROW_GROUP_ROWS = 131_072  # fixed, so that the bytes depend on the rows alone
-
-# lz4 costs the task a fifth of a microsecond per row, and halves what waits in the spool.
-_PAYLOAD_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+ROW_GROUP_ROWS = 131_072
+_LEVELS = {"zstd": 1, "gzip": 6}
 
 _OWN = ("_op", "_commit_ts", "_seq")
 
@@ -35,39 +34,37 @@ class Parquet:
     name = "parquet"
     extension = ".parquet"
 
+    def __init__(self, options: ParquetOptions = ParquetOptions()) -> None:  # noqa: B008 - frozen
+        self._compression = options.compression
+
     def row_bytes_min(self, table: TableSchema) -> int:
         return 1  # a NULL is a bit, and compressed
 
     def encode(self, batch: ChangeBatch) -> Buffer:
+        check_ops(batch.op)
         schema = parquet_schema(batch.table)
+        batch = split_updates(batch, key_changes(batch)).batch
         columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
-        columns += [parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch), strict=True)]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema, options=_PAYLOAD_OPTIONS) as writer:
-            writer.write_batch(pa.record_batch(columns, schema=schema))
-        return memoryview(sink.getvalue())
-
-    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
-        tables = [pa.ipc.open_stream(pa.py_buffer(payload)).read_all() for payload in payloads]
-        if not tables:
-            raise BadInput("a Parquet file needs at least one payload")
-        if any(table.schema != tables[0].schema for table in tables):
-            raise BadInput("payloads of different table versions cannot share a Parquet file")
-        # One chunk per column: page boundaries follow the chunks, which must not depend on how rows came in payloads.
-        table = pa.concat_tables(tables).combine_chunks()
-        if any(column.num_chunks > 1 for column in table.columns):
-            raise BadInput("more than 2 GiB in one column of a Parquet file", hint="lower sinks.NAME.flush.size")
+        columns += [
+            parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch).columns, strict=True)
+        ]
         sink = pa.BufferOutputStream()
         pq.write_table(
-            table,
+            pa.Table.from_batches([pa.record_batch(columns, schema=schema)]),
             sink,
             row_group_size=ROW_GROUP_ROWS,
-            compression="zstd",
-            compression_level=1,
+            compression=self._compression,
+            compression_level=_LEVELS.get(self._compression),
             version="2.6",
             store_schema=False,
         )
         return memoryview(sink.getvalue())
+
+    def join(self, payloads: Iterable[Buffer]) -> Iterator[Buffer]:
+        return ParquetFile().join(payloads)
+
+    def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
+        return b"".join(self.join(payloads))
 
     def rows(self, file: Buffer) -> pa.Table:
         return pq.read_table(pa.BufferReader(pa.py_buffer(file)))
@@ -91,9 +88,6 @@ def parquet_schema(table: TableSchema) -> pa.Schema:
 
 
 def _ops(batch: ChangeBatch) -> pa.Array[Any]:
-    unknown = set(np.unique(batch.op).tolist()) - OPS
-    if unknown:
-        raise BadInput(f"unknown operations {sorted(unknown)} in a batch of changes")
     # The codes are the letters themselves, so the array is the data of a column of one-byte strings.
     offsets = np.arange(len(batch) + 1, dtype=np.int32)
     return pa.StringArray.from_buffers(len(batch), pa.py_buffer(offsets.data), pa.py_buffer(batch.op.tobytes()))

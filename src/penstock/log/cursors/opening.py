@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from penstock.arguments import check_name, checked_path, shown
 from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption, StorageFailed
+from penstock.errors import BadInput, Corruption, StorageFailed, Unavailable
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
@@ -34,6 +34,7 @@ from penstock.metadata import VersionConflict
 
 Start = Literal["earliest", "latest"] | Position
 
+_ATTEMPTS_MAX = 20
 _logger = logging.getLogger(__name__)
 
 
@@ -115,11 +116,30 @@ def _open(
                 return found or CursorState(Acked(start_position(reader, start)), active_ms=clock.wall_ms(), fresh=True)
 
             state, known = _register(reader, records, name, make, directory=where, is_empty=state is None)
-        elif known.directory != where:
-            known = move(reader.metadata, reader.name, replace(known, directory=where))
+        else:
+            known = _take_over(reader, known, where, records)
         assert state is not None
         on_error.pop_all()
     return Opened(records, state, Pointer(reader, known, on_moved))
+
+
+def _take_over(reader: LogReader, known: Registered, directory: str, records: RecordLog) -> Registered:
+    """The registration, changed by the new owner of the records: from here on an earlier owner publishes nothing more.
+
+    It may have published until now, also since `known` was read. Or a later owner came, if locks do not hold: the
+    records tell the two apart, and raise `Fenced`. They are asked between reading and writing: whoever replaces this
+    owner after that finds the registration changed, and takes it over in turn.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            return move(reader.metadata, reader.name, replace(known, directory=directory))
+        except VersionConflict:
+            found = find(reader.metadata, reader.name, known.name)
+            if found is None or found.deleting:
+                break
+            records.check_owner()
+            known = found
+    raise Unavailable(f"cursor {known.name} of log {reader.name} was changed while it was opened", hint="try again")
 
 
 def _fall_back(

@@ -11,12 +11,13 @@ from __future__ import annotations
 import struct
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import google_crc32c
 
 from penstock.errors import Fenced
 from penstock.files import File, Files
+from penstock.log.closed import ClosedPart
 from penstock.log.position import Position
 
 _SECTOR = 512
@@ -85,9 +86,8 @@ class EndFile:
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self._handle = (
-            threading.Lock()
-        )  # for those who close a handle, and for the checks of other threads than the owner's
+        self._path = file.path
+        self._handle = threading.Lock()  # a read never meets the number of a closed handle, which may be another file's
         self._commits = 0
         self._epoch = 0
         self.truncations = 0  # as the owner's ledger list has it
@@ -114,8 +114,12 @@ class EndFile:
         return cls(files.open(path, writable=writable))
 
     def close(self) -> None:
+        """Every later read raises `Closed`, and one that is under way is waited for."""
+        closed: Any = ClosedPart(f"the end of log {self._path.parent}")
         with self._handle:
-            self._file.close()
+            file, self._file = self._file, closed
+        if not isinstance(file, ClosedPart):
+            file.close()
 
     # -- the owner -----------------------------------------------------------------------------------------------
 
@@ -123,7 +127,7 @@ class EndFile:
         """From here on an owner with a lower epoch acknowledges nothing. Returns the end that was published before."""
         highest = self.fence_epoch()
         if highest > epoch:
-            raise _fenced(self._file.path, epoch, highest)
+            raise _fenced(self._path, epoch, highest)
         record = _FENCE.pack(_FENCE_PLACE.magic, 0, epoch)
         self._file.write_at(_FENCE_PLACE.offset, record + _U32.pack(google_crc32c.value(record)))
         self._file.datasync()
@@ -138,10 +142,9 @@ class EndFile:
 
     def check(self) -> None:
         """Raises `Fenced` where another owner came. Any thread may call it."""
-        with self._handle:
-            highest = self.fence_epoch()
+        highest = self.fence_epoch()
         if highest > self._epoch:
-            raise _fenced(self._file.path, self._epoch, highest)
+            raise _fenced(self._path, self._epoch, highest)
 
     def publish(self, file_id: int, synced_end: int, last: Position, messages: int = 0) -> None:
         """Shows readers the data up to here, which must be synced."""
@@ -180,7 +183,7 @@ class EndFile:
 
     def reopen(self, files: Files) -> None:
         """Takes a new handle after a failed write: the failure poisoned the old one."""
-        new = files.open(self._file.path, writable=True)
+        new = files.open(self._path, writable=True)
         with self._handle:
             old, self._file = self._file, new
             old.close()
@@ -195,7 +198,7 @@ class EndFile:
         """The newest slot; None where nothing was published yet, or a power cut tore the only slot."""
         best: SyncedEnd | None = None
         for _ in range(_READ_ATTEMPTS):
-            raw = self._file.read_at(_SLOTS_AT, _SLOTS_BYTES)
+            raw = self._read_at(_SLOTS_AT, _SLOTS_BYTES)
             slots = [slot for place in _SLOTS if (slot := _slot(raw, place)) is not None]
             if not slots:
                 if all(is_blank(_record(raw, place)) for place in _SLOTS):
@@ -215,7 +218,7 @@ class EndFile:
 
     def read_final_end(self) -> FinalEnd | None:
         """The newest final end; None where there is none."""
-        raw = self._file.read_at(_FINAL_END_PLACE.offset, RECORD_BYTES)
+        raw = self._read_at(_FINAL_END_PLACE.offset, RECORD_BYTES)
         if len(raw) < RECORD_BYTES or google_crc32c.value(raw[:-4]) != _U32.unpack_from(raw, _CRC_AT)[0]:
             return None
         magic, _, _, file_id, frames_end, entries = _FINAL_END.unpack_from(raw)
@@ -223,7 +226,7 @@ class EndFile:
 
     def hints(self, file_id: int) -> list[tuple[int, int]]:
         """(entry, offset) pairs of the file, ascending. Only advice: the caller looks whether the entry is there."""
-        raw = self._file.read_at(HINTS_AT, HINTS_MAX * HINT_BYTES)
+        raw = self._read_at(HINTS_AT, HINTS_MAX * HINT_BYTES)
         found = []
         for at in range(0, len(raw) - HINT_BYTES + 1, HINT_BYTES):
             number, entry, offset = _HINT.unpack_from(raw, at)
@@ -232,15 +235,19 @@ class EndFile:
             found.append((entry, offset))
         return found
 
+    def _read_at(self, offset: int, size: int) -> bytes:
+        with self._handle:
+            return self._file.read_at(offset, size)
+
     def fence_epoch(self) -> int:
         """The highest epoch that an owner ever opened with; 0 where there was no owner yet."""
-        raw = self._file.read_at(_FENCE_PLACE.offset, RECORD_BYTES)
+        raw = self._read_at(_FENCE_PLACE.offset, RECORD_BYTES)
         if is_blank(raw):
             return 0
         for _ in range(_READ_ATTEMPTS):
             if len(raw) == RECORD_BYTES and google_crc32c.value(raw[:-4]) == _U32.unpack_from(raw, _CRC_AT)[0]:
                 return int(_FENCE.unpack_from(raw)[2])
-            raw = self._file.read_at(_FENCE_PLACE.offset, RECORD_BYTES)
+            raw = self._read_at(_FENCE_PLACE.offset, RECORD_BYTES)
         # A power cut tore the record while an owner opened. That owner wrote nothing yet, and the metadata has its epoch.
         return 0
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from penstock.errors import Corruption, Fenced, NotSupported, PenstockError
+from penstock.errors import Corruption, Fenced, NotSupported, PenstockError, StorageFailed
 from penstock.files import File, Files, read_file, replace_file
 from penstock.log.frames.end_file import EndFile, SyncedEnd
 from penstock.log.frames.file_header import (
@@ -50,6 +50,7 @@ class Generations:
         self._name = name
         self._lock = threading.Lock()
         self._spare = 0  # a generation that this owner claimed and could not bring into force
+        self._half_claimed = 0  # its file was made, and then the disk failed: it may be void, or claimed
         self.newest = 0
 
     def path(self, generation: int) -> Path:
@@ -61,14 +62,17 @@ class Generations:
         """Makes the generation, which deposes every other owner. Raises `FileExistsError` where another was faster."""
         with self._lock:
             file = self._files.create(self.path(number))
+            self._half_claimed = number
             before = number - 1
             if before and not self._files.exists(self.path(before)):
                 # The generation before is gone, so `number` existed before and was removed: the newest one is beyond
                 # it.
                 file.close()
                 self._files.remove(self.path(number))
+                self._half_claimed = 0
                 raise FileExistsError(f"{self.path(number)} was there before")
             self.newest = number
+            self._half_claimed = 0
             return file
 
     def claim_first(self, number: int) -> File:
@@ -104,13 +108,19 @@ class Generations:
                 file.close()
 
     def check(self) -> None:
-        """Raises `Fenced` where another owner came. The order of the two questions matters: rule 4 of the format."""
+        """Raises `Fenced` where another owner came, `StorageFailed` where a claim of this one failed half-way: then nobody
+        can tell. The order of the two questions matters: rule 4 of the format."""
         with self._lock:
             exists = self._files.exists
             if exists(self.path(self.newest + 1)) or not exists(self.path(self.newest)):
                 raise self._fenced()
 
-    def _fenced(self) -> Fenced:
+    def _fenced(self) -> Fenced | StorageFailed:
+        if self._half_claimed == self.newest + 1:
+            return StorageFailed(
+                f"{self.path(self._half_claimed)}: the disk failed while this owner made it",
+                hint="repair the disk, then start again",
+            )
         return Fenced(
             f"{self._directory / self._name}: its owner, which made generation {self.newest}, was replaced",
             hint="another process owns it now; stop this one",

@@ -152,6 +152,10 @@ class RecordLog:
         check_callable("build", build)
         return self._commits.submit(build, wait=False)
 
+    def check_owner(self) -> None:
+        """Raises `Fenced` where another owner came, which the lock prevents wherever locks hold."""
+        self._generations.check()
+
     def records(self) -> Iterator[Record]:
         """Every durable record of the generation in force, in order."""
         self._check_open()

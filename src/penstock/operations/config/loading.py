@@ -85,9 +85,12 @@ def load_places(path: Path, environment: Mapping[str, str] = os.environ) -> Plac
     """What a look at the flow from outside needs, and nothing else: it works without the variables of its secrets."""
     value, lines = _read(_text_of(path), path)
     problems: list[Problem] = []
-    known = {key: value[key] for key in ("state_dir", "sinks") if key in value}
+    known: dict[str, Any] = {key: value[key] for key in ("state_dir", "sinks") if key in value}
     if isinstance(known.get("sinks"), dict):
         known["sinks"] = list(known["sinks"])
+    source = value.get("source")
+    if isinstance(source, dict) and "tables" in source:
+        known["tables"] = source["tables"]
     known = _substitute(known, environment, (), lines, problems)
     try:
         places = TypeAdapter(Places).validate_python(known)

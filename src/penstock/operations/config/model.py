@@ -17,7 +17,7 @@ from penstock.capture.log_config import LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
 from penstock.secret import Secret, is_secret_setting
-from penstock.sources.settings import MariadbSettings, SourceSettings, process_settings
+from penstock.sources.settings import ServerSettings, SourceSettings, Tables, process_settings
 from penstock.supervisor.settings import RunSettings
 
 _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
@@ -78,10 +78,11 @@ class Config(BaseModel):
 
 
 class Places(BaseModel):
-    """Where a flow is and what its sinks are called; the rest of the file may be wrong."""
+    """Where a flow is, what its sinks are called and which tables it follows; the rest of the file may be wrong."""
 
     state_dir: Path = Path("./penstock-data")
     sinks: tuple[str, ...] = ()
+    tables: Tables = Tables()
 
 
 def run_settings(config: Config, *, once: bool) -> RunSettings:
@@ -99,7 +100,7 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
 
 def exposure_of(config: Config) -> str:
     """What the configuration exposes to others on the network, in a sentence for each start; empty if nothing."""
-    return config.source.exposure() if isinstance(config.source, MariadbSettings) else ""
+    return config.source.exposure() if isinstance(config.source, ServerSettings) else ""
 
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:

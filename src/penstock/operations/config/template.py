@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from penstock.errors import BadInput, NotSupported
+from penstock.errors import BadInput
 from penstock.secret import harmless
 
-_HINT = "use demo, a directory, or mariadb://user@host[:port]"
+_HINT = "use demo, a directory, mariadb://user@host[:port], or mysql://user@host[:port]"
 _PLAIN = re.compile(r"[A-Za-z0-9_./~$][A-Za-z0-9_./~$:{}@%+=,-]*\Z")
 
 _DEMO = """\
@@ -26,7 +26,7 @@ _FILES = """\
 """
 
 _SERVER = """\
-  type: mariadb
+  type: {type}
   host: {host}
   port: {port}
   user: {user}
@@ -43,7 +43,7 @@ source:
 {source}sinks:                                # each name is a changefeed with its own progress
   lake:
     url: {sink}
-    format: parquet                   # parquet | canal-json
+    format: parquet                   # parquet | canal-json | csv | debezium-json
     flush: {{size: 64MiB, every: 60s}}
 # log:                                # what every sink has already: kept for ever unless told otherwise
 #   keep: {{for: 7d, size: 100GiB}}     # older, or beyond this size: trimmed
@@ -53,7 +53,8 @@ source:
 
 
 def render(source: str, sink: str | None = None, directory: Path = Path()) -> str:
-    """The text of a configuration for `demo`, a directory of binlog files, or `mariadb://user@host[:port]`.
+    """The text of a configuration for `demo`, a directory of binlog files, `mariadb://user@host[:port]` or
+    `mysql://user@host[:port]`.
 
     `directory` is the one that the file will be in: paths are given as seen from here, and written as seen from there.
     """
@@ -75,9 +76,7 @@ def _source(source: str, directory: Path) -> str:
         raise BadInput(f"{harmless(source)!r} is no URL of a source: {error}", hint=_HINT) from None
     if parts.scheme == "file":
         return _FILES.format(path=_scalar(unquote(parts.path)))
-    if parts.scheme == "mysql":
-        raise NotSupported("a source of the kind 'mysql' is not in this version yet", hint=_HINT)
-    if parts.scheme != "mariadb":
+    if parts.scheme not in ("mariadb", "mysql"):
         raise BadInput(f"a source of the kind {parts.scheme!r} is not known", hint=_HINT)
     if not host:
         raise BadInput(f"{harmless(source)!r} names no host", hint=_HINT)
@@ -89,7 +88,9 @@ def _source(source: str, directory: Path) -> str:
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise BadInput(f"{harmless(source)!r} says more than a server", hint=_HINT)
     user = unquote(parts.username or "penstock")
-    return _SERVER.format(host=_scalar(host), port=3306 if port is None else port, user=_scalar(user))
+    return _SERVER.format(
+        type=parts.scheme, host=_scalar(host), port=3306 if port is None else port, user=_scalar(user)
+    )
 
 
 def _seen_from(directory: Path, place: str) -> str:

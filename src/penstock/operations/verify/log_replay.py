@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from penstock.entries.decode import decode_entries
 from penstock.log import LogReader, Position
-from penstock.schema.changes import ChangeBatch
+from penstock.operations.verify.lineage import Lineage
+from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaView
 from penstock.sources.settings import Tables
@@ -20,34 +21,48 @@ from penstock.spark.log_follower import LogFollower
 class LogHistory:
     """`complete_end` is the last entry after which no transaction is open; entry -1 if there is none.
 
-    `in_force` are the tables before the first entry that is still there; empty if nothing was trimmed.
+    `in_force` are the tables before the first entry that is still there; empty if nothing was trimmed. `void`: the commit_ts
+    of transactions that never happened.
     """
 
     schemas: SchemaView
     in_force: tuple[TableSchema, ...]
     complete_end: Position
+    void: frozenset[int] = frozenset()
 
 
 def read_history(reader: LogReader) -> LogHistory:
     """Follows the log's frames, without their data, to its durable end."""
+    while (found := _read_history(reader)) is None:
+        pass
+    return found
+
+
+def _read_history(reader: LogReader) -> LogHistory | None:
+    """None if a parked table was resumed meanwhile: then frames that were read already mean something else."""
     # From the first entry that is left, not from a later checkpoint: entries before that checkpoint have older schemas.
     follower = LogFollower(reader, None if reader.complete else reader.first)
     in_force = follower.in_force()
     schemas = SchemaView(in_force)
     end = Position(reader.first.ledger_id, -1)
+    void: set[int] = set()
     while frames := follower.more():
         for frame in frames:
+            if frame.resumes:
+                return None
+            void.update(frame.void)
             for table in frame.schemas:
                 schemas.add(frame.position, table)
             if frame.whole:
                 end = frame.position
-    return LogHistory(schemas, tuple(one.table for one in in_force), end)
+    return LogHistory(schemas, tuple(one.table for one in in_force), end, frozenset(void))
 
 
 class LogReplay:
     """Reads the log up to the end of its last whole transaction. Changes up to `through` are at the sink.
 
-    `latest` is the newest schema of each table, once `changes` is exhausted.
+    `latest` is the newest schema of each table, once `changes` is exhausted; `parked` are the tables whose rows the log
+    holds back, because a statement before them was not understood. `lineage` knows under which names their rows are.
     """
 
     def __init__(self, reader: LogReader, filters: tuple[Tables, ...], through: Position) -> None:
@@ -58,6 +73,8 @@ class LogReplay:
         self.latest: dict[tuple[str, str], TableSchema] = {
             (table.schema, table.table): table for table in self._history.in_force if self._takes(table)
         }
+        self.parked: dict[str, TableSchema] = {}
+        self.lineage = Lineage(self._takes)
 
     def changes(self) -> Iterator[tuple[ChangeBatch, bool]]:
         """Yields each batch of changes, and whether it may still be on its way to the sink."""
@@ -69,12 +86,16 @@ class LogReplay:
                 yield batch, True
 
     def _between(self, start: Position, end: Position) -> Iterator[ChangeBatch]:
-        for item in decode_entries(self._reader.read(start, end), self._history.schemas):
+        for item in decode_entries(self._reader.read(start, end), self._history.schemas, void=self._history.void):
+            if isinstance(item, SchemaChange) and not item.table.parked:
+                self.lineage.take(item)
             if not self._takes(item.table):
                 continue
             self.latest[item.table.schema, item.table.table] = item.table
             if isinstance(item, ChangeBatch):
                 yield item
+            elif item.table.parked:
+                self.parked.setdefault(item.table.name, item.table)  # the statement that parked it, not a later one
 
     def _takes(self, table: TableSchema) -> bool:
         return all(tables.matches(table.schema, table.table) for tables in self._filters)

@@ -47,6 +47,7 @@ class SinkReport:
     tables_count: int = 0
     differences: Differences = field(default_factory=Differences)
     before_log: int = 0
+    expired: int = 0
     compared_with_source: int = 0
     source_equal: int = 0
     source_error: str = ""
@@ -67,6 +68,7 @@ class SinkReport:
             "tables_count": self.tables_count,
             **self.differences.counts(),
             "before_log": self.before_log,
+            "expired": self.expired,
             "compared_with_source": self.compared_with_source,
             "source_equal": self.source_equal,
             "source_error": self.source_error or None,

@@ -8,15 +8,15 @@ never finished; consumers do not read them, and neither does this comparison.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from penstock.delivery.storage.expiry import expired_before
 from penstock.encode.format import FileFormat
 from penstock.log.position import Seq
+from penstock.objects import ObjectStore
 from penstock.operations.verify.report import SinkReport
 from penstock.operations.verify.table_comparison import TableComparison
 
@@ -27,47 +27,41 @@ _INDEX_NAME = "CDC.index"
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """One table version on one date: every file that counts, in order; `faults` says which are missing."""
+    """One table version on one date: the names of all files that count, in order; `faults` says which are missing."""
 
     schema: str
     table: str
     version: int
     date: str
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
     faults: tuple[str, ...] = field(default=())
 
 
-def data_directories(root: Path) -> list[DataDirectory]:
-    """Every data directory under the sink's root, in commit order for each table."""
-    found = [_read(root, directory) for directory in _candidates(root)]
+def data_directories(objects: ObjectStore) -> list[DataDirectory]:
+    """Every data directory of the sink, in commit order for each table."""
+    numbered: dict[str, dict[int, str]] = {}
+    indexes: dict[str, str] = {}
+    for name in objects.walk():
+        directory, _, file = name.rpartition("/")
+        above, _, last = directory.rpartition("/")
+        if file == _INDEX_NAME and last in _INDEX_DIRECTORIES:
+            indexes[above] = name
+            numbered.setdefault(above, {})
+        elif match := _DATA_FILE.match(file):
+            numbered.setdefault(directory, {})[int(match.group(1))] = name
+    found = [_directory(objects, name, files, indexes.get(name)) for name, files in numbered.items()]
     return sorted(found, key=lambda d: (d.schema, d.table, d.version, d.date))
 
 
-def _candidates(root: Path) -> Iterator[Path]:
-    seen = set()
-    for path in root.rglob("CDC*"):
-        if path.name == _INDEX_NAME and path.parent.name in _INDEX_DIRECTORIES:
-            seen.add(path.parent.parent)
-        elif _DATA_FILE.match(path.name):
-            seen.add(path.parent)
-    yield from seen
-
-
-def _read(root: Path, directory: Path) -> DataDirectory:
-    parts = directory.relative_to(root).parts
+def _directory(objects: ObjectStore, directory: str, numbered: dict[int, str], index: str | None) -> DataDirectory:
+    parts = directory.split("/")
     schema, table = unquote(parts[0]), unquote(parts[1])
     version = int(parts[2].removeprefix("version="))
     date = parts[3].removeprefix("date=") if len(parts) > 3 else ""
-    numbered = {}
-    for path in directory.iterdir():
-        if match := _DATA_FILE.match(path.name):
-            numbered[int(match.group(1))] = path
-    index = next(
-        (directory / d / _INDEX_NAME for d in _INDEX_DIRECTORIES if (directory / d / _INDEX_NAME).exists()), None
-    )
-    if index is None:
+    content = objects.read(index) if index is not None else None
+    if content is None:
         return DataDirectory(schema, table, version, date, ())
-    name = index.read_text(encoding="utf-8").removesuffix("\n")
+    name = content.data.decode(errors="replace").removesuffix("\n")
     match = _DATA_FILE.match(name)
     if match is None:
         return DataDirectory(
@@ -84,13 +78,17 @@ def _read(root: Path, directory: Path) -> DataDirectory:
 class SinkTables:
     """Every table of one sink. A table's comparison begins with its first expected change or its first file."""
 
-    def __init__(self, root: Path, fmt: FileFormat, report: SinkReport, first: Seq | None) -> None:
+    def __init__(self, objects: ObjectStore, fmt: FileFormat, report: SinkReport, first: Seq | None) -> None:
+        self._objects = objects
         self._format = fmt
         self._first = first
         self._report = report
-        self._files: dict[tuple[str, str], list[Path]] = {}
+        self._files: dict[tuple[str, str], list[str]] = {}
         self.comparisons: dict[tuple[str, str], TableComparison] = {}
-        for directory in data_directories(root):
+        self.expired_before = expired_before(objects)
+        for directory in data_directories(objects):
+            if directory.date < self.expired_before:  # its files are being deleted
+                continue
             for fault in directory.faults:
                 report.fault(fault)
             self._files.setdefault((directory.schema, directory.table), []).extend(directory.files)
@@ -101,12 +99,19 @@ class SinkTables:
             self.comparisons[key] = TableComparison(".".join(key), iter(files), self._read, self._first)
         return self.comparisons[key]
 
-    def _read(self, path: Path) -> pa.Table:
+    def kept(self, key: tuple[str, str]) -> list[pa.Table]:
+        """Every row in the files of a table; once `finish` has read them."""
+        return self.comparisons[key].kept if key in self.comparisons else []
+
+    def _read(self, name: str) -> pa.Table:
+        found = self._objects.read(name)
         try:
-            return self._format.rows(path.read_bytes())
+            if found is not None:
+                return self._format.rows(found.data)
+            self._report.fault(f"{name} is gone")
         except (pa.ArrowException, ValueError) as error:
-            self._report.fault(f"{path} cannot be read: {error}")
-            return pa.table({"_seq": pa.array([], pa.binary())})
+            self._report.fault(f"{name} cannot be read: {error}")
+        return pa.table({"_seq": pa.array([], pa.binary())})
 
     def finish(self) -> None:
         """Compares the rest of every table, and adds the differences to the report."""

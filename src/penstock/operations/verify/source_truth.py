@@ -17,8 +17,8 @@ from penstock.errors import NotSupported
 from penstock.operations.config.model import Config
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
 from penstock.schema.model import BINARY_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, Column, TableSchema
-from penstock.schema.tokens import quoted_name
-from penstock.sources.settings import DemoSettings, MariadbSettings
+from penstock.schema.quoting import quoted_name
+from penstock.sources.settings import DemoSettings, ServerSettings
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
 _TEXT = CHARACTER_TYPES | {"json"}
@@ -43,7 +43,7 @@ def source_truth(config: Config) -> SourceTruth | None:
     source = config.source
     if isinstance(source, DemoSettings):
         return DemoTruth(source)
-    if isinstance(source, MariadbSettings):
+    if isinstance(source, ServerSettings):
         return ServerTruth(source)
     return None
 
@@ -70,7 +70,7 @@ class DemoTruth:
 class ServerTruth:
     """The server's tables, selected in one consistent snapshot."""
 
-    def __init__(self, source: MariadbSettings) -> None:
+    def __init__(self, source: ServerSettings) -> None:
         self._source = source
         self._connection: Any = None
 

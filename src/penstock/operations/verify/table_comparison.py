@@ -1,6 +1,6 @@
 """Row by row: what a sink holds of one table against what the log says it must hold.
 
-Rows are matched by seq, which is unique. Every difference is one of four kinds: a row that is *lost*, *doubled*,
+Rows are matched by seq and operation, which together are unique. Every difference is one of four kinds: a row that is *lost*, *doubled*,
 *wrong* (another value than the log gives), or *unknown* (the log has no such row). Whole columns are compared; single
 rows only where columns differ.
 """
@@ -8,7 +8,7 @@ rows only where columns differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from penstock.log.position import Seq
 from penstock.operations.verify.report import EXAMPLES_MAX, Differences
 
 _SEQ_BYTES = 24
+_KEY_BYTES = _SEQ_BYTES + 1
 
 
 class TableComparison:
@@ -28,7 +29,7 @@ class TableComparison:
     """
 
     def __init__(
-        self, name: str, files: Iterator[Path], read: Callable[[Path], pa.Table], first: Seq | None = None
+        self, name: str, files: Iterator[str], read: Callable[[str], pa.Table], first: Seq | None = None
     ) -> None:
         self.name = name
         self.before = 0
@@ -48,19 +49,19 @@ class TableComparison:
         keys = _seqs(expected)
         actual = self._take_through(keys[-1])
         self._compare(expected, keys, actual, may_be_pending)
-        self._last = bytes(keys[-1]).ljust(_SEQ_BYTES, b"\0")
+        self._last = bytes(keys[-1]).ljust(_KEY_BYTES, b"\0")
 
     def finish(self) -> Differences:
         """Counts the rows that the files hold beyond all expected ones. Returns every difference."""
-        rest = self._waiting + [self._next(path) for path in self._files]
+        rest = self._waiting + [self._next(name) for name in self._files]
         self._waiting = []
         for table in rest:
             for key in _seqs(table):
                 self._surplus(bytes(key))
         return self.differences
 
-    def _next(self, path: Path) -> pa.Table:
-        table = self._read(path)
+    def _next(self, name: str) -> pa.Table:
+        table = self._read(name)
         self.kept.append(table)
         if not self._first:
             return table
@@ -73,10 +74,10 @@ class TableComparison:
         taken: list[pa.Table] = []
         while True:
             if not self._waiting:
-                path = next(self._files, None)
-                if path is None:
+                name = next(self._files, None)
+                if name is None:
                     break
-                self._waiting.append(self._next(path))
+                self._waiting.append(self._next(name))
             table = self._waiting.pop()
             beyond = np.flatnonzero(_seqs(table) > last)
             if len(beyond):
@@ -123,7 +124,7 @@ class TableComparison:
 
     def _surplus(self, key: bytes) -> None:
         """Counts a row that was not expected here: doubled if its seq was passed already, else unknown."""
-        if key.ljust(_SEQ_BYTES, b"\0") <= self._last:
+        if key.ljust(_KEY_BYTES, b"\0") <= self._last:
             self.differences.doubled += 1
             self.differences.example(f"doubled or out of order: seq {_text(key)}")
         else:
@@ -148,14 +149,24 @@ class TableComparison:
 
 
 def _seqs(table: pa.Table) -> npt.NDArray[np.bytes_]:
-    """The seqs as 24-byte strings; their byte order is the order of the rows."""
+    """Seq and operation as 25-byte strings: an update that changes the key is a delete and an insert of one seq. Their
+    byte order is the order of the rows."""
     if table.num_rows == 0:
-        return np.empty(0, dtype=f"S{_SEQ_BYTES}")
-    fixed = pa.concat_arrays(table.column("_seq").chunks).cast(pa.binary(_SEQ_BYTES))
+        return np.empty(0, dtype=f"S{_KEY_BYTES}")
+    key = np.empty((table.num_rows, _KEY_BYTES), np.uint8)
+    key[:, :_SEQ_BYTES] = _fixed(table.column("_seq"), _SEQ_BYTES)
+    key[:, _SEQ_BYTES:] = _fixed(table.column("_op"), 1)
+    return key.reshape(-1).view(f"S{_KEY_BYTES}")
+
+
+def _fixed(column: pa.ChunkedArray[Any], width: int) -> npt.NDArray[np.uint8]:
+    """A column of binaries or strings of one width, as a row of bytes for each."""
+    fixed = pa.concat_arrays(column.chunks).cast(pa.binary()).cast(pa.binary(width))
     raw = fixed.buffers()[1]
-    assert raw is not None, "a seq is never null"
-    return np.frombuffer(memoryview(raw), dtype=f"S{_SEQ_BYTES}", count=len(fixed), offset=fixed.offset * _SEQ_BYTES)
+    assert raw is not None, "seq and operation are never null"
+    data = np.frombuffer(memoryview(raw), np.uint8, count=len(fixed) * width, offset=fixed.offset * width)
+    return data.reshape(-1, width)
 
 
 def _text(key: bytes | np.bytes_) -> str:
-    return str(Seq.from_bytes(bytes(key).ljust(_SEQ_BYTES, b"\0")))
+    return str(Seq.from_bytes(bytes(key)[:_SEQ_BYTES].ljust(_SEQ_BYTES, b"\0")))

@@ -24,6 +24,7 @@ class DemoSource:
         self._rate = settings.rate
         self._clock = clock
         self._closed = False
+        self.lower_case_table_names = 0
         self.name = f"demo:{settings.seed}:{settings.changes}"
 
     def begin(self, version: int) -> Beginning:
@@ -37,6 +38,9 @@ class DemoSource:
 
     def close(self) -> None:
         self._closed = True
+
+    def resume(self, position: SourcePosition) -> SourcePosition:
+        return position
 
     def open(self, position: SourcePosition) -> Iterator[Chunk]:
         first = self._check(position)

@@ -1,14 +1,10 @@
-"""Connections to a MariaDB server, through PyMySQL, whose errors become Penstock's own kinds."""
+"""Connections to a server, through PyMySQL, whose errors become Penstock's own kinds."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
-import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -16,18 +12,31 @@ from pymysql.connections import Connection
 
 from penstock.errors import PenstockError, Unavailable
 from penstock.sources.mysql.protection import CarefulConnection, login_methods, tls_arguments
-from penstock.sources.settings import MariadbSettings
+from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
 
 CONNECT_SECONDS_MAX = 10
 QUERY_SECONDS_MAX = 60
 _ACCESS_DENIED = frozenset({1044, 1045, 1698, 1142, 1227})
+_ACCOUNT = {  # what only its owner can mend
+    1820: "the password has expired: ALTER USER … IDENTIFIED BY … sets a new one, or the same again",
+    1862: "the password has expired: ALTER USER … IDENTIFIED BY … sets a new one, or the same again",
+    3118: "ALTER USER … ACCOUNT UNLOCK",
+    4151: "ALTER USER … ACCOUNT UNLOCK",
+}
 _LOST = frozenset(
-    {1040, 1053, 1077, 1079, 1129, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1927, 2002, 2003, 2006, 2013}
+    {
+        *(1040, 1203, 1226),  # too many connections: of all, of one user
+        *(1037, 1038, 1041, 1135),  # out of memory or threads
+        *(1053, 1077, 1079, 1129, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031),  # the connection or the server ends
+        *(1205, 1317, 3024),  # a lock or the query took too long, or somebody ended the query
+        1047,  # a node of a cluster that is not ready yet
+        *(2002, 2003, 2006, 2013),  # PyMySQL's own
+    }
 )
 
 
-def connect(settings: MariadbSettings) -> Connection[Any]:
+def connect(settings: ServerSettings) -> Connection[Any]:
     """A connection for queries, in UTF-8 and autocommit. Raises `SourceError`; `Unavailable` if nothing answers."""
     address: dict[str, Any] = {"host": settings.host, "port": settings.port}
     if settings.unix_socket is not None:
@@ -36,7 +45,7 @@ def connect(settings: MariadbSettings) -> Connection[Any]:
         connection = CarefulConnection(
             **address,
             **tls_arguments(settings),
-            auth_plugin_map=login_methods(verified=settings.is_verified),
+            auth_plugin_map=login_methods(verified=settings.is_verified, by_socket=settings.unix_socket is not None),
             local_infile=False,
             defer_connect=True,
             user=settings.user,
@@ -50,20 +59,13 @@ def connect(settings: MariadbSettings) -> Connection[Any]:
         )
         connection.tls_wanted = settings.tls_mode not in ("preferred", "disabled")
         connection.tls_verified = settings.is_verified
+        connection.by_socket = settings.unix_socket is not None
         connection.connect()
         return connection
 
 
-def where(settings: MariadbSettings) -> str:
+def where(settings: ServerSettings) -> str:
     return str(settings.unix_socket) if settings.unix_socket else f"{settings.host}:{settings.port}"
-
-
-def unique_server_id(settings: MariadbSettings, state_dir: Path) -> int:
-    """Our id as a replica: a function of host and state directory, from a range that people do not assign by hand."""
-    if settings.server_id is not None:
-        return settings.server_id
-    identity = f"{socket.gethostname()} {os.fspath(state_dir.resolve())}".encode()
-    return 0x40000000 | int.from_bytes(hashlib.sha256(identity).digest()[:4], "little") & 0x3FFFFFFF
 
 
 @contextlib.contextmanager
@@ -81,6 +83,8 @@ def translate_errors(
         text = str(error.args[1]) if len(error.args) > 1 else str(error)
         if code in _ACCESS_DENIED:
             raise SourceError(f"{what}: {text}", hint=denied) from error
+        if code in _ACCOUNT:
+            raise SourceError(f"{what}: {text}", hint=_ACCOUNT[code]) from error
         if code in _LOST or code == 0:
             raise Unavailable(f"{what}: {text}") from error
         raise SourceError(f"{what}: {text} (error {code})") from error

@@ -17,13 +17,18 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
 from penstock.files.private import check_not_planted
-from penstock.sources.settings import MariadbSettings, Tls
+from penstock.sources.settings import ServerSettings, Tls
 from penstock.sources.source import SourceError
 
-# dialog: PAM. The sha256 ones: over plain text with a key that the server sends, which anybody could have made.
-_GIVES_PASSWORD = ("mysql_clear_password", "dialog", "sha256_password", "caching_sha2_password")
+_GIVES_PASSWORD = ("mysql_clear_password", "dialog")  # dialog: PAM
+# Over plain text with a key that the server sends, which anybody could have made: also another user of this machine who
+# took the port while the server was down. A Unix socket is in a directory of the server's own.
+_GIVES_PASSWORD_TO_KEY = ("sha256_password", "caching_sha2_password")
 _NEVER = ("mysql_old_password",)
-_HINT = "tls: {ca: …} verifies the server; or give this user a password that is checked with mysql_native_password or ed25519"
+_HINT = (
+    "tls: {ca: …} verifies the server (for the certificate that MySQL makes for itself: tls: {mode: verify-ca, ca: ca.pem of "
+    "its data directory}); on the same machine, unix_socket: does too"
+)
 
 if TYPE_CHECKING:
     _Base = Connection[Any]
@@ -36,6 +41,15 @@ class CarefulConnection(_Base):
 
     tls_wanted = False
     tls_verified = False
+    by_socket = False
+
+    def _create_ssl_ctx(self, wanted: Any) -> ssl.SSLContext:
+        """PyMySQL asks for one as soon as it is made, also for a server that offers no TLS: with the certificates of every
+        authority, which takes 20 ms, and which nothing is compared with where nothing is verified."""
+        if wanted:
+            context: ssl.SSLContext = super()._create_ssl_ctx(wanted)  # type: ignore[misc]
+            return context
+        return _unverified()
 
     def _get_server_information(self) -> None:
         super()._get_server_information()  # type: ignore[misc]
@@ -45,13 +59,16 @@ class CarefulConnection(_Base):
                 "the server offers no TLS; nothing was sent to it",
                 hint="turn TLS on in the server; tls: {mode: disabled} would send everything in plain text",
             )
-        if private._auth_plugin_name == "sha256_password" and not self.tls_verified:  # else sent with the first answer
+        is_safe = self.tls_verified or self.by_socket
+        if private._auth_plugin_name == "sha256_password" and not is_safe:  # else sent with the first answer
             raise refused("sha256_password")
 
 
-def login_methods(*, verified: bool) -> dict[str, Callable[[Connection[Any]], Any]]:
+def login_methods(*, verified: bool, by_socket: bool) -> dict[str, Callable[[Connection[Any]], Any]]:
     """PyMySQL's `auth_plugin_map`: the ways to log in that are refused."""
-    names = _NEVER if verified else (*_NEVER, *_GIVES_PASSWORD)
+    names: tuple[str, ...] = _NEVER
+    if not verified:
+        names += _GIVES_PASSWORD if by_socket else (*_GIVES_PASSWORD, *_GIVES_PASSWORD_TO_KEY)
     return {name: _refusal(name) for name in names}
 
 
@@ -75,7 +92,7 @@ def refused(name: str) -> SourceError:
     )
 
 
-def tls_arguments(settings: MariadbSettings) -> dict[str, Any]:
+def tls_arguments(settings: ServerSettings) -> dict[str, Any]:
     """What PyMySQL is told about TLS: a context, nothing (TLS where the server offers it), or never."""
     mode = settings.tls_mode
     if mode == "disabled":
@@ -88,7 +105,10 @@ def _context(tls: Tls) -> ssl.SSLContext:
         if path is not None:
             check_not_planted(path)
     try:
-        context = ssl.create_default_context(cafile=os.fspath(tls.ca) if tls.ca else None)
+        if tls.mode == "required":
+            context = _unverified()
+        else:
+            context = ssl.create_default_context(cafile=os.fspath(tls.ca) if tls.ca else None)
         if tls.cert is not None:
             # With a password, even an empty one, OpenSSL never asks for one on the terminal.
             context.load_cert_chain(tls.cert, tls.key, tls.key_password.reveal() if tls.key_password else "")
@@ -98,6 +118,11 @@ def _context(tls: Tls) -> ssl.SSLContext:
         ) from error
     if tls.mode != "verify-identity":
         context.check_hostname = False
-    if tls.mode == "required":
-        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context

@@ -95,13 +95,15 @@ class Scrubber:
                 self._time.note()
             return found
 
-    def close(self) -> None:
-        """Ends the thread, and a scrub of the thread's that is under way."""
+    def close(self) -> bool:
+        """Ends the thread, and a scrub of the thread's that is under way. False where its disk does not answer."""
         self._closing.set()
         with self._starting:  # a thread that is there was started: one that was not cannot be joined
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_CLOSE_SECONDS_MAX)
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(_CLOSE_SECONDS_MAX)
+        return not thread.is_alive()
 
     def _run(self) -> None:
         assert self._interval is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.clock import Clock
-from penstock.errors import BadInput, NotSupported
+from penstock.errors import BadInput, Closed, NotSupported
 from penstock.files import Files
 from penstock.log.position import Position
 from penstock.state.engines.engine import CheckpointInfo, Frozen
@@ -46,6 +46,7 @@ class CheckpointedEngine(LayeredEngine):
         self._read_only = options.read_only
         self._disk = threading.Lock()
         self._position: Position | None = None
+        self._abandoned = False
 
     @property
     def position(self) -> Position | None:
@@ -72,6 +73,14 @@ class CheckpointedEngine(LayeredEngine):
                 info = self._write(frozen, layers, stack.base, position)
         self._retired.drain()
         return info
+
+    def abandon(self) -> None:
+        self._abandoned = True
+
+    def _check_not_abandoned(self) -> None:
+        """Called before each change of the directory that follows something slow."""
+        if self._abandoned:
+            raise Closed("the state was closed while this was written: the directory is not touched any more")
 
     def drop_after(self, position: Position) -> Position | None:
         self._refuse_reader("a truncation")

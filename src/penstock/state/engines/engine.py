@@ -191,6 +191,10 @@ class StateEngine(ABC):
     def estimate_size(self) -> int:
         """Bytes of live keys and values, estimated; cheap."""
 
+    def abandon(self) -> None:  # noqa: B027 - an engine without files has nothing to leave alone
+        """For a holder that cannot wait for a write under way: that write changes nothing more in the directory, which
+        may have another owner by now. Any thread may call it."""
+
     @abstractmethod
     def close(self) -> None:
         """Waits for a merge under way. Writes no checkpoint. Snapshots stay readable until they are closed."""

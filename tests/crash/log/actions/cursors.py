@@ -17,7 +17,6 @@ from tests.crash.log.world import DIRECTORY, PASSING, LogWorld, Opened, read_all
 class Cursors(Session[LogWorld, Opened]):
     def __init__(self, world: LogWorld, rng: random.Random, opened: Opened) -> None:
         super().__init__(world, rng, opened)
-        self._making = False  # the cursor is being made
         self._deleting: CursorFacts | None = None  # it is being deleted
         self._made_again: Cursor | None = None  # by another process, while we deleted its predecessor
 
@@ -46,11 +45,8 @@ class Cursors(Session[LogWorld, Opened]):
             passed = {number for number, _, _ in there if number <= last}
         facts = self.facts.cursors[PASSING] = CursorFacts([None])
         version = facts.send(frozenset(passed))
-        self._making = True
-        try:
+        with self.world.opens_cursor():
             cursor = opened.log.open_cursor(PASSING, start)  # type: ignore[arg-type]
-        finally:
-            self._making = False
         self.facts.confirm(facts, version)
         kept = {number for number, _, _ in read_all(opened.reader)}  # what was trimmed meanwhile counts as acked
         acked = {number for number, position, _ in there if number in kept and cursor.is_acked(position)}

@@ -84,7 +84,8 @@ class Keeping(Session[LogWorld, Opened]):
             self.facts.confirm(self.facts.cursors[name], version)
         for name in NAMES:
             if name not in opened.cursors:
-                opened.cursors[name] = Cursor.open(opened.reader, CURSORS, name, files=opened.reader.files)
+                with self.world.opens_cursor():
+                    opened.cursors[name] = Cursor.open(opened.reader, CURSORS, name, files=opened.reader.files)
         found = read_all(opened.reader)
         self.facts.check_entries(found)
         for name, cursor in opened.cursors.items():

@@ -99,7 +99,7 @@ class Others(Appends, Cursors):
             if not self._deposed:  # an owner that came without locks has none against a namesake of what it deletes
                 self.make_again()
         elif self._rival_comes and on_main_thread and chance < _TAKE_OVER_SHARE:
-            if self._deleting is None and not self._making:  # else nobody could say whether the cursor is there
+            if self._deleting is None and not self.world.opening_cursor:  # else nobody could say whose the cursor is
                 self.take_over()
         elif self._bystander is not None and chance > 1 - (_LOOK_OFTEN if self.facts.truncating else _LOOK_SHARE):
             self._bystander.look(self.facts)

@@ -63,6 +63,7 @@ class NativeEngine(CheckpointedEngine):
         run_id = self._checkpoints.next_run_id()
         try:
             name = self._write_layers(run_id, position, layers, bottom=not names) if layers else None
+            self._check_not_abandoned()
             checkpoint = self._checkpoints.write(
                 CheckpointManifest(
                     generation=0,
@@ -76,6 +77,7 @@ class NativeEngine(CheckpointedEngine):
         finally:
             self._checkpoints.settled(run_id)
         self._put_below(frozen, layers, self._base(checkpoint.runs))
+        self._check_not_abandoned()
         older = [other for other in self._checkpoints.kept if other.position < position]
         self._checkpoints.keep([checkpoint, *older][: self._settings.checkpoints_kept])
         return checkpoint.info()
@@ -107,6 +109,7 @@ class NativeEngine(CheckpointedEngine):
         what a failed removal left over is removed."""
         self._refuse_reader("a repair")
         with self._disk:
+            self._check_not_abandoned()
             self._checkpoints.renew_damaged()
         while self._merge(_damaged):
             pass
@@ -152,6 +155,7 @@ class NativeEngine(CheckpointedEngine):
     ) -> RunName | None:
         from penstock.state.engines.native.writer import write_layers  # here, because numba is slow to import
 
+        self._check_not_abandoned()
         header = Header(run_id, position, self._clock.wall_ms(), run_id)
         return write_layers(self._files, self._directory, header, layers, bottom=bottom)
 
@@ -197,7 +201,7 @@ class NativeEngine(CheckpointedEngine):
         """
         with self._disk:
             kept = self._checkpoints.kept
-            if self._closed or not merging.exceeds_spare_ratio(kept, self._settings):
+            if self._closed or self._abandoned or not merging.exceeds_spare_ratio(kept, self._settings):
                 return False
             again = [self._checkpoints.write(kept[0].manifest) for _ in range(self._settings.checkpoints_kept - 1)]
             self._checkpoints.keep([*reversed(again), kept[0]])
@@ -219,9 +223,11 @@ class NativeEngine(CheckpointedEngine):
             try:
                 from penstock.state.engines.native.writer import write_merged
 
+                self._check_not_abandoned()
                 header = Header(run_id, runs[-1].header.position, self._clock.wall_ms(), runs[0].header.oldest_id)
                 name = write_merged(self._files, self._directory, header, runs, bottom=bottom)
                 with self._disk:
+                    self._check_not_abandoned()
                     return not self._closed and self._install(runs, name)
             finally:
                 with self._disk:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import Corruption, NotSupported, PenstockError, StorageFailed, Unavailable
+from penstock.errors import Closed, Corruption, NotSupported, PenstockError, StorageFailed, Unavailable
 from penstock.files import RealFiles, read_file
 from penstock.log.position import Position
 from penstock.state.engines.checkpointed import CheckpointedEngine, EngineOptions
@@ -115,6 +115,8 @@ class RocksEngine(CheckpointedEngine):
     def _write(self, frozen: FrozenLayers, layers: Sequence[Layer], base: Base, position: Position) -> CheckpointInfo:
         try:
             return self._write_checkpoint(frozen, layers, base, position)
+        except Closed:
+            raise
         except Exception as error:  # rocksdict raises plain ones
             raise StorageFailed(f"{self._directory}: {error}", hint="earlier checkpoints are in force") from error
 
@@ -146,10 +148,12 @@ class RocksEngine(CheckpointedEngine):
         options.disable_wal = True
         live.db.write(batch, options)
         live.db.flush()
+        self._check_not_abandoned()
         self._number += 1
         temporary = self._directory / f".checkpoint-{self._number:016x}.tmp"
         self._remove(temporary)
         library.Checkpoint(live.db).create_checkpoint(str(temporary))
+        self._check_not_abandoned()
         self._files.rename(temporary, self._path(self._number))
         self._files.sync_directory(self._directory)
         written_base = RocksBase(Database(self._path(self._number), self._cache, read_only=True))
@@ -157,6 +161,7 @@ class RocksEngine(CheckpointedEngine):
             position, wall_ms, live.keys(), live.sst_bytes(), written, round(self._clock.monotonic() - started, 6)
         )
         self._put_below(frozen, layers, written_base)
+        self._check_not_abandoned()
         older = [other for other in self._kept if other[1].position < position]
         self._keep([(self._number, info), *older][: self._settings.checkpoints_kept])
         return info

@@ -1,0 +1,13 @@
+"""Names and strings → SQL, quoted so that nothing inside can end the quote early."""
+
+from __future__ import annotations
+
+
+def quoted_name(*parts: str) -> str:
+    """An identifier, or a qualified one from its parts: `` `shop`.`orders` ``."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def quoted_string(text: str) -> str:
+    """A string as SHOW CREATE TABLE prints it; a backslash stays as it is."""
+    return "'" + text.replace("'", "''") + "'"

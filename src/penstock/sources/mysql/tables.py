@@ -1,0 +1,24 @@
+"""Which tables a server has, of those that are wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymysql.connections import Connection
+
+from penstock.schema.catalog import SYSTEM_SCHEMAS
+from penstock.sources.mysql.connection import rows
+from penstock.sources.settings import Tables
+
+
+def wanted_tables(connection: Connection[Any], tables: Tables) -> list[tuple[str, str]]:
+    """(schema, table) of each, sorted. Never one of the server's own schemas."""
+    found = rows(
+        connection,
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1, 2",
+    )
+    return [
+        (schema, table)
+        for schema, table in found
+        if schema.lower() not in SYSTEM_SCHEMAS and tables.matches(schema, table)
+    ]
