@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,16 @@ class Disk:
 
 class Asking(StreamSource):
     """Asks for the resumption before chunk number `after`, or as soon as the log has the statement that parks: what the
-    power took comes again, and is durable when the log's own thread gets to it. Not for a table that is resumed."""
+    power took comes again. Not for a table that is resumed.
+
+    All that was read is durable when it asks: capture refuses a plan that was made without the latest statement, and
+    how far the log's own thread has come is a matter of how busy the machine is."""
 
     def __init__(self, disk: Disk, after: int, cut_after: int | None) -> None:
         super().__init__(shop(), events_per_chunk=1)
         self._disk, self._after, self._cut_after = disk, after, cut_after
         self.requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.make_durable: Callable[[], None] = lambda: None
         self.asked_at = 0
         self._done = False
 
@@ -89,6 +93,7 @@ class Asking(StreamSource):
     def ask(self) -> None:
         if self._done:
             return
+        self.make_durable()
         try:
             request = plan(self._disk)
         except BadInput:
@@ -114,6 +119,7 @@ def run(disk: Disk, after: int, cut_after: int | None = None) -> tuple[list[dict
     try:
         asked = Requests(source.requests, said.append)
         capture = Capture(log, source, clock=clock, report=said.append, requests=asked, entry_bytes=1)
+        source.make_durable = capture._recorder.finish
         capture.run(until_now=True)
         source.ask()
         capture.answer()
