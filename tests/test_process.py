@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from penstock.errors import BadInput
-from penstock.process import parse_settings, read_document
+from penstock.process import EXIT_TRY_AGAIN, parse_settings, read_document
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
@@ -74,6 +74,36 @@ command = bound([sys.executable, "-c", "import time; time.sleep(600)"])
 child = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 print(child.pid)
 """
+
+
+THREADS = """
+import sys, threading
+from penstock.process import ChildProcess
+child = ChildProcess("test")
+if sys.argv[1] == "with":
+    child.end_with_threads()
+def fail(error):
+    raise error
+for error in (SystemExit(3), KeyError("gone")):
+    thread = threading.Thread(target=fail, args=(error,), name="spill-lake")
+    thread.start()
+    thread.join()
+child.say({"event": "went on"})
+"""
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_child_ends_with_a_thread_that_fails(ends: bool) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", THREADS, "with" if ends else "without"], capture_output=True, text=True, check=False
+    )
+    said = [json.loads(line) for line in child.stdout.splitlines()]
+    assert "in fail" in child.stderr  # where it was, for whoever mends it
+    if ends:
+        assert child.returncode == EXIT_TRY_AGAIN
+        assert [(one["event"], one["message"]) for one in said] == [("error", "spill-lake ended: KeyError: 'gone'")]
+    else:
+        assert child.returncode == 0 and said == [{"event": "went on"}]
 
 
 def test_a_child_ends_with_a_parent_that_dies_before_the_child_has_begun() -> None:

@@ -17,6 +17,9 @@ capture, delivery and the driver are such children. The protocol between one of 
    dump, which would have the secrets of the settings in it.
 6. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
    every file is safe at every moment, and the next run goes on from the log.
+7. **Threads.** A thread of capture or delivery that ends by an exception which nobody expected takes the process with it
+   (`end_with_threads`): what the thread did would not be done any more, and nobody would see it. The parent starts
+   the child again.
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import BadInput, PenstockError
+from penstock.errors import BadInput, PenstockError, Terminal
 from penstock.files.private import no_core_dumps, private_umask
 from penstock.observe.logging import configure, redact
 
@@ -118,6 +122,18 @@ class ChildProcess:
     def ignore_interrupts(self) -> None:
         """Again after a library that sets a handler of its own, as PySpark's session does."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def end_with_threads(self) -> None:
+        """From here on an exception that no thread has caught ends the process, after an `error` event."""
+        threading.excepthook = self._thread_failed
+
+    def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_type is SystemExit:
+            return
+        traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
+        name = failed.thread.name if failed.thread else "a thread"
+        self.say_error(Terminal(f"{name} ended: {failed.exc_type.__name__}: {failed.exc_value}"))
+        os._exit(EXIT_TRY_AGAIN)
 
     def say(self, event: dict[str, Any]) -> None:
         """Writes one event. Thread-safe. That nobody listens any more is no reason to fail: the log is what counts."""

@@ -55,6 +55,7 @@ def make_source(settings: CaptureSettings) -> Source:
 
 def main() -> int:
     child = ChildProcess("capture")
+    child.end_with_threads()
     try:
         settings = _settings(child.read_settings())
     except PenstockError as error:

@@ -58,6 +58,7 @@ def open_server(settings: DeliverySettings) -> DeliveryServer:
 
 def main() -> int:
     child = ChildProcess("delivery")
+    child.end_with_threads()
     try:
         settings = parse_settings(DeliverySettings, child.read_settings(), "delivery")
         server = open_server(settings)
