@@ -83,16 +83,15 @@ def test_a_batch_that_follows_a_trimmed_ledger_is_read_whole(tmp_path: Path) -> 
         start, read = cursor.read_position, list[Position]()
         planner = Planner(LogFollower.open(directory, start).more, PlanSettings(8192, 1024, 2))
         expected = [entry.position for entry in reader.read(start, reader.end())]
-        trims = 0
         while (end := planner.end_of_batch(start)) != start:
             ranges = planner.ranges(start, end)
             if read:  # the last batch is delivered, and trimmed, before this one is read
                 cursor.mark_delete(read[-1]).result()
-                trims += len(log.trim())
+                log.trim()  # or the log's own maintenance has just done so
                 reader.refresh()
             for planned in ranges:
                 read += [entry.position for entry in reader.read(planned.first, planned.end)]
             start = end
-        assert trims > 10
+        assert sum(position < reader.first for position in expected) > 10
         assert read == expected
         reader.close()

@@ -113,6 +113,8 @@ def test_an_old_owner_that_wakes_up_in_a_large_file(
         world.proxy.release()
         old.signal(signal.SIGCONT)
         time.sleep(AWAKE_SECONDS)
+        # The upload that it was about to begin is begun by now, and it ends it itself once it gets to run.
+        wait_until(lambda: not unfinished_uploads(world.server, world.prefix), "end of the old one's upload")
         old.kill()
         wait_until(lambda: not thread.is_alive(), "end of the old run")
         check(world, rows)

@@ -100,6 +100,7 @@ def test_one_that_stops_answering(world: S3World, tmp_path: Path) -> None:
     while feeder.send() or time.monotonic() < back_at:
         time.sleep(0.01)
     assert feeder.at < ENTRIES
+    assert sum(len(row.line) for row in ROWS if row.seq.entry_id < feeder.at) > 10 * FILE_BYTES
     status = feeder.look()
     assert status["suppressed"] and status["wakes_suppressed"] > 0
     assert feeder.most["spool_disk_bytes"] > 0
@@ -111,8 +112,10 @@ def test_one_that_stops_answering(world: S3World, tmp_path: Path) -> None:
     world.check(ROWS, tmp_path / "copy")
     sizes = world.sizes()
     directories = {name.rpartition("/")[0] for name in sizes}
-    # In each directory: what was begun before, full ones, and the rest.
-    assert len(sizes) <= sum(sizes.values()) / FILE_BYTES + 3 * len(directories)
+    # What has piled up is in full files, not one a payload. What came later may be of any size: on a busy machine its
+    # interval is over before there is enough for a file.
+    full = sum(size >= FILE_BYTES / 2 for size in sizes.values())
+    assert full > len(directories), sorted(sizes.values())
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.DROP, Fault.LOSE])
