@@ -102,13 +102,6 @@ def _ignores_interrupts(pid: int) -> bool:
     return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
 
 
-def test_spark_processes_do_not_load_what_only_settings_need() -> None:
-    """Spark starts short-lived processes that import the data source: each import costs every run's start."""
-    program = "import sys, penstock.spark.source; print('pydantic' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=LIMIT_SECONDS)
-    assert done.stdout.strip() == b"False"
-
-
 def test_a_wrong_setting_is_named_and_its_value_is_not() -> None:
     class Settings(BaseModel):
         password: SecretStr

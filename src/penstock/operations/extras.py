@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.errors import BadInput
 from penstock.operations.config.model import Config
-from penstock.spark.java import choose_java
+from penstock.spark.jvm.java import choose_java
 
 PACKAGES = ("pyspark", "pandas")  # the extra `spark`
 PYSPARK_MIN, PYSPARK_BELOW = (

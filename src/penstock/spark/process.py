@@ -4,7 +4,7 @@ Settings:
 
     {"state_dir": "...", "changefeeds": {name: {"format", "only", "exclude", ...}}, "spark": {"spark.…": "…"}}
 
-Events: `ready` once the session is up, `progress` at most once a second for each changefeed, `restart` when a
+Events: `ready` once Spark is up, `progress` at most once a second for each changefeed, `restart` when a
 changefeed's run begins again, `error`. Exit codes: 0 asked to stop, 2 configuration, 3 source, 4 sink, 75 try again
 (the JVM died). The JVM and the Python workers end with this process.
 """
@@ -23,7 +23,7 @@ from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.job import Job
-from penstock.spark.session import scratch_directory, start_session
+from penstock.spark.jvm.context import start_context
 from penstock.wire import socket_path
 
 _STOP_SECONDS_MAX = 20.0
@@ -45,40 +45,40 @@ def main() -> int:
 
 
 def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
-    """Runs every changefeed's query until the process is asked to stop, or until a terminal error. The exit code."""
-    from penstock.spark.query import ChangefeedQuery, EngineLost
+    """Runs every changefeed until the process is asked to stop, or until a terminal error. The exit code."""
+    from penstock.spark.jvm.engine import Engine, EngineLost
+    from penstock.spark.runs import ChangefeedRuns
 
     stop = child.stop
     state_dir = Path(settings["state_dir"]).absolute()
     jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
-    session = start_session(state_dir, settings.get("spark") or {})
+    engine = Engine(start_context(state_dir, settings.get("spark") or {}))
     child.ignore_interrupts()
-    parallelism = int(session.sparkContext.defaultParallelism)
-    child.say({"event": Event.READY, "spark": session.version, "parallelism": parallelism})
+    parallelism = engine.parallelism
+    child.say({"event": Event.READY, "spark": engine.version, "parallelism": parallelism})
     codes: list[int] = []
 
-    def follow(query: ChangefeedQuery) -> None:
+    def follow(runs: ChangefeedRuns) -> None:
         try:
-            query.run()
+            runs.run()
         except PipelineFailure as error:
-            child.say_error(error.error, changefeed=query.changefeed)
+            child.say_error(error.error, changefeed=runs.changefeed)
             codes.append(exit_code(error.error, error.where))
         except EngineLost as error:
             child.say_error(Unavailable("Spark's JVM ended", hint=str(error)[:200]))
             codes.append(EXIT_TRY_AGAIN)
         except Exception as error:
-            child.say_error(Terminal(f"{type(error).__name__}: {error}"), changefeed=query.changefeed)
+            child.say_error(Terminal(f"{type(error).__name__}: {error}"), changefeed=runs.changefeed)
             codes.append(EXIT_TRY_AGAIN)
         if codes:
             stop.set()
 
     threads = []
     control = socket_path(state_dir / "run", "control")
-    scratch = scratch_directory(state_dir)
     for job in jobs:
         job = replace(job, parallelism=parallelism)  # noqa: PLW2901
-        query = ChangefeedQuery(session, job, control=control, scratch=scratch, emit=child.say, stop=stop)
-        threads.append(threading.Thread(target=follow, args=(query,), name=f"query-{job.changefeed}", daemon=True))
+        runs = ChangefeedRuns(engine, job, control=control, emit=child.say, stop=stop)
+        threads.append(threading.Thread(target=follow, args=(runs,), name=f"runs-{job.changefeed}", daemon=True))
     for thread in threads:
         thread.start()
     while not stop.wait(3600):

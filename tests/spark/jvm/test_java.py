@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.secret import Secret
-from penstock.spark import java
+from penstock.spark.jvm import java
 
 
 def fake_java(directory: Path, version: str) -> Path:
