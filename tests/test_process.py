@@ -102,6 +102,14 @@ def _ignores_interrupts(pid: int) -> bool:
     return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
 
 
+@pytest.mark.parametrize("module", ["penstock.delivery.process", "penstock.cli.main", "penstock.spark.runs"])
+def test_processes_do_not_load_what_they_do_not_need(module: str) -> None:
+    """Each import costs every start: only capture and Spark's workers need kernels, only workers and `verify` need Arrow."""
+    program = f"import sys, {module}; print({{'numba', 'pyarrow', 'pandas', 'pyspark'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=LIMIT_SECONDS)
+    assert done.stdout.strip() == b"set()"
+
+
 def test_a_wrong_setting_is_named_and_its_value_is_not() -> None:
     class Settings(BaseModel):
         password: SecretStr

@@ -13,8 +13,8 @@ from penstock.delivery.spool import Spool
 from penstock.errors import Corruption
 from penstock.log import Log
 from penstock.spark.failure import PipelineFailure, exit_code
-from penstock.spark.jvm.context import start_context
 from penstock.spark.jvm.engine import Engine
+from penstock.spark.jvm.launch import start_context
 from tests.spark.failing import failing_partition
 from tests.spark.rig import CHANGEFEED, Rig
 from tests.support.java import end_java

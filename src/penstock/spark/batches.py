@@ -6,6 +6,7 @@ tasks of a batch finish, those of the next one have the free cores, and a publis
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,16 @@ def run_partition(job: str, ranges: Iterable[PlannedRange]) -> Iterator[RangeMan
     attempt = int(context.taskAttemptId()) if context is not None else 0
     for taken in ranges:
         yield run_range(job_of(job), taken, attempt)
+
+
+def warm(engine: Engine) -> None:
+    """Has Spark start the process that its workers are forked from, which takes seconds, while the driver plans."""
+    with contextlib.suppress(Exception):  # what is wrong comes again in a job that counts
+        engine.run("warm", [None], _nothing)
+
+
+def _nothing(_items: Iterable[None]) -> Iterator[None]:
+    return iter(())
 
 
 @dataclass(slots=True)

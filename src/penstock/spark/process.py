@@ -18,12 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.encode.settings import OPTIONS, section_of
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.job import Job
-from penstock.spark.jvm.context import start_context
+from penstock.spark.jvm.launch import Launch
 from penstock.wire import socket_path
 
 _STOP_SECONDS_MAX = 20.0
@@ -33,26 +32,33 @@ _CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batc
 
 def main() -> int:
     child = ChildProcess("driver")
+    launch: Launch | None = None
     try:
-        code = run_driver(_checked(child.read_settings()), child)
+        settings = _checked(child.read_settings())
+        # First of all: what this process imports meanwhile costs nobody anything.
+        launch = Launch(Path(settings["state_dir"]).absolute(), settings.get("spark") or {})
+        code = run_driver(settings, child, launch)
     except PenstockError as error:
         child.say_error(error)
         code = exit_code(error, "config")
+        if launch is not None:
+            launch.end()
     # Not a clean end of the interpreter, which would wait for the JVM's shutdown hooks: the JVM ends by itself when its
     # standard input closes.
     sys.stdout.flush()
     os._exit(code)
 
 
-def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
+def run_driver(settings: dict[str, Any], child: ChildProcess, launch: Launch) -> int:
     """Runs every changefeed until the process is asked to stop, or until a terminal error. The exit code."""
+    from penstock.spark.batches import warm
     from penstock.spark.jvm.engine import Engine, EngineLost
     from penstock.spark.runs import ChangefeedRuns
 
     stop = child.stop
     state_dir = Path(settings["state_dir"]).absolute()
     jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
-    engine = Engine(start_context(state_dir, settings.get("spark") or {}))
+    engine = Engine(launch.context())
     child.ignore_interrupts()
     parallelism = engine.parallelism
     child.say({"event": Event.READY, "spark": engine.version, "parallelism": parallelism})
@@ -81,6 +87,7 @@ def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
         threads.append(threading.Thread(target=follow, args=(runs,), name=f"runs-{job.changefeed}", daemon=True))
     for thread in threads:
         thread.start()
+    threading.Thread(target=warm, args=(engine,), name="warm", daemon=True).start()
     while not stop.wait(3600):
         pass
     for thread in threads:
@@ -90,6 +97,8 @@ def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
 
 def job_of(state_dir: Path, name: str, value: dict[str, Any]) -> Job:
     """A changefeed's settings as a job, still without a run."""
+    from penstock.encode.settings import OPTIONS, section_of
+
     if value.get("format") not in OPTIONS:
         raise BadInput(
             f"{name}: the format {value.get('format')!r} is unknown", hint=f"use one of {', '.join(sorted(OPTIONS))}"

@@ -2,7 +2,9 @@
 
 | file | what it does |
 |---|---|
+| `installed.py` | which pyspark is there |
 | `java.py` | the Java that Spark runs on, and how it gets Spark's settings |
-| `context.py` | the settings of the context, the place of its files, its start |
+| `context.py` | the settings of the context, and the place of its files |
+| `launch.py` | starts the JVM, and the context in it once everything else is there |
 | `engine.py` | Spark as jobs of independent tasks |
 """

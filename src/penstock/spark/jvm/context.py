@@ -1,4 +1,4 @@
-"""The Spark context: every setting in one place, and why it is there; and the place of all its files.
+"""The settings of Spark's context: every one in one place, and why it is there; and the place of all its files.
 
 `bench/` shows what they are worth. The user's own `spark:` settings win over these.
 """
@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadInput, Unavailable
-from penstock.files.private import clear_private, make_private_directory, write_private
+from penstock.files.private import clear_private, make_private_directory
 from penstock.files.socket_address import SocketDirectory
 from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_setting
-from penstock.spark.jvm.java import escaped, find_java_home, properties_file
+from penstock.spark.jvm.java import escaped
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    pass
 
 _SOCKET_NAME_BYTES = 45  # Spark's names are a dot, a UUID and `.sock` (42 bytes), with a little to spare
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query
@@ -122,8 +120,11 @@ class Scratch:
                 os.environ["TMPDIR"] = before
 
 
-def spark_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All settings of the context: ours, overridden by the user's (whose keys may leave out the leading `spark.`)."""
+def spark_settings(
+    scratch: Scratch, own: Mapping[str, str] | None = None, java_options: Iterable[str] = ()
+) -> dict[str, str]:
+    """All settings of the context: ours, overridden by the user's (whose keys may leave out the leading `spark.`). With
+    `java_options` for the JVM besides those that it always gets."""
     settings = dict(_OURS)
     settings["spark.master"] = MASTER
     settings["spark.app.name"] = "penstock"
@@ -145,44 +146,12 @@ def spark_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> di
         _quoted(f"-Dlog4j2.configurationFile={(scratch.root / 'log4j2.properties').as_uri()}"),
         _quoted(f"-Djava.io.tmpdir={scratch.temporary}"),
         _quoted(f"-XX:ErrorFile={scratch.root}/{_CRASH_FILE}"),
+        *map(_quoted, java_options),
     ]
     if users := settings.get("spark.driver.extraJavaOptions"):
         java.append(users)  # the last one wins in the JVM
     settings["spark.driver.extraJavaOptions"] = " ".join(java)
     return settings
-
-
-def start_context(state_dir: Path, own: Mapping[str, str] | None = None) -> SparkContext:
-    """The context of this process. Takes seconds: a JVM starts.
-
-    The JVM inherits this process's standard output and error; in the driver process both lead to standard error.
-    """
-    scratch = Scratch(state_dir)
-    write_private(scratch.root / "log4j2.properties", log4j_text(scratch.log))
-    settings = spark_settings(scratch, own)
-    os.environ["JAVA_HOME"] = str(find_java_home(scratch.root))
-    os.environ.pop("SPARK_LOCAL_DIRS", None)  # where it is set, Spark does not heed `spark.local.dir`
-    os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"  # of the small JVM that finds out how to start the real one
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if not str(scratch.root).isascii():
-        os.environ["LC_ALL"] = "C.UTF-8"  # in another locale Java would write to a path that only looks alike
-    try:
-        import pyspark
-    except ImportError as error:
-        raise BadInput("pyspark is not installed", hint="pip install 'penstock[spark]'") from error
-    if pyspark.SparkContext._gateway is not None:
-        raise RuntimeError("a JVM of this process runs already, and has read other settings than ours")
-    # With a SPARK_HOME that points at another Spark, pyspark would start that one and fail in obscure ways.
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    try:
-        with scratch.for_temporary_files(), properties_file(scratch.root / "session.properties", settings):
-            return pyspark.SparkContext.getOrCreate()
-    except Exception as error:
-        raise Unavailable(
-            f"Spark did not start: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            hint=f"its log is {scratch.log}",
-        ) from error
 
 
 def _quoted(option: str) -> str:
