@@ -15,7 +15,7 @@ from penstock.spark.jvm.java import choose_java
 
 PACKAGES = ("pyspark", "pandas")  # the extra `spark`
 PYSPARK_MIN, PYSPARK_BELOW = (
-    (4, 3),
+    (3, 5),
     (5, 0),
 )  # as in pyproject.toml: pip does not look at it where the extra is not asked for
 _HINT = "pip install 'penstock[spark]', or 'penstock[spark,java]' where there is no Java 17 or newer"

@@ -81,6 +81,17 @@ def test_temporary_files_of_python_go_there_too_while_spark_starts(
     assert tempfile.gettempdir() == before
 
 
+@pytest.mark.parametrize(("version", "has"), [((3, 5), False), ((4, 0), False), ((4, 3), True), (None, True)])
+def test_what_an_old_spark_does_not_have_is_left_out(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int] | None, has: bool
+) -> None:
+    monkeypatch.setattr("penstock.spark.jvm.context.pyspark_version", lambda: version)
+    settings = spark_settings(Scratch(state_dir))
+    assert ("spark.python.unix.domain.socket.enabled" in settings) is has
+    assert ("spark.python.unix.domain.socket.dir" in settings) is has
+    assert settings["spark.python.daemon.module"] == "penstock.spark.daemon"
+
+
 @pytest.mark.parametrize(
     ("own", "authenticated"),
     [

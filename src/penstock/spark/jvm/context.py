@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.files.private import clear_private, make_private_directory
 from penstock.files.socket_address import SocketDirectory
 from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_setting
+from penstock.spark.jvm.installed import pyspark_version
 from penstock.spark.jvm.java import escaped
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ _OURS: dict[str, str] = {
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.ui.liveUpdate.period": "-1",
+}
+
+# What older versions of Spark do not have: there the JVM and its workers talk over the loopback interface, with a secret.
+_SINCE: dict[str, tuple[int, int]] = {
+    "spark.python.unix.domain.socket.enabled": (4, 1),
+    "spark.python.unix.domain.socket.dir": (4, 1),
 }
 
 _JAVA_OPTIONS = (
@@ -131,6 +138,10 @@ def spark_settings(
     settings["spark.local.dir"] = str(scratch.local)
     settings["spark.sql.warehouse.dir"] = str(scratch.warehouse)
     settings["spark.python.unix.domain.socket.dir"] = str(scratch.sockets)
+    version = pyspark_version()
+    for key, since in _SINCE.items():
+        if version is not None and version < since:
+            del settings[key]
     for key, value in (own or {}).items():
         if is_secret_setting(key, value):
             Secret(value)  # from here on no line of this process has it
