@@ -22,6 +22,7 @@ from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.job import Job
+from penstock.spark.jvm.class_archive import find_archive
 from penstock.spark.jvm.launch import Launch
 from penstock.wire import socket_path
 
@@ -36,8 +37,13 @@ def main() -> int:
     try:
         settings = _checked(child.read_settings())
         # First of all: what this process imports meanwhile costs nobody anything.
-        launch = Launch(Path(settings["state_dir"]).absolute(), settings.get("spark") or {})
+        archive = find_archive()
+        launch = Launch(
+            Path(settings["state_dir"]).absolute(), settings.get("spark") or {}, java_options=archive.options()
+        )
         code = run_driver(settings, child, launch)
+        if code == EXIT_OK:
+            archive.make_in_background()
     except PenstockError as error:
         child.say_error(error)
         code = exit_code(error, "config")

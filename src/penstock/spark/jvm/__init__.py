@@ -6,5 +6,6 @@
 | `java.py` | the Java that Spark runs on, and how it gets Spark's settings |
 | `context.py` | the settings of the context, and the place of its files |
 | `launch.py` | starts the JVM, and the context in it once everything else is there |
+| `class_archive.py` | Spark's classes as Java loads them quickly, made once in the background |
 | `engine.py` | Spark as jobs of independent tasks |
 """
