@@ -35,6 +35,7 @@ _OFF = "PENSTOCK_CLASS_ARCHIVE"
 _BASE = Path("lib") / "server" / "classes.jsa"  # of Java's own classes; ours is put on top of it
 _ARCHIVES_MAX = 2  # of a hundred megabytes and more; older ones belong to a Java or Spark that was replaced
 _DUMP_SECONDS_MAX = 600.0
+_IN_BACKGROUND = "--in-background"
 _PRIORITY = 19
 
 
@@ -60,7 +61,7 @@ class ClassArchive:
         if self.wanted:
             with contextlib.suppress(OSError):
                 subprocess.Popen(
-                    [sys.executable, "-m", __name__],
+                    [sys.executable, "-m", __name__, _IN_BACKGROUND],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -150,7 +151,8 @@ def _key(java: Path, spark: Path) -> str:
 
 
 def main() -> None:
-    os.nice(_PRIORITY)
+    if _IN_BACKGROUND in sys.argv[1:]:
+        os.nice(_PRIORITY)
     archive = find_archive()
     if archive.path is not None:
         archive.make()
