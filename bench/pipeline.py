@@ -4,7 +4,7 @@ Measured with `penstock run --once` as a user runs it. Two figures each: *with s
 including Spark's start and the final flush; and *streaming*, from the moment the driver is ready to the last row at the
 sink (capture reads ahead while Spark starts). On MariaDB both sides read the same preloaded binlog of the same server,
 one after the other; the peer's streaming figure is from its first record to its last. The driver itself measures the
-share of each stage.
+share of each stage. The start alone is start.py's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from bench import workload
+from bench import start, workload
 from bench.result import Result
 from tools.components import CACHE, REPOSITORY, MissingComponent
 from tools.components.mariadb import MariaDbServer
@@ -50,6 +50,8 @@ class Measured:
 
 
 def measure() -> Iterator[Result]:
+    with scratch() as directory:
+        yield from start.measure(directory)
     with scratch() as directory:
         for format_name in ("parquet", "canal-json"):
             source = {"type": "demo", "changes": DEMO_ROWS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ settings.register_profile(
     derandomize=budget.NAME != "soak",
 )
 settings.load_profile("penstock")
+
+os.environ.setdefault("PENSTOCK_CLASS_ARCHIVE", "off")  # no run of a test leaves a process behind that makes one
 
 Server = TypeVar("Server", bound=DatabaseServer | S3Server)
 

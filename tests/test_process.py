@@ -132,11 +132,12 @@ def _ignores_interrupts(pid: int) -> bool:
     return bool(int(ignored, 16) >> (signal.SIGINT - 1) & 1)
 
 
-def test_spark_processes_do_not_load_what_only_settings_need() -> None:
-    """Spark starts short-lived processes that import the data source: each import costs every run's start."""
-    program = "import sys, penstock.spark.source; print('pydantic' in sys.modules)"
+@pytest.mark.parametrize("module", ["penstock.delivery.process", "penstock.cli.main", "penstock.spark.runs"])
+def test_processes_do_not_load_what_they_do_not_need(module: str) -> None:
+    """Each import costs every start: only capture and Spark's workers need kernels, only workers and `verify` need Arrow."""
+    program = f"import sys, {module}; print({{'numba', 'pyarrow', 'pandas', 'pyspark'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=LIMIT_SECONDS)
-    assert done.stdout.strip() == b"False"
+    assert done.stdout.strip() == b"set()"
 
 
 def test_a_wrong_setting_is_named_and_its_value_is_not() -> None:

@@ -100,14 +100,14 @@ def _fake_spark(directory: Path, version: str) -> None:
     (directory / "pyspark" / "version.py").write_text(f"__version__: str = '{version}'\n")
 
 
-@pytest.mark.parametrize("version", ["3.5.1", "4.2.1", "5.0.0.dev1"])
+@pytest.mark.parametrize("version", ["3.4.1", "5.0.0.dev1"])
 def test_another_spark_that_is_there_already_is_refused_by_its_version(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fake_spark(tmp_path, version)
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # another test may have imported the real one
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(BadInput, match=rf"pyspark is {version[:3]} here, and Penstock needs 4.3 or newer and below 5"):
+    with pytest.raises(BadInput, match=rf"pyspark is {version[:3]} here, and Penstock needs 3.5 or newer and below 5"):
         extras.require_spark()
 
 

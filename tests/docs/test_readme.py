@@ -87,7 +87,7 @@ def read_with_spark(directory: Path) -> None:
     (block,) = code_blocks(README, "python")
     program = (
         "import os, pathlib\n"
-        "from penstock.spark.java import find_java_home\n"
+        "from penstock.spark.jvm.java import find_java_home\n"
         "os.environ['JAVA_HOME'] = str(find_java_home(pathlib.Path('java').absolute()))\n"
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"

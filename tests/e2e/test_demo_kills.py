@@ -127,7 +127,7 @@ def test_plain_spark_reads_a_table(delivered: Flow) -> None:
     """`spark.read.parquet` on the table's directory, as the README says: partitions, both versions, every change."""
     from pyspark.sql import SparkSession
 
-    from penstock.spark.java import find_java_home
+    from penstock.spark.jvm.java import find_java_home
 
     os.environ["JAVA_HOME"] = str(find_java_home(delivered.directory / "java", os.environ))
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()

@@ -1,30 +1,34 @@
-"""The data source with a task that fails once after it staged everything, where a test left a file that asks for it."""
+"""A task that waits before it begins, or fails once after it staged everything, where a test left a file that asks for it."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from penstock.spark.source import PenstockSource, PenstockStreamReader
-
-
-class FailingSource(PenstockSource):
-    def streamReader(self, schema: Any) -> Any:  # noqa: N802
-        return FailingReader(self.options)
+from penstock.spark.batches import run_partition
+from penstock.spark.job import Job
+from penstock.spark.plan import PlannedRange
+from penstock.spark.range_manifest import RangeManifest
 
 
-class FailingReader(PenstockStreamReader):
-    def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
-        rows = list(super().read(partition))
-        for how in ("raise", "kill", "raise-always"):
-            wish = Path(self._job.state_dir) / f"fail-{how}"
-            if wish.exists():
-                if how != "raise-always":
-                    wish.rename(wish.with_suffix(".done"))
-                if how == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise RuntimeError("a test wanted this task to fail")
-        yield from rows
+def failing_partition(job: str, ranges: Iterable[PlannedRange]) -> Iterator[RangeManifest]:
+    state_dir = Path(Job.from_json(job).state_dir)
+    taken = list(ranges)
+    if (held := state_dir / "hold").exists():
+        for each in taken:
+            (state_dir / f"seen-{each.start}").touch()
+        while held.exists() and held.read_text() == str(taken[0].start):
+            time.sleep(0.02)
+    manifests = list(run_partition(job, taken))
+    for how in ("raise", "kill", "raise-always"):
+        wish = state_dir / f"fail-{how}"
+        if wish.exists():
+            if how != "raise-always":
+                wish.rename(wish.with_suffix(".done"))
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("a test wanted this task to fail")
+    yield from manifests

@@ -22,9 +22,10 @@ from penstock.log import LogReader
 from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.view import SchemaView
+from penstock.spark.batches import Task, run_partition
 from penstock.spark.log_follower import LogFollower
 from penstock.spark.process import job_of
-from penstock.spark.query import ChangefeedQuery
+from penstock.spark.runs import ChangefeedRuns
 from penstock.supervisor.child import bound
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient
@@ -61,7 +62,8 @@ class Rig:
         self.stop = threading.Event()
         self.failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self.query: ChangefeedQuery | None = None
+        self.runs: ChangefeedRuns | None = None
+        self.task: Task = run_partition
 
     def capture(self, changes: int) -> None:
         """Fills the log with the demo shop's binlog."""
@@ -88,23 +90,23 @@ class Rig:
             self.delivery.close()
             self.delivery = None
 
-    def start(self, session: Any, **changefeed: Any) -> None:
+    def start(self, engine: Any, **changefeed: Any) -> None:
         job = job_of(self.state_dir, CHANGEFEED, {**self.changefeed, **changefeed})
-        self.query = ChangefeedQuery(
-            session,
+        self.runs = ChangefeedRuns(
+            engine,
             job,
             control=control_path(self.state_dir),
-            scratch=self.state_dir / "run" / "spark",
             emit=self.events.append,
             stop=self.stop,
+            task=self.task,
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        assert self.query is not None
+        assert self.runs is not None
         try:
-            self.query.run()
+            self.runs.run()
         except BaseException as error:
             self.failure = error
 

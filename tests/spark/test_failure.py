@@ -1,32 +1,26 @@
-"""Errors find their way out of a Java exception's text."""
+"""Errors find their way from a task to the user."""
 
 from __future__ import annotations
-
-import pickle
 
 from penstock.entries.format import BadEntry
 from penstock.errors import Corruption, NotSupported, StaleRun, TooMuch, Unavailable
 from penstock.spark.failure import (
-    PipelineFailure,
     error_to_text,
     exit_code,
     failure_from_text,
-    find_failure,
     unexpected_error,
 )
-from penstock.spark.query import next_batch_bytes
+from penstock.spark.runs import next_batch_bytes
 
-JAVA = """An error occurred while calling o97.awaitTermination: org.apache.spark.SparkException: Job aborted
+JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe: org.apache.spark.SparkException: Job aborted
   File "/x/worker.py", line 12, in read
-penstock.spark.failure.PipelineFailure: {}
+ZeroDivisionError: division by zero
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
 """
 
 
-def test_an_error_survives_a_java_stack_trace() -> None:
-    text = JAVA.format(PipelineFailure(NotSupported("type GEOMETRY of shop.a", hint='leave "it" out'), "source"))
-    found = find_failure(text)
-    assert found is not None
+def test_an_error_of_a_task_keeps_its_words_and_where_it_was() -> None:
+    found = failure_from_text(error_to_text(NotSupported("type GEOMETRY of shop.a", hint='leave "it" out'), "source"))
     assert type(found.error) is NotSupported
     assert (found.error.message, found.error.hint, found.where) == (
         "type GEOMETRY of shop.a",
@@ -52,14 +46,7 @@ def test_a_python_process_that_starts_too_slowly_is_tried_again() -> None:
 
 
 def test_an_unexpected_error_is_one_line() -> None:
-    text = JAVA.format("x").replace("penstock.spark.failure.PipelineFailure: x", "ZeroDivisionError: division by zero")
-    assert find_failure(text) is None
-    assert unexpected_error(text).message == "ZeroDivisionError: division by zero"
-
-
-def test_a_fault_can_be_pickled() -> None:
-    again = pickle.loads(pickle.dumps(PipelineFailure(Corruption("bad", hint="h"), "sink")))
-    assert (again.error.message, again.where) == ("bad", "sink")
+    assert unexpected_error(JAVA).message == "ZeroDivisionError: division by zero"
 
 
 def test_a_batch_that_delivery_had_no_room_for_comes_again_at_half_its_size() -> None:

@@ -53,6 +53,12 @@ class Delivery:
                 file.write(f"{os.getpid()} {arguments['end']}\n")
         return {"accepted": True}
 
+    def pressure(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        with self.lock:
+            if self.run.get(arguments["changefeed"]) != arguments["run"]:
+                raise StaleRun("another run")
+        return {"suppressed": False}
+
     def flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         feed = arguments["changefeed"]
         with self.lock:
@@ -93,6 +99,7 @@ def main() -> None:
         {
             "begin_run": delivery.begin_run,
             "publish": delivery.publish,
+            "pressure": delivery.pressure,
             "flush": delivery.flush,
             "status": delivery.status,
         },

@@ -25,6 +25,7 @@ def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
             if begun is None:
                 begun = control.call("begin_run", changefeed=feed)
                 at = Position.parse(begun["start"])
+            delivery.call("pressure", changefeed=feed, run=begun["run"])
             reader = LogReader.open(state_dir / "log")
             while reader.end() >= at and not stop.is_set():
                 positions = [entry.position for entry in reader.read(at, reader.end())][:3]

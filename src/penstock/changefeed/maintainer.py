@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.changefeed.keeper import Keeper
-from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.keeper_client import Intent, LastRow
 from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput
@@ -26,19 +25,16 @@ BeginRun = Callable[[str, str], dict[str, Any]]
 class Maintainer:
     """The maintainer of one changefeed. Thread-safe."""
 
-    def __init__(self, keeper: Keeper, begin_run_at_delivery: BeginRun, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, keeper: Keeper, begin_run_at_delivery: BeginRun) -> None:
         self.keeper = keeper
         self._begin_run_at_delivery = begin_run_at_delivery
-        self._clock = clock
         self._starting = threading.Lock()
-        self.begun_at: float | None = None  # when the current run began
 
     def begin_run(self) -> dict[str, Any]:
         """Begins a new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their
         ranges; (3) the resume table is read, which only the new run changes from then on."""
         with self._starting:
             run = uuid.uuid4().hex
-            begun_at = self._clock.monotonic()
             answer = self._begin_run_at_delivery(self.keeper.name, run)
             start = self.keeper.begin_run(run)
             resume = {
@@ -49,7 +45,6 @@ class Maintainer:
                 }
                 for dispatcher, facts in self.keeper.facts().items()
             }
-            self.begun_at = begun_at
             return {"run": run, "incarnation": answer["incarnation"], "start": str(start), "resume": resume}
 
     def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, LastRow]) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +20,9 @@ from penstock.cli.verify import exit_code, show_report
 from penstock.observe.shown import shown
 from penstock.operations.extras import require_spark
 from penstock.process import EXIT_INTERRUPTED, EXIT_OK
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def demo(

@@ -335,8 +335,9 @@ class ChangefeedDelivery:
 
     # ---- pressure, flush, status
 
-    def pressure(self) -> dict[str, Any]:
-        """`suppressed` while a wake is kept back: upstream sends nothing more until that wake has run.
+    def pressure(self, run: str | None = None) -> dict[str, Any]:
+        """`suppressed` while a wake is kept back: upstream sends nothing more until that wake has run. `StaleRun` where
+        `run` is not the current one: a new process of delivery has nothing of what an older one was given.
 
         A file that was begun before a restart can only be finished with exactly its rows. As long as some of them did not
         come, nothing is suppressed: what is held could never leave. `until` is then where their last one is; a batch
@@ -346,6 +347,8 @@ class ChangefeedDelivery:
             raise StaleRun(f"{self.name}: tables that were left out can be written again", hint="begin a new run")
         held_back = self.spool.suppressed
         with self._lock:
+            if run is not None:
+                self._current(run)
             until = self._awaited.until if held_back else None
         return {
             "suppressed": held_back and until is None,

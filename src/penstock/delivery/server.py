@@ -66,7 +66,7 @@ class DeliveryServer:
                 "stage": self._stage,
                 "dead_letter": self._dead_letter,
                 "publish": self._publish,
-                "pressure": lambda arguments, _: self.delivery_of(arguments).pressure(),
+                "pressure": lambda arguments, _: self.delivery_of(arguments).pressure(arguments.get("run")),
                 "flush": self._flush,
                 "status": self._status,
                 "table": self._table,

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from penstock.errors import BadInput
 from penstock.files.private import check_private_directory, make_private_directory
+from penstock.files.user_cache import cache_places
 
 _logger = logging.getLogger(__name__)
 _warned = False
@@ -58,17 +59,7 @@ def _places() -> Iterator[Path]:
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         yield Path(named).absolute()
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    if not caches.is_absolute():  # the specification of XDG_CACHE_HOME says to pass over a relative one
-        with contextlib.suppress(RuntimeError):  # nobody knows the user's home
-            caches = Path.home() / ".cache"
-    if caches.is_absolute():
-        yield caches / "penstock" / "kernels"
-    try:
-        temporary = Path(tempfile.gettempdir()).absolute()
-    except FileNotFoundError:  # there is no directory that can be written to
-        return
-    yield temporary / f"penstock-kernels-{os.geteuid()}"
+    yield from cache_places("kernels")
 
 
 def _name_of(source_directory: Path) -> str:

@@ -7,20 +7,18 @@ into the log for ever and deliver nothing. The other extras are needed only wher
 from __future__ import annotations
 
 import importlib.util
-import re
-from pathlib import Path
 
 from penstock.errors import BadInput
 from penstock.operations.config.model import Config
-from penstock.spark.java import choose_java
+from penstock.spark.jvm.installed import pyspark_version
+from penstock.spark.jvm.java import choose_java
 
 PACKAGES = ("pyspark", "pandas")  # the extra `spark`
 PYSPARK_MIN, PYSPARK_BELOW = (
-    (4, 3),
+    (3, 5),
     (5, 0),
 )  # as in pyproject.toml: pip does not look at it where the extra is not asked for
 _HINT = "pip install 'penstock[spark]', or 'penstock[spark,java]' where there is no Java 17 or newer"
-_VERSION = re.compile(r"""^__version__.*=\s*["'](\d+)\.(\d+)[^"']*["']""", re.MULTILINE)
 
 
 def require_extras(config: Config) -> None:
@@ -45,20 +43,8 @@ def require_spark() -> None:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise BadInput(f"Spark is not installed here ({', '.join(missing)} missing)", hint=_HINT)
-    version = _pyspark_version()
+    version = pyspark_version()
     if version is not None and not PYSPARK_MIN <= version < PYSPARK_BELOW:
         wanted = f"{'.'.join(map(str, PYSPARK_MIN))} or newer and below {PYSPARK_BELOW[0]}"
         raise BadInput(f"pyspark is {'.'.join(map(str, version))} here, and Penstock needs {wanted}", hint=_HINT)
     choose_java()
-
-
-def _pyspark_version() -> tuple[int, int] | None:
-    """As its file says, whether or not pip installed it; None where it does not say."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        found = _VERSION.search((Path(spec.origin).parent / "version.py").read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    return (int(found[1]), int(found[2])) if found else None

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from penstock.schema.changes import SchemaChange
 from penstock.schema.ddl.spelling import Spelling, partitioning, spelled
 from penstock.schema.ddl.tokens import TokenReader, Unreadable, split_commas
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
@@ -34,6 +34,9 @@ from penstock.schema.statements import (
     rename_tables,
     truncate_table,
 )
+
+if TYPE_CHECKING:
+    from penstock.schema.changes import SchemaChange  # with it comes the decoder, which delivery does not need
 
 Name = tuple[str, str]
 Wanted = Callable[[str, str], bool]

@@ -7,11 +7,11 @@ The only package that imports pyspark.
 |---|---|
 | `job.py` | what the planner and the tasks of one run must know |
 | `log_follower.py`, `plan.py` | follow the log frame by frame; choose batches, and split each into ranges |
-| `source.py` | Spark's data source: plans batches with `plan.py`, and runs a task for each range |
 | `payload_split.py`, `task.py` | split decoded rows into payloads; decode, encode and stage one range |
-| `range_manifest.py` | the row that a task yields for its range |
-| `query.py` | one changefeed's streaming query: begins runs, publishes batches, begins again after errors |
+| `range_manifest.py` | what a task returns for its range |
+| `batches.py` | the batches in flight, each of them one Spark job |
+| `runs.py` | one changefeed's runs: begins them, publishes batches, begins again after errors |
 | `failure.py` | errors on their way through Spark |
-| `process.py`, `session.py`, `java.py` | the driver process, its Spark session, and the Java that it runs on |
+| `process.py`, `jvm/` | the driver process; its Spark: Java, context, jobs |
 | `daemon.py` | the process that Spark's Python workers are forked from |
 """

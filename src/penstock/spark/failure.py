@@ -1,20 +1,18 @@
 """Errors on their way through Spark.
 
-An exception of a Python worker reaches the driver as a Java exception whose message holds a Python traceback. So that a
-user gets the error's sentence and not the stack, `PipelineFailure` writes the error into its text as one line of JSON
-behind a marker, and `find_failure` finds it again in the driver. The line also says which part of the flow the error
-concerns, which decides the exit code (2 configuration, 3 source, 4 sink).
+A task returns its `PenstockError` inside its manifest, as one line of JSON, which also says which part of the flow the
+error concerns: that decides the exit code (2 configuration, 3 source, 4 sink). Any other exception of a Python worker
+reaches the driver as a Java exception whose message holds a Python traceback; a user gets its last line, not the stack.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Literal
 
 from penstock.errors import PenstockError, Terminal, Unavailable, error_from_json
 from penstock.process import EXIT_CONFIGURATION, EXIT_SINK, EXIT_SOURCE, EXIT_TRY_AGAIN
 
-_MARK = "PENSTOCK-ERROR "
 _MESSAGE_CHARS_MAX = 1000
 _STARTED_TOO_LATE = "Python worker failed to connect back"  # in Spark's words
 Where = Literal["config", "source", "sink"]
@@ -22,16 +20,13 @@ _EXIT: dict[Where, int] = {"config": EXIT_CONFIGURATION, "source": EXIT_SOURCE, 
 
 
 class PipelineFailure(Exception):
-    """A `PenstockError` on its way through Spark. `begin_again`: a new run may help, although the error is terminal."""
+    """A `PenstockError` that ends a run. `begin_again`: a new run may help, although the error is terminal."""
 
     def __init__(self, error: PenstockError, where: Where, *, begin_again: bool = False) -> None:
-        super().__init__(_MARK + error_to_text(error, where))
+        super().__init__(str(error))
         self.error = error
         self.where = where
         self.begin_again = begin_again
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PipelineFailure, (self.error, self.where)
 
 
 def error_to_text(error: PenstockError, where: Where) -> str:
@@ -40,19 +35,9 @@ def error_to_text(error: PenstockError, where: Where) -> str:
 
 
 def failure_from_text(text: str) -> PipelineFailure:
-    return _from_value(json.loads(text))
-
-
-def find_failure(text: str) -> PipelineFailure | None:
-    """The marked error in an exception's text; None where the exception carries no `PenstockError`."""
-    at = text.find(_MARK)
-    while at >= 0:
-        try:
-            value, _ = json.JSONDecoder().raw_decode(text, at + len(_MARK))
-            return _from_value(value)
-        except (ValueError, KeyError, TypeError, StopIteration):
-            at = text.find(_MARK, at + 1)
-    return None
+    value = json.loads(text)
+    where: Where = next(known for known in _EXIT if known == value["where"])
+    return PipelineFailure(error_from_json(value), where)
 
 
 def unexpected_error(text: str) -> PenstockError:
@@ -71,8 +56,3 @@ def exit_code(error: PenstockError, where: Where) -> int:
 def _looks_like_exception(line: str) -> bool:
     name, _, _ = line.partition(":")
     return name.rpartition(".")[2].endswith(("Error", "Exception")) and " " not in name and not name.startswith("org.")
-
-
-def _from_value(value: dict[str, str]) -> PipelineFailure:
-    where: Where = next(known for known in _EXIT if known == value["where"])
-    return PipelineFailure(error_from_json(value), where)

@@ -1,19 +1,15 @@
-"""What the planner and the tasks of a run must know: plain data that travels as one JSON option of the data source.
+"""What the planner and the tasks of a run must know: plain data that travels to the tasks as one JSON text.
 
-Spark starts a Python process for each step of planning, and most of these processes only pass the job on. So modules
-that are slow to import are imported inside the functions that use them.
+The driver only passes on much of it. So modules that are slow to import are imported inside the functions that use them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from penstock.errors import BadInput
 
 if TYPE_CHECKING:
     from penstock.log.position import Position
@@ -22,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.spark.plan import PlanSettings
 
 MIB = 1 << 20
-
-OPTION = "job"
 
 
 @dataclass(frozen=True)
@@ -54,13 +48,7 @@ class Job:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Job:
-        text = options.get(OPTION)
-        if text is None:
-            raise BadInput(
-                "this data source is driven by `penstock run`",
-                hint="reading a sink with Spark comes in a later version",
-            )
+    def from_json(cls, text: str) -> Job:
         value = json.loads(text)
         for name in ("only", "exclude", "source_include", "source_exclude"):
             value[name] = tuple(value[name])

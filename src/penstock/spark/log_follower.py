@@ -58,6 +58,9 @@ class LogFollower:
     def open(cls, directory: Path, start: Position | None = None, read_attempts_max: int = 3) -> LogFollower:
         return cls(LogReader.open(directory, read_attempts_max=read_attempts_max), start)
 
+    def close(self) -> None:
+        self._reader.close()
+
     def in_force(self) -> list[SchemaAt]:
         """The schemas in force before the first frame: the last one of each table.
 

@@ -1,6 +1,6 @@
 """Planning: which entries the next batch covers, and how they are split into ranges.
 
-An offset names the position to read next. It is always the entry after the last one of the previous batch, whether or
+An offset is the position to read next. It is always the entry after the last one of the previous batch, whether or
 not such an entry exists (the log may continue in a later ledger). A batch ends at or before the end of the last
 complete transaction, and covers at most `batch_bytes_max` unless a single entry is larger. Ranges are contiguous and
 together cover the batch; each carries what a task needs to know the table schemas in force at its first entry, and those
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from penstock.errors import StaleRun
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
-from penstock.schema.pack import SchemaPacker
-from penstock.schema.view import SchemaAt
+from penstock.schema.pack import PackedSchemas, SchemaPacker
+from penstock.schema.view import SchemaAt, SchemaView
 from penstock.spark.job import MIB
 
 
@@ -47,7 +47,7 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Entries `start` to `end`, both included. `pack` are the schemas in force at some position before, `schemas` those
+    """What a task does, and travels to it: entries `start` to `end`, both included. `pack` are the schemas in force at some position before, `schemas` those
     made since and inside, in the order of their positions. `void`: the commit_ts of transactions whose parts may be
     among the entries, and must be passed over.
 
@@ -62,6 +62,9 @@ class PlannedRange:
     pack: bytes
     schemas: tuple[SchemaAt, ...]
     void: tuple[int, ...] = ()
+
+    def view(self) -> SchemaView:
+        return PackedSchemas(self.pack, self.schemas)
 
 
 def following(position: Position) -> Position:
@@ -114,7 +117,7 @@ class Planner:
     def ranges(self, start: Position, end: Position) -> list[PlannedRange]:
         """The batch between two offsets as contiguous ranges of about the same size. Deterministic.
 
-        Empty where the two offsets are equal: Spark plans the first batch of a query even if nothing is new.
+        Empty where the two offsets are equal.
         """
         if start == end:
             return []

@@ -4,7 +4,7 @@ Settings:
 
     {"state_dir": "...", "changefeeds": {name: {"format", "only", "exclude", ...}}, "spark": {"spark.…": "…"}}
 
-Events: `ready` once the session is up, `progress` at most once a second for each changefeed, `restart` when a
+Events: `ready` once Spark is up, `progress` at most once a second for each changefeed, `restart` when a
 changefeed's run begins again, `error`. Exit codes: 0 asked to stop, 2 configuration, 3 source, 4 sink, 75 try again
 (the JVM died). The JVM and the Python workers end with this process.
 """
@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.encode.settings import OPTIONS, section_of
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.job import Job
-from penstock.spark.session import scratch_directory, start_session
+from penstock.spark.jvm.class_archive import find_archive
+from penstock.spark.jvm.launch import Launch
 from penstock.wire import socket_path
 
 _STOP_SECONDS_MAX = 20.0
@@ -33,54 +33,67 @@ _CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batc
 
 def main() -> int:
     child = ChildProcess("driver")
+    launch: Launch | None = None
     try:
-        code = run_driver(_checked(child.read_settings()), child)
+        settings = _checked(child.read_settings())
+        # First of all: what this process imports meanwhile costs nobody anything.
+        archive = find_archive()
+        launch = Launch(
+            Path(settings["state_dir"]).absolute(), settings.get("spark") or {}, java_options=archive.options()
+        )
+        code = run_driver(settings, child, launch)
+        if code == EXIT_OK:
+            archive.make_in_background()
     except PenstockError as error:
         child.say_error(error)
         code = exit_code(error, "config")
+        if launch is not None:
+            launch.end()
     # Not a clean end of the interpreter, which would wait for the JVM's shutdown hooks: the JVM ends by itself when its
     # standard input closes.
     sys.stdout.flush()
     os._exit(code)
 
 
-def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
-    """Runs every changefeed's query until the process is asked to stop, or until a terminal error. The exit code."""
-    from penstock.spark.query import ChangefeedQuery, EngineLost
+def run_driver(settings: dict[str, Any], child: ChildProcess, launch: Launch) -> int:
+    """Runs every changefeed until the process is asked to stop, or until a terminal error. The exit code."""
+    from penstock.spark.batches import warm
+    from penstock.spark.jvm.engine import Engine, EngineLost
+    from penstock.spark.runs import ChangefeedRuns
 
     stop = child.stop
     state_dir = Path(settings["state_dir"]).absolute()
     jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
-    session = start_session(state_dir, settings.get("spark") or {})
+    engine = Engine(launch.context())
     child.ignore_interrupts()
-    parallelism = int(session.sparkContext.defaultParallelism)
-    child.say({"event": Event.READY, "spark": session.version, "parallelism": parallelism})
+    parallelism = engine.parallelism
+    child.say({"event": Event.READY, "spark": engine.version, "parallelism": parallelism})
     codes: list[int] = []
 
-    def follow(query: ChangefeedQuery) -> None:
+    def follow(runs: ChangefeedRuns) -> None:
         try:
-            query.run()
+            runs.run()
         except PipelineFailure as error:
-            child.say_error(error.error, changefeed=query.changefeed)
+            child.say_error(error.error, changefeed=runs.changefeed)
             codes.append(exit_code(error.error, error.where))
         except EngineLost as error:
             child.say_error(Unavailable("Spark's JVM ended", hint=str(error)[:200]))
             codes.append(EXIT_TRY_AGAIN)
         except Exception as error:
-            child.say_error(Terminal(f"{type(error).__name__}: {error}"), changefeed=query.changefeed)
+            child.say_error(Terminal(f"{type(error).__name__}: {error}"), changefeed=runs.changefeed)
             codes.append(EXIT_TRY_AGAIN)
         if codes:
             stop.set()
 
     threads = []
     control = socket_path(state_dir / "run", "control")
-    scratch = scratch_directory(state_dir)
     for job in jobs:
         job = replace(job, parallelism=parallelism)  # noqa: PLW2901
-        query = ChangefeedQuery(session, job, control=control, scratch=scratch, emit=child.say, stop=stop)
-        threads.append(threading.Thread(target=follow, args=(query,), name=f"query-{job.changefeed}", daemon=True))
+        runs = ChangefeedRuns(engine, job, control=control, emit=child.say, stop=stop)
+        threads.append(threading.Thread(target=follow, args=(runs,), name=f"runs-{job.changefeed}", daemon=True))
     for thread in threads:
         thread.start()
+    threading.Thread(target=warm, args=(engine,), name="warm", daemon=True).start()
     while not stop.wait(3600):
         pass
     for thread in threads:
@@ -90,6 +103,8 @@ def run_driver(settings: dict[str, Any], child: ChildProcess) -> int:
 
 def job_of(state_dir: Path, name: str, value: dict[str, Any]) -> Job:
     """A changefeed's settings as a job, still without a run."""
+    from penstock.encode.settings import OPTIONS, section_of
+
     if value.get("format") not in OPTIONS:
         raise BadInput(
             f"{name}: the format {value.get('format')!r} is unknown", hint=f"use one of {', '.join(sorted(OPTIONS))}"

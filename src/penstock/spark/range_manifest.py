@@ -1,25 +1,19 @@
-"""The row that a task yields for its range: what it staged, under which attempt, and where its time went.
+"""What a task returns for its range: what it staged, under which attempt, and where its time went.
 
-Spark's planning processes import this module, so it imports nothing heavy.
+The driver imports this module too, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.log.position import Position
-
-COLUMNS = (
-    "start string, end string, attempt bigint, payloads bigint, rows bigint, bytes bigint, read_bytes bigint, "
-    "commit_ts bigint, seconds string, error string"
-)
 
 _frozen = False
 
@@ -39,18 +33,6 @@ class RangeManifest:
     commit_ts: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     error: str = ""
-
-    def to_row(self) -> tuple[Any, ...]:
-        counts = (self.attempt, self.payloads, self.rows, self.bytes, self.read_bytes, self.commit_ts)
-        return (str(self.start), str(self.end), *counts, json.dumps(self.seconds), self.error)
-
-    @classmethod
-    def from_row(cls, row: Iterable[Any]) -> RangeManifest:
-        from penstock.log.position import Position
-
-        start, end, attempt, payloads, rows, size, read, commit_ts, seconds, error = row
-        positions = Position.parse(start), Position.parse(end)
-        return cls(*positions, attempt, payloads, rows, size, read, commit_ts, json.loads(seconds), error)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

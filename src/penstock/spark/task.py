@@ -1,6 +1,6 @@
 """A task: one range of the log, from raw entries to payloads staged with delivery.
 
-The bytes go straight to delivery; Spark gets one `RangeManifest` row. A task that dies, or runs twice, leaves staged
+The bytes go straight to delivery; Spark gets one `RangeManifest`. A task that dies, or runs twice, leaves staged
 payloads under an attempt that nobody publishes. A `PenstockError` is returned inside the manifest, because Spark must
 not retry a task whose error cannot heal or needs a new run. Any other exception is raised, and Spark retries the task.
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,19 +27,20 @@ from penstock.entries.format import Kind, parse_entry
 from penstock.entries.format import Part as TransactionPart
 from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
-from penstock.log.position import Position, Seq
+from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.forwarding import forwarded
 from penstock.schema.model import DdlType
-from penstock.schema.view import SchemaView
 from penstock.spark.failure import PipelineFailure, Where, error_to_text
 from penstock.spark.job import Job
 from penstock.spark.payload_split import PAYLOAD_BYTES, Resume, split_into_payloads
+from penstock.spark.plan import PlannedRange
 from penstock.spark.range_manifest import RangeManifest, freeze_once
 from penstock.wire import Client
 
 _ROW_BYTES_FIRST_GUESS = 256.0
 _STAGE_SECONDS_MAX = 120.0
+_JOBS_KEPT = 8  # by a worker: those of the changefeeds that it serves
 
 _readers: dict[str, LogReader] = {}
 _clients: dict[str, Client] = {}
@@ -48,17 +49,13 @@ _row_bytes: dict[
 ] = {}  # by (format, schema, table): encoded bytes per row of the last payload
 
 
-class Range(NamedTuple):
-    """What a task does: as `plan.PlannedRange`, as it came to the worker."""
-
-    start: Position
-    first: Position
-    end: Position
-    schemas: SchemaView
-    void: tuple[int, ...] = ()
+@lru_cache(maxsize=_JOBS_KEPT)
+def job_of(text: str) -> Job:
+    """The job, read once by each worker."""
+    return Job.from_json(text)
 
 
-def run_range(job: Job, taken: Range, attempt: int) -> RangeManifest:
+def run_range(job: Job, taken: PlannedRange, attempt: int) -> RangeManifest:
     """Stages the rows of a range that come after progress. A `PenstockError` is not raised but put into the
     manifest."""
     freeze_once()
@@ -86,8 +83,8 @@ def forget_connections() -> None:
     _clients.clear()
 
 
-def _changes(job: Job, taken: Range, manifest: RangeManifest) -> Iterator[ChangeBatch | SchemaChange]:
-    changes = decode_entries(_entries(job, taken, manifest), taken.schemas, job.wants, taken.void)
+def _changes(job: Job, taken: PlannedRange, manifest: RangeManifest) -> Iterator[ChangeBatch | SchemaChange]:
+    changes = decode_entries(_entries(job, taken, manifest), taken.view(), job.wants, taken.void)
     while True:
         read = manifest.seconds.get("read", 0.0)
         with manifest.timed("decode"):
@@ -101,7 +98,7 @@ def _changes(job: Job, taken: Range, manifest: RangeManifest) -> Iterator[Change
             yield change
 
 
-def _entries(job: Job, taken: Range, manifest: RangeManifest) -> Iterator[Entry]:
+def _entries(job: Job, taken: PlannedRange, manifest: RangeManifest) -> Iterator[Entry]:
     entries = open_reader(job).read(taken.first, taken.end)
     while True:
         with manifest.timed("read"):

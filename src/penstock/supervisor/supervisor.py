@@ -45,7 +45,6 @@ TICK_SECONDS = 0.1
 FLUSH_AGAIN_SECONDS = 0.5  # with `once`: the pause between two flushes while delivery does not have everything yet
 ONCE_DEATHS_MAX = 5  # with `once`: deaths of one child in a row before the run ends with "try again later"
 ONCE_STUCK_MAX = 3  # with `once`: flushes in a row that end in a terminal error before the run fails
-STALE_DRIVER_SECONDS = 5.0  # how long the driver may take to notice that a new delivery lacks its payloads
 _KILL_SECONDS_MAX = 5.0  # how long killed children may take to be gone
 
 
@@ -157,7 +156,6 @@ class _Run:
         self._handle_reports(TICK_SECONDS)
         for slot in self._slots.values():
             slot.start_if_due()
-        self._restart_stale_driver()
         if self._settings.once:
             self._flush_to_the_end()
         for maintainer in self._maintainers.values():
@@ -226,21 +224,6 @@ class _Run:
             self._reporter.watched[name] = Watched.of(keeper, self._reporter.reader)
             self._control.attach(maintainer)
         self._phase = "running"
-
-    def _restart_stale_driver(self) -> None:
-        """Starts the driver again if delivery died with payloads that only the driver can make again.
-
-        As long as the log has no new entries the driver does not publish, so it cannot notice by itself.
-        """
-        delivery, driver = self._slots["delivery"], self._slots["driver"]
-        now = self._clock.monotonic()
-        if delivery.ready_at is None or not driver.alive or now - delivery.ready_at < STALE_DRIVER_SECONDS:
-            return
-        for maintainer in self._maintainers.values():
-            begun = maintainer.begun_at
-            if begun is not None and driver.started_at < begun < delivery.ready_at and maintainer.keeper.waiting_ranges:
-                driver.kill(restart=True)
-                return
 
     def _flush_to_the_end(self) -> None:
         """Flushes each changefeed that has published everything, instead of waiting for its sink's interval; again and

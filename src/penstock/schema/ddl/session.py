@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from penstock.binlog.bodies import Query
 from penstock.binlog.types import Flavour
 from penstock.schema.ddl.tokens import SYMBOL, Token, tokens_of
+
+if TYPE_CHECKING:
+    from penstock.binlog.bodies import Query  # with it come kernels, which delivery does not need
 
 
 @dataclass(frozen=True)

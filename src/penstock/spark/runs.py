@@ -1,9 +1,9 @@
-"""One changefeed's streaming query: it runs, publishes, and begins again after errors that may heal.
+"""The runs of one changefeed: each plans batches and publishes them; after an error that may heal, the next one begins.
 
-A run asks the keeper to begin (control.sock), starts a query at the position in the keeper's answer, with a scratch
-checkpoint of its own, and publishes each batch's ranges to delivery in order. Whatever ends the query, the next run
-starts from the keeper's facts, so nothing here is durable. Transient errors are retried after a growing pause; a
-terminal error ends the query and is reported once.
+A run asks the keeper to begin (control.sock), follows the log from the position in the keeper's answer, has each batch
+of it run as a Spark job (batches.py), and publishes the batches' ranges to delivery in order. Whatever ends a run, the
+next one starts from the keeper's facts, so nothing here is durable. Transient errors are retried after a growing pause;
+a terminal error ends the changefeed and is reported once.
 
     begin_run ─► running ─► stopped
         ▲           │ transient error, dead worker, stale run
@@ -12,40 +12,37 @@ terminal error ends the query and is reported once.
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import BadInput, PenstockError, TooMuch
+from penstock.log.position import Position
 from penstock.process import Event
-from penstock.spark.failure import PipelineFailure, failure_from_text, find_failure, unexpected_error
-from penstock.spark.job import OPTION, Job
+from penstock.spark.batches import IN_FLIGHT_MAX, Batch, Batches, Task, run_partition
+from penstock.spark.failure import PipelineFailure, failure_from_text, unexpected_error
+from penstock.spark.job import Job
+from penstock.spark.jvm.engine import Engine, EngineLost
+from penstock.spark.log_follower import LogFollower
+from penstock.spark.plan import Planner
 from penstock.spark.range_manifest import RangeManifest
-from penstock.spark.source import source_of
 from penstock.wire import Client
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 Emit = Callable[[dict[str, Any]], None]
 
 PAUSE_SECONDS_FIRST = 0.2
 PAUSE_SECONDS_MAX = 5.0
 UNEXPECTED_IN_A_ROW_MAX = 4  # after so many failed runs without a published batch, an error counts as terminal
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.1  # between two looks at the log, where nothing is new
+_CHECK_SECONDS = 1.0  # between two looks whether the JVM is there, where nothing runs
 _PROGRESS_SECONDS = 1.0
 _PUBLISH_SECONDS_MAX = 300.0
 _BEGIN_SECONDS_MAX = 180.0  # delivery first waits for the writes in flight
-
-
-class EngineLost(Exception):
-    """The JVM has ended; only a new driver process can start another."""
 
 
 @dataclass
@@ -78,25 +75,25 @@ def next_batch_bytes(batch_bytes: int, failure: PenstockError, most: int) -> int
     return most
 
 
-class ChangefeedQuery:
+class ChangefeedRuns:
     """Runs until `stop` is set or a terminal error comes, which `run` raises as a `PipelineFailure`.
 
     `job` holds everything but what belongs to a single run: its id, its start and its resume table.
     """
 
     def __init__(
-        self, session: SparkSession, job: Job, *, control: Path, scratch: Path, emit: Emit, stop: threading.Event
+        self, engine: Engine, job: Job, *, control: Path, emit: Emit, stop: threading.Event, task: Task = run_partition
     ) -> None:
-        self._session = session
+        self._engine = engine
         self._job = job
+        self._task = task
         self._control = Client(control, timeout_seconds=_BEGIN_SECONDS_MAX)
         self._delivery = Client(Path(job.delivery_socket), timeout_seconds=_PUBLISH_SECONDS_MAX)
-        self._scratch = scratch / "checkpoints" / job.changefeed
         self._emit = emit
         self._stop = stop
-        self._publishing = threading.Lock()
-        self._failed: PipelineFailure | None = None
+        self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, thread_name_prefix=f"job-{job.changefeed}")
         self._progress_due = 0.0
+        self._check_due = 0.0
         self._batch_bytes = job.batch_bytes_max
         self.counters = Counters()
 
@@ -112,7 +109,7 @@ class ChangefeedQuery:
             try:
                 self._one_run()
             except PipelineFailure as error:
-                self._check_engine()
+                self._engine.check()
                 if not (error.error.transient or error.begin_again):
                     raise
                 failure: PenstockError = error.error
@@ -121,8 +118,8 @@ class ChangefeedQuery:
                     raise
             except EngineLost:
                 raise
-            except Exception as error:  # a bug, a dead worker, or Spark ended the query: a new run may help
-                self._check_engine()
+            except Exception as error:  # a bug, a dead worker, or Spark gave the job up: a new run may help
+                self._engine.check()
                 failure = unexpected_error(str(error))
                 unexpected = 0 if failure.transient or self.counters.batches > batches else unexpected + 1
                 if unexpected >= UNEXPECTED_IN_A_ROW_MAX:
@@ -142,79 +139,79 @@ class ChangefeedQuery:
             self._stop.wait(pause)
 
     def _one_run(self) -> None:
-        """Returns once `stop` is set; raises whatever ends the query before that."""
+        """Returns once `stop` is set; raises whatever ends the run before that."""
         try:
             begun = self._control.call("begin_run", changefeed=self._job.changefeed)
         except PenstockError as error:
             raise PipelineFailure(error, "sink") from error
         job = replace(self._job, run=str(begun["run"]), start=begun["start"], resume=begun["resume"])
-        job = replace(job, batch_bytes_max=self._batch_bytes)
-        run = _Run(job, begun["incarnation"])
-        self._failed = None
+        run = _Run(replace(job, batch_bytes_max=max(1, self._batch_bytes // IN_FLIGHT_MAX)), begun["incarnation"])
         self.counters.runs += 1
-        checkpoint = self._scratch / f"{job.run}-{time.time_ns()}"
-        try:
-            query = self._start(run, checkpoint)
-            try:
+        with closing(self._follower(run.job)) as follower:
+            planner = Planner(follower.more, run.job.plan_settings, follower.in_force())
+            # After a refusal one batch at a time: a second one could be refused for the room that the first takes, and the
+            # run that follows would lose both.
+            most = IN_FLIGHT_MAX if self._batch_bytes == self._job.batch_bytes_max else 1
+            batches = Batches(self._engine, self._threads, run.job, planner, in_flight_max=most, task=self._task)
+            with closing(batches):
                 while not self._stop.is_set():
-                    if query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # floats are fine
-                        raise RuntimeError("the query ended by itself")
-            finally:
-                with self._publishing:  # lets a publish in progress finish first
-                    run.over = True
-                with contextlib.suppress(Exception):
-                    query.stop()
-        except Exception as error:
-            if self._failed is not None:
-                raise self._failed from None
-            if (found := find_failure(str(error))) is not None:
-                raise found from None
-            raise
-        finally:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+                    self._turn(run, batches)
         self._emit_progress(time.monotonic())
 
-    def _start(self, run: _Run, checkpoint: Path) -> StreamingQuery:
-        source = source_of(run.job.changefeed)
-        self._session.dataSource.register(source)
-        rows = self._session.readStream.format(source.name()).option(OPTION, run.job.to_json()).load()
-        return (
-            rows.writeStream.queryName(f"{run.job.changefeed}-{run.job.run}")
-            .foreachBatch(lambda frame, _batch: self._publish(run, frame))
-            .option("checkpointLocation", str(checkpoint))
-            .start()
-        )
+    def _follower(self, job: Job) -> LogFollower:
+        job.configure_cache()
+        try:
+            return LogFollower.open(job.log_directory, job.start_position, read_attempts_max=job.read_attempts_max)
+        except PenstockError as error:
+            raise PipelineFailure(error, "source") from error
 
-    def _publish(self, run: _Run, frame: DataFrame) -> None:
-        """Names the attempts that count to delivery, where a repetition has no effect. Spark calls it once a batch, in
-        this process."""
+    def _turn(self, run: _Run, batches: Batches) -> None:
+        """Starts the jobs that may start, and publishes a batch that is over."""
+        started = batches.has_room and self._start_next(run, batches)
+        if batches.in_flight:
+            batch = batches.next(0.0 if started and batches.has_room else _POLL_SECONDS)
+            if batch is not None:
+                self._publish(run, batch)
+            return
+        now = time.monotonic()
+        if now >= self._check_due:
+            self._check_due = now + _CHECK_SECONDS
+            self._engine.check()
+        self._stop.wait(_POLL_SECONDS)
+
+    def _start_next(self, run: _Run, batches: Batches) -> bool:
+        """False while delivery is suppressed, or nothing new is complete. A full delivery may still ask for the rows that an
+        open file waits for: the batch then ends with them."""
+        try:
+            pressure = self._delivery.call("pressure", changefeed=run.job.changefeed, run=run.job.run)
+        except PenstockError as error:
+            raise PipelineFailure(error, "sink") from error
+        if pressure["suppressed"]:
+            return False
+        try:
+            return batches.start_next(Position.parse(pressure["until"]) if pressure["until"] is not None else None)
+        except PenstockError as error:
+            raise PipelineFailure(error, "source") from error
+
+    def _publish(self, run: _Run, batch: Batch) -> None:
+        """Names the attempts that count to delivery, where a repetition has no effect."""
         begun = time.perf_counter()
-        manifests = sorted((RangeManifest.from_row(row) for row in frame.collect()), key=lambda m: m.start)
-        collected = time.perf_counter()
-        with self._publishing:
-            if run.over or not manifests:
-                return
-            try:
-                for manifest in manifests:
-                    if manifest.error:
-                        raise failure_from_text(manifest.error)
-                self._call_publish(run, manifests)
-            except PipelineFailure as error:
-                self._failed = error
-                raise
-        done = time.perf_counter()
+        for manifest in batch.manifests:
+            if manifest.error:
+                raise failure_from_text(manifest.error)
+        self._call_publish(run, batch.manifests)
         counters = self.counters
         counters.batches += 1
-        counters.published_end = str(manifests[-1].end)
-        for manifest in manifests:
+        counters.published_end = str(batch.manifests[-1].end)
+        for manifest in batch.manifests:
             counters.rows += manifest.rows
             counters.bytes += manifest.bytes
             counters.read_bytes += manifest.read_bytes
             counters.add_seconds(manifest.seconds)
-        counters.add_seconds({"batch": collected - begun, "publish": done - collected})
+        counters.add_seconds({"batch": batch.seconds, "publish": time.perf_counter() - begun})
         self._emit_progress(time.monotonic())
 
-    def _call_publish(self, run: _Run, manifests: list[RangeManifest]) -> None:
+    def _call_publish(self, run: _Run, manifests: Sequence[RangeManifest]) -> None:
         ranges = []
         for manifest in manifests:
             run.commit_ts = max(run.commit_ts, manifest.commit_ts)
@@ -245,17 +242,9 @@ class ChangefeedQuery:
             self._progress_due = now + _PROGRESS_SECONDS
             self._emit({"event": Event.PROGRESS, "changefeed": self._job.changefeed, **self.counters.to_json()})
 
-    def _check_engine(self) -> None:
-        """Raises `EngineLost` if the JVM does not answer any more."""
-        try:
-            self._session.sparkContext._jsc.sc().isStopped()
-        except Exception as error:
-            raise EngineLost(str(error)) from error
-
 
 @dataclass
 class _Run:
     job: Job
     incarnation: Any
     commit_ts: int = 0  # of the last whole transaction published in this run
-    over: bool = False

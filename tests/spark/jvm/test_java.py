@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.secret import Secret
-from penstock.spark import java
+from penstock.spark.jvm import java
 
 
 def fake_java(directory: Path, version: str) -> Path:
@@ -57,28 +56,29 @@ def test_the_packaged_java_runs_without_the_module_it_lacks(tmp_path: Path) -> N
 def test_settings_reach_java_in_a_private_file_that_does_not_stay(
     in_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     if not in_memory:
         monkeypatch.delattr(os, "memfd_create")
     path = tmp_path / "with space" / "session.properties"
     path.parent.mkdir()
     path.write_text("left behind by a driver that was killed")
     path.chmod(0o666)
-    with java.properties_file(path, {"spark.a": "1"}) as name:
+    with java.properties_file(path, "spark.a=1\n") as name:
         assert (name == path) is not in_memory
         assert name.stat().st_mode & 0o777 == 0o600
         assert name.read_text() == "spark.a=1\n"
-        words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
-        assert words == ["--properties-file", str(name), "--load-spark-defaults", "pyspark-shell"]
     assert not path.exists()
     assert not name.exists()
-    assert "PYSPARK_SUBMIT_ARGS" not in os.environ
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--packages a:b:1 pyspark-shell")
-    with pytest.raises(ZeroDivisionError), java.properties_file(path, {}):
-        assert os.environ["PYSPARK_SUBMIT_ARGS"].endswith("--load-spark-defaults --packages a:b:1 pyspark-shell")
+    with pytest.raises(ZeroDivisionError), java.properties_file(path, ""):
         raise ZeroDivisionError
-    assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--packages a:b:1 pyspark-shell"
     assert not path.exists()
+
+
+def test_a_java_that_names_its_version_in_a_file_is_not_started(tmp_path: Path) -> None:
+    program = fake_java(tmp_path, "11.0.2")
+    (tmp_path / "release").write_text('IMPLEMENTOR="X"\nJAVA_VERSION="21.0.3"\n')
+    assert java.java_version(program) == 21
+    program.chmod(0o600)
+    assert java.java_version(program) is None, "it would not run"
 
 
 def test_settings_are_written_as_java_reads_them() -> None:

@@ -1,4 +1,4 @@
-"""The session's settings and the place of its files, without a JVM. tests/e2e/test_second_user.py has the rest."""
+"""The context's settings and the place of its files, without a JVM. tests/e2e/test_second_user.py has the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput
-from penstock.spark.session import Scratch, log4j_text, scratch_directory, session_settings
+from penstock.spark.jvm.context import Scratch, log4j_text, scratch_directory, spark_settings
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def state_dir(tmp_path: Path) -> Path:
 
 def test_all_files_go_below_the_state_directory_for_this_user_alone(state_dir: Path) -> None:
     scratch = Scratch(state_dir)
-    settings = session_settings(scratch)
+    settings = spark_settings(scratch)
     root = scratch_directory(state_dir)
     for key in ("spark.local.dir", "spark.sql.warehouse.dir"):
         assert Path(settings[key]).is_relative_to(root)
@@ -39,7 +39,7 @@ def test_all_files_go_below_the_state_directory_for_this_user_alone(state_dir: P
 
 
 def test_sparks_sockets_are_in_it_by_a_short_name_that_its_processes_understand(state_dir: Path) -> None:
-    directory = session_settings(Scratch(state_dir))["spark.python.unix.domain.socket.dir"]
+    directory = spark_settings(Scratch(state_dir))["spark.python.unix.domain.socket.dir"]
     name = f"{directory}/.{uuid.uuid4()}.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
@@ -81,6 +81,17 @@ def test_temporary_files_of_python_go_there_too_while_spark_starts(
     assert tempfile.gettempdir() == before
 
 
+@pytest.mark.parametrize(("version", "has"), [((3, 5), False), ((4, 0), False), ((4, 3), True), (None, True)])
+def test_what_an_old_spark_does_not_have_is_left_out(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int] | None, has: bool
+) -> None:
+    monkeypatch.setattr("penstock.spark.jvm.context.pyspark_version", lambda: version)
+    settings = spark_settings(Scratch(state_dir))
+    assert ("spark.python.unix.domain.socket.enabled" in settings) is has
+    assert ("spark.python.unix.domain.socket.dir" in settings) is has
+    assert settings["spark.python.daemon.module"] == "penstock.spark.daemon"
+
+
 @pytest.mark.parametrize(
     ("own", "authenticated"),
     [
@@ -93,7 +104,7 @@ def test_temporary_files_of_python_go_there_too_while_spark_starts(
 def test_sparks_port_wants_a_secret_wherever_spark_makes_one(
     state_dir: Path, own: dict[str, str], authenticated: str | None
 ) -> None:
-    assert session_settings(Scratch(state_dir), own).get("spark.authenticate") == authenticated
+    assert spark_settings(Scratch(state_dir), own).get("spark.authenticate") == authenticated
 
 
 def test_a_scratch_that_others_may_write_to_is_refused(state_dir: Path) -> None:

@@ -1,28 +1,25 @@
-"""The Spark session: every setting in one place, and why it is there; and the place of all its files.
+"""The settings of Spark's context: every one in one place, and why it is there; and the place of all its files.
 
-Several settings below are internal to Spark and worth a lot: measured with pyspark 4.3, the fixed cost of a micro-batch
-falls from 200 ms to about 60 ms. `bench/` shows whether they still help. The user's own `spark:` settings win over
-these.
+`bench/` shows what they are worth. The user's own `spark:` settings win over these.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.errors import BadInput, Unavailable
-from penstock.files.private import clear_private, make_private_directory, write_private
+from penstock.files.private import clear_private, make_private_directory
 from penstock.files.socket_address import SocketDirectory
 from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_setting
-from penstock.spark.java import escaped, find_java_home, properties_file
+from penstock.spark.jvm.installed import pyspark_version
+from penstock.spark.jvm.java import escaped
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 _SOCKET_NAME_BYTES = 45  # Spark's names are a dot, a UUID and `.sock` (42 bytes), with a little to spare
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query
@@ -33,24 +30,21 @@ _OURS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt: one stage, one row a task
-    "spark.sql.shuffle.partitions": "2",
-    # The checkpoint is scratch (each run starts from the keeper's facts): no checksums, no temporary names.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.numRecentProgressUpdates": "4",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.streaming.pollingDelay": "100ms",  # idle: 1.4 % of a core; at the default 10 ms: 10 %
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, and does not heed the umask
     # Between the JVM and Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "penstock.spark.daemon",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # What Spark remembers of jobs that are over, for a page that nobody looks at.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.ui.liveUpdate.period": "-1",
+}
+
+# What older versions of Spark do not have: there the JVM and its workers talk over the loopback interface, with a secret.
+_SINCE: dict[str, tuple[int, int]] = {
+    "spark.python.unix.domain.socket.enabled": (4, 1),
+    "spark.python.unix.domain.socket.dir": (4, 1),
 }
 
 _JAVA_OPTIONS = (
@@ -133,14 +127,21 @@ class Scratch:
                 os.environ["TMPDIR"] = before
 
 
-def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All settings of the session: ours, overridden by the user's (whose keys may leave out the leading `spark.`)."""
+def spark_settings(
+    scratch: Scratch, own: Mapping[str, str] | None = None, java_options: Iterable[str] = ()
+) -> dict[str, str]:
+    """All settings of the context: ours, overridden by the user's (whose keys may leave out the leading `spark.`). With
+    `java_options` for the JVM besides those that it always gets."""
     settings = dict(_OURS)
     settings["spark.master"] = MASTER
     settings["spark.app.name"] = "penstock"
     settings["spark.local.dir"] = str(scratch.local)
     settings["spark.sql.warehouse.dir"] = str(scratch.warehouse)
     settings["spark.python.unix.domain.socket.dir"] = str(scratch.sockets)
+    version = pyspark_version()
+    for key, since in _SINCE.items():
+        if version is not None and version < since:
+            del settings[key]
     for key, value in (own or {}).items():
         if is_secret_setting(key, value):
             Secret(value)  # from here on no line of this process has it
@@ -156,70 +157,12 @@ def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> 
         _quoted(f"-Dlog4j2.configurationFile={(scratch.root / 'log4j2.properties').as_uri()}"),
         _quoted(f"-Djava.io.tmpdir={scratch.temporary}"),
         _quoted(f"-XX:ErrorFile={scratch.root}/{_CRASH_FILE}"),
+        *map(_quoted, java_options),
     ]
     if users := settings.get("spark.driver.extraJavaOptions"):
         java.append(users)  # the last one wins in the JVM
     settings["spark.driver.extraJavaOptions"] = " ".join(java)
     return settings
-
-
-def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process, with the `penstock` data source registered. Takes seconds: a JVM starts.
-
-    The JVM inherits this process's standard output and error; in the driver process both lead to standard error.
-    """
-    scratch = Scratch(state_dir)
-    write_private(scratch.root / "log4j2.properties", log4j_text(scratch.log))
-    settings = session_settings(scratch, own)
-    os.environ["JAVA_HOME"] = str(find_java_home(scratch.root))
-    os.environ.pop("SPARK_LOCAL_DIRS", None)  # where it is set, Spark does not heed `spark.local.dir`
-    os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"  # of the small JVM that finds out how to start the real one
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if not str(scratch.root).isascii():
-        os.environ["LC_ALL"] = "C.UTF-8"  # in another locale Java would write to a path that only looks alike
-    try:
-        import pyspark
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise BadInput("pyspark is not installed", hint="pip install 'penstock[spark]'") from error
-    if pyspark.SparkContext._gateway is not None:
-        raise RuntimeError("a JVM of this process runs already, and has read other settings than ours")
-    # With a SPARK_HOME that points at another Spark, pyspark would start that one and fail in obscure ways.
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-
-    from penstock.spark.source import PenstockSource
-
-    try:
-        with scratch.for_temporary_files(), properties_file(scratch.root / "session.properties", settings):
-            session = SparkSession.builder.getOrCreate()
-        _authenticate_callbacks(session)
-    except Exception as error:
-        raise Unavailable(
-            f"Spark did not start: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            hint=f"its log is {scratch.log}",
-        ) from error
-    session.dataSource.register(PenstockSource)
-    return session
-
-
-def _authenticate_callbacks(session: SparkSession) -> None:
-    """Opens the port of this process through which the JVM calls back into Python, for nobody who does not know the
-    gateway's token. pyspark opens it without one, and every user of the machine could call.
-
-    py4j's own client in the JVM forgets its token when it is told the port, so the token is put back into it.
-    """
-    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-    from pyspark.java_gateway import ensure_callback_server_started
-
-    gateway: Any = session.sparkContext._gateway
-    token = gateway.gateway_parameters.auth_token
-    gateway.callback_server_parameters.auth_token = token
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()
-    field = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient").getDeclaredField("authToken")
-    field.setAccessible(True)
-    field.set(client, token)
 
 
 def _quoted(option: str) -> str:
