@@ -35,6 +35,7 @@ from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, T
 from penstock.files import REAL_FILES, Files
 from penstock.log import Cursor, LogReader, RecordLog
 from penstock.log.position import Position, Seq
+from penstock.rules.settings import difference
 from penstock.state import BucketState, Change
 
 
@@ -164,10 +165,9 @@ class Keeper:
             untouched = not self._facts and self.reader.complete and self._cursor.mark_delete_position.entry_id < 0
             if before != identity and not untouched:
                 raise BadInput(
-                    f"{self.name}: its rules or mask_key are not those that shaped the rows at the sink: {_shown(before)} "
-                    f"before, {_shown(identity)} now",
-                    hint=f"set them as they were; or give the sink a new name and url in place of {self.name}, where "
-                    "everything that the log holds is delivered by the new rules",
+                    f"{self.name}: its rules are not those that shaped the rows at the sink: {difference(before, identity)}",
+                    hint="set it as it was; or give the sink a new name and a new url, where everything that the log holds is "
+                    "delivered by the new rules",
                 )
             pending = self._newest
             if known is None or before != identity:
@@ -430,7 +430,3 @@ class Keeper:
 def _at_or_after(reader: LogReader, position: Position, target: Position) -> bool:
     """Compares places in the log, not positions: `(L, last)` is the same place as `(L + 1, -1)`."""
     return position >= target or reader.next(position) >= reader.next(target)
-
-
-def _shown(identity: str) -> str:
-    return identity or "no rules"

@@ -33,7 +33,7 @@ class Rules:
     another name at the sink. Safe to share between threads."""
 
     def __init__(self, rules: Sequence[Rule] = (), key: str | None = None, wanted: Wanted = everything) -> None:
-        self._rules = tuple(NamedRule(f"rules[{at}] ({rule.table})", rule) for at, rule in enumerate(rules))
+        self._rules = tuple(NamedRule(f"rule {number} ({rule.table})", rule) for number, rule in enumerate(rules, 1))
         self._key = (key or "").encode()
         self._wanted = wanted
         self._of_table: dict[Name, tuple[NamedRule, ...]] = {}
@@ -126,7 +126,7 @@ class Rules:
         for name in names:
             if name[1] and self._wanted(*name):
                 by_target.setdefault(self.target(*name), []).append(name)
-        return {name: tuple(same) for same in by_target.values() if len(same) > 1 for name in same}
+        return {name: tuple(sorted(same)) for same in by_target.values() if len(same) > 1 for name in same}
 
     def apart(self, change: Change, meetings: Meetings, exists: Wanted) -> SchemaChange | None:
         """The change, stopped, if another table meets its own at the sink; else None. `exists`: whether a name stands for a

@@ -145,3 +145,14 @@ def identity(rules: Sequence[Rule], key: str | None) -> str:
     if key and uses_key(rules):
         known["key"] = hmac.new(key.encode(), b"penstock mask key", hashlib.sha256).hexdigest()[:16]
     return json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def difference(before: str, now: str) -> str:
+    """What differs between two identities, in words."""
+    old, new = (json.loads(text) if text else {"rules": []} for text in (before, now))
+    for number in range(max(len(old["rules"]), len(new["rules"]))):
+        was, is_now = (rules[number] if number < len(rules) else None for rules in (old["rules"], new["rules"]))
+        if was != is_now:
+            was, is_now = ("not there" if one is None else json.dumps(one, ensure_ascii=False) for one in (was, is_now))
+            return f"rule {number + 1} was {was} and is now {is_now}"
+    return "mask_key is another one"

@@ -27,7 +27,7 @@ class RuleMismatch(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class NamedRule:
-    """A rule and how messages call it: `rules[2]`."""
+    """A rule and how messages call it: its number among all rules of the sink, and its table."""
 
     name: str
     rule: Rule

@@ -154,5 +154,8 @@ def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for name, child in value.items():
             yield from _walk(child, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        for at, child in enumerate(value):
+            yield from _walk(child, f"{key}.{at}")
     elif value not in (None, [], (), {}):
         yield key, "(hidden)" if isinstance(value, Secret) else str(value)

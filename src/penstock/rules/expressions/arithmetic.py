@@ -41,7 +41,8 @@ def computed(operator: str, result: ValueType, left: Array, right: Array) -> Arr
     if result.kind is Kind.INT:
         return _integers(operator, left, right)
     if result.kind is Kind.DOUBLE:
-        return _doubles(operator, left.cast(pa.float64()), right.cast(pa.float64()))
+        # Not safe: an integer beyond 2**53 becomes the nearest floating-point number.
+        return _doubles(operator, left.cast(pa.float64(), safe=False), right.cast(pa.float64(), safe=False))
     wide = [one.cast(pa.decimal128(19, 0)) if pa.types.is_integer(one.type) else one for one in (left, right)]
     if operator == "*":
         a, b = (one.cast(pa.decimal256(one.type.precision, one.type.scale)) for one in wide)

@@ -6,6 +6,7 @@ row. Nothing in it runs per row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -138,7 +139,8 @@ class Binder:
                 return Bound(at, BOOL, lambda i: pc.is_null(inner.array(i)))
             case Like(at, operand, pattern):
                 inner = self.of_kind(self.bind(operand), TEXT, "LIKE is for texts")
-                return Bound(at, BOOL, lambda i: pc.match_like(inner.array(i), pattern))
+                regex = _regex(pattern)
+                return Bound(at, BOOL, lambda i: pc.match_substring_regex(inner.array(i), regex))
             case InList():
                 return self._in_list(node)
             case Call(at, name, arguments):
@@ -199,7 +201,8 @@ class Binder:
                 made = made.cast(pa.int64())
             if pa.types.is_int64(made.type) and pa.types.is_decimal(arrow):
                 made = made.cast(pa.decimal128(19, 0))
-            return made.cast(arrow) if made.type != arrow else made
+            # Not safe: an integer beyond 2**53 becomes the nearest floating-point number.
+            return made.cast(arrow, safe=not pa.types.is_floating(arrow)) if made.type != arrow else made
 
         return Bound(bound.at, kind, cast, bound.constant, bound.text)
 
@@ -286,3 +289,11 @@ class Binder:
             made = one if made is None else self.joined(node.at, BOOL, pc.or_kleene, made, one)
         assert made is not None
         return made
+
+
+def _regex(pattern: str) -> str:
+    """A pattern of LIKE as a regular expression. Not Arrow's own LIKE, which reads a backslash before some letters alone."""
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    made = [wild.get(part) or re.escape(part[1:] if len(part) > 1 else part) for part in parts]
+    return f"(?s)\\A{''.join(made)}\\z"
