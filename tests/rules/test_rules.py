@@ -120,6 +120,27 @@ def test_two_tables_that_meet_are_stopped() -> None:
     assert not rules({"table": "crm.users", "route": "crm.people"}, wanted=lambda _s, t: t != "people").meetings(names)
 
 
+def test_of_tables_that_meet_one_stops_the_name_once() -> None:
+    """Delivery takes what a dispatcher gets in the order of seqs alone."""
+    made = rules({"table": "shop.orders", "route": "shop.other"})
+    passage = made.passage([("shop", "orders"), ("shop", "other")], everything)
+    one = batch_of([Row("I", None, {"id": 1})])
+    first = list(passage.apply(one))
+    second = list(passage.apply(replace(one, table=replace(TABLE, table="other"))))
+    assert len(first) == 1 and first[0].table.parked and first[0].table.name == "shop.other"
+    assert second == []
+    free = made.passage([("shop", "orders")], everything)
+    assert [len(list(free.apply(one))) for _ in range(2)] == [1, 1]
+
+
+def test_a_table_that_has_stopped_has_nothing_more_in_its_range() -> None:
+    passage = rules({"table": "shop.*", "filter": "n = 1"}).passage([], everything)
+    told, untold = Row("I", None, {"id": 1, "n": 1}), Row("I", None, {"id": 2})
+    found = list(passage.apply(batch_of([told, untold, told])))
+    assert [isinstance(one, SchemaChange) for one in found] == [False, True]
+    assert list(passage.apply(batch_of([told]))) == []
+
+
 # -- DDL
 
 
@@ -174,6 +195,14 @@ def test_a_rename_keeps_its_rules_or_stops() -> None:
     )
     told = seen(rules({"table": "crm.users", **masked}), _renamed(USERS, "people"))
     assert told.parked and "crm.users became crm.people, which has other rules" in told.reason
+
+
+def test_a_rename_between_names_that_are_one_at_the_sink() -> None:
+    made = rules({"table": "crm.users", "route": "x.t"}, {"table": "crm.people", "route": "x.t"})
+    came = _renamed(USERS, "people")
+    told = seen(made, came)
+    assert told.parked and "crm.users became crm.people, and both would be x.t" in told.reason
+    assert list(made.apply(replace(came, table=came.together[0]))) == []
 
 
 def test_a_rename_of_routed_tables() -> None:

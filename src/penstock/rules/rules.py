@@ -128,9 +128,13 @@ class Rules:
                 by_target.setdefault(self.target(*name), []).append(name)
         return {name: tuple(sorted(same)) for same in by_target.values() if len(same) > 1 for name in same}
 
+    def passage(self, names: Iterable[Name], exists: Wanted) -> Passage:
+        """What a range of the log passes through on its way to the sink. `names`: all tables of the source; `exists`: whether
+        a name stands for a table at the end of the range."""
+        return Passage(self, self.meetings(names), exists)
+
     def apart(self, change: Change, meetings: Meetings, exists: Wanted) -> SchemaChange | None:
-        """The change, stopped, if another table meets its own at the sink; else None. `exists`: whether a name stands for a
-        table now."""
+        """The change, stopped, if another table meets its own at the sink; else None."""
         name = (change.table.schema, change.table.table)
         other = next((one for one in meetings.get(name, ()) if one != name and exists(*one)), None)
         if other is None:
@@ -183,6 +187,13 @@ class Rules:
             if table.kind is not ChangeKind.DROP_DATABASE or not self._is_target(table.schema):
                 yield change
             return
+        other = next((one for one in together if one.name == table.other), None)
+        if other is not None and self.target(table.schema, table.table) == self.target(other.schema, other.table):
+            if not table.columns:
+                return  # the new name stops, and both are one table at the sink
+            reason = f"{other.name} became {table.name}, and both would be {self._named(table).name} at the sink"
+            yield SchemaChange(self._stopped(table, reason), change.seq, change.commit_ts)
+            return
         try:
             self._check_kept(change)
             made = self.table(table)
@@ -226,6 +237,28 @@ class Rules:
             lost = sorted((named.rule.named_columns() & had) - has)
             if lost:
                 raise RuleMismatch(f"{named.name}: {table.name} has no column {lost[0]} any more, which the rule names")
+
+
+class Passage:
+    """The changes of one range, in their order. A table that stops has nothing more in the range: what comes after it is read
+    again once it can go on, and of tables that meet at the sink nothing may come out of order."""
+
+    def __init__(self, rules: Rules, meetings: Meetings, exists: Wanted) -> None:
+        self._rules = rules
+        self._meetings = meetings
+        self._exists = exists
+        self._stopped: set[Name] = set()
+
+    def apply(self, change: Change) -> Iterator[Change]:
+        """As `Rules.apply`."""
+        apart = self._rules.apart(change, self._meetings, self._exists) if self._meetings else None
+        for seen in self._rules.apply(change) if apart is None else (apart,):
+            name = (seen.table.schema, seen.table.table)
+            if name in self._stopped:
+                continue
+            if isinstance(seen, SchemaChange) and seen.table.reason.startswith(STOPPED_BY_RULES):
+                self._stopped.add(name)
+            yield seen
 
 
 def _shaping(rules: Sequence[NamedRule]) -> list[dict[str, object]]:

@@ -93,17 +93,13 @@ def forget_connections() -> None:
 def _changes(job: Job, taken: Range, manifest: RangeManifest) -> Iterator[ChangeBatch | SchemaChange]:
     """What the sink sees of the range, under the names that tables have there."""
     rules = rules_of(job)
-    meetings = rules.meetings(taken.schemas.names())
 
     def exists(schema: str, table: str) -> bool:
         return taken.schemas.find(schema, table, taken.end) is not None
 
+    passage = rules.passage(taken.schemas.names() if rules.has_routes else (), exists)
     for change in _decoded(job, taken, manifest, rules):
-        stopped = rules.apart(change, meetings, exists)
-        if stopped is not None:
-            yield stopped
-            continue
-        shaped = rules.apply(change)
+        shaped = passage.apply(change)
         while True:
             with manifest.timed("rules"):
                 one = next(shaped, None)

@@ -79,7 +79,7 @@ class LogReplay:
         self.latest: dict[tuple[str, str], TableSchema] = {
             (table.schema, table.table): table for table in self._history.in_force if self._takes(table)
         }
-        self._meetings = self.rules.meetings(self._history.schemas.names())
+        self._passage = self.rules.passage(self._history.schemas.names(), self._exists)
         self.parked: dict[str, TableSchema] = {}
         self.lineage = Lineage(self._takes)
 
@@ -99,8 +99,7 @@ class LogReplay:
             if not self._takes(item.table):
                 continue
             self.latest[item.table.schema, item.table.table] = item.table
-            stopped = self.rules.apart(item, self._meetings, self._exists)
-            for seen in self.rules.apply(item) if stopped is None else (stopped,):
+            for seen in self._passage.apply(item):
                 if isinstance(seen, ChangeBatch):
                     yield seen
                 elif seen.table.parked:
