@@ -2,7 +2,7 @@
 
 A `Secret` shows itself as `***` wherever it is printed, formatted or dumped, cannot be pickled, and from its creation on
 every log line and every message to the run is written without it. It leaves the process in two ways only: on the standard
-input of a child of our own (`revealed`), and in a file that Spark reads and only this user can open.
+input of a child of our own (`revealed`), and in a file that Spark or its tasks read and only this user can open.
 
 Which settings are secrets is decided by their place in the configuration, and in `spark:`, whose keys are Spark's, by the
 whole key and by credentials inside of the value (`is_secret_setting`).

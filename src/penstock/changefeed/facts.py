@@ -76,6 +76,10 @@ DISPATCHERS: StateDescriptor[str, dict[str, Any]] = StateDescriptor(
 CHECKPOINT: StateDescriptor[str, int] = StateDescriptor("progress.checkpoint", "keeper", codecs.text, codecs.u64)
 CHECKPOINT_KEY = "checkpoint"
 
+RULES: StateDescriptor[str, dict[str, Any]] = StateDescriptor("progress.rules", "keeper", codecs.text, codecs.json)
+"""`rules` → {rules, since}: what shaped the rows that are at the sink, and the first position that it holds for."""
+RULES_KEY = "rules"
+
 
 def parse_seq(text: object, what: str) -> Seq:
     """Parses a seq of a request. Raises `BadInput` that names the argument `what`."""

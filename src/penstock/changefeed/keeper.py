@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, DispatcherFacts
+from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, RULES, RULES_KEY, DispatcherFacts
 from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.keeper_client import Intent
@@ -35,6 +35,7 @@ from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, T
 from penstock.files import REAL_FILES, Files
 from penstock.log import Cursor, LogReader, RecordLog
 from penstock.log.position import Position, Seq
+from penstock.rules.settings import difference
 from penstock.state import BucketState, Change
 
 
@@ -151,6 +152,30 @@ class Keeper:
 
     def published_reached(self, position: Position) -> bool:
         return _at_or_after(self.reader, self.published_end, position)
+
+    # ---- rules
+
+    def keep_rules(self, identity: str) -> None:
+        """Records what shapes the rows of this changefeed (`rules.settings.identity`); returns once durable. Raises `BadInput`
+        if rows were passed by other rules: the rows at the sink, and those that come, would not fit together."""
+        with self._lock:
+            self._check()
+            known = self._state.store(RULES).get(RULES_KEY)
+            before = str(known["rules"]) if known is not None else ""
+            untouched = not self._facts and self.reader.complete and self._cursor.mark_delete_position.entry_id < 0
+            if before != identity and not untouched:
+                raise BadInput(
+                    f"{self.name}: its rules are not those that shaped the rows at the sink: {difference(before, identity)}",
+                    hint="set it as it was; or give the sink a new name and a new url, where everything that the log holds is "
+                    "delivered by the new rules",
+                )
+            pending = self._newest
+            if known is None or before != identity:
+                change = self._state.begin()
+                since = str(self.reader.next(self._cursor.mark_delete_position))
+                self._state.store(RULES).put(change, RULES_KEY, {"rules": identity, "since": since})
+                pending = self._commit(change)
+        self._wait(pending)
 
     # ---- dispatchers and epochs (asked by the maintainer)
 

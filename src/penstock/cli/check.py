@@ -43,16 +43,31 @@ def check(
         for finding in findings:
             say("[green]✓[/] {} {}", f"{finding.key:<28}", finding.value)
     report = None if offline or not isinstance(loaded.source, ServerSettings) else look_at_server(loaded.source)
+    rules: tuple[Check, ...] = ()
+    if not offline and any(loaded.rules_of(name) for name in loaded.sinks):
+        from penstock.operations.rule_check import (
+            look_at_rules,  # with Arrow and the kernels, which no other check needs
+        )
+
+        rules = look_at_rules(loaded)
+    fits = all(one.passed or not one.required for one in rules)
     if json:
         server = {"server": report.server, "checks": [asdict(c) for c in report.checks]} if report else None
-        ready = report is None or report.ready
-        print_json({"ok": ready, "settings": [asdict(f) for f in findings], "source": server})
+        ready = (report is None or report.ready) and fits
+        settings = [asdict(f) for f in findings]
+        print_json({"ok": ready, "settings": settings, "source": server, "rules": [asdict(c) for c in rules]})
     elif report is not None:
         say("\n[bold]SOURCE[/]  {}", report.server)
         for one in report.checks:
             _say_check(one)
+    if rules and not json:
+        say("\n[bold]RULES[/]")
+        for one in rules:
+            _say_check(one)
     if report is not None and not report.ready:
         raise typer.Exit(EXIT_SOURCE)
+    if not fits:
+        raise typer.Exit(EXIT_CONFIGURATION)
 
 
 def _say_check(check: Check) -> None:

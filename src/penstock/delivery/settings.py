@@ -30,6 +30,7 @@ from penstock.encode.settings import (
 from penstock.errors import BadInput, NotSupported
 from penstock.objects import checked_url
 from penstock.quantities import Seconds, Size
+from penstock.rules.settings import Rule
 from penstock.secret import harmless
 
 
@@ -52,6 +53,7 @@ class SinkSettings(BaseModel):
     format: FormatName
     flush: FlushSettings = FlushSettings()
     only: list[str] = ["*.*"]
+    rules: tuple[Rule, ...] = ()  # after those for every sink
     poison: Literal["park", "dead-letter"] = "park"  # what becomes of a row that the format refuses
     expire_days: Annotated[int, Field(ge=0, le=36_500, strict=True)] = 0  # how long files are kept; 0: for ever
     canal_json: CanalJsonOptions | None = None

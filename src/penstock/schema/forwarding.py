@@ -178,7 +178,8 @@ class _Forwarding:
     def _is_altered_too(self) -> bool:
         statement = self.change.statement
         if statement is None:
-            return False
+            came_from = next((one for one in self.change.needed if one.name == self.table.other), None)
+            return came_from is not None and came_from.columns != self.table.columns
         reader = TokenReader(statement.sql, statement.tokens)
         return reader.word("ALTER") and len(split_commas(reader.rest())) > 1
 

@@ -77,6 +77,9 @@ class PackedSchemas(SchemaView):
         if name not in self._positions and (known := self._pack.get(name)) is not None:
             super().add(*known)
 
+    def names(self) -> list[Name]:
+        return list({**dict.fromkeys(self._pack), **dict.fromkeys(self._positions)})
+
     def items(self) -> Iterator[tuple[Position, TableSchema]]:
         for name in self._pack:
             self._load(name)

@@ -12,6 +12,8 @@ from penstock.schema.model import TableSchema
 # Reasons that mean that rows are not in the log.
 ROWS_MISSING = "the server logged a statement instead of rows (binlog_format is not ROW in its session)"
 SELECTED_ROWS_MISSING = "CREATE TABLE … SELECT, logged as a statement"
+# Begins the reason of a table that a sink's own rules hold back, at that sink alone.
+STOPPED_BY_RULES = "rules: "
 SHOWN_CHARACTERS_MAX = 4000  # of a statement: a dump may hold one of megabytes, and status tells it every second
 VersionKey = tuple[str, str, int]  # TableSchema.key
 

@@ -85,6 +85,10 @@ class SchemaView:
                 found.append(self._schemas[key][i])
         return sorted(found, key=lambda table: (table.schema, table.table))
 
+    def names(self) -> list[tuple[str, str]]:
+        """(schema, table) of everything that has a version here, tables that are gone too."""
+        return list(self._positions)
+
     def items(self) -> Iterator[tuple[Position, TableSchema]]:
         """All versions, by table, ascending."""
         for key, positions in self._positions.items():

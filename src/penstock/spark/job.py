@@ -42,6 +42,8 @@ class Job:
     in_flight_bytes_max: int = 64 * MIB
     read_attempts_max: int = 3
     poison: str = "park"  # what becomes of a row that the format refuses: park | dead-letter
+    rules: tuple[dict[str, Any], ...] = ()  # as in penstock.yaml, those for every sink first
+    mask_key_file: str = ""  # for this user alone; the key itself would be seen in Spark's plans
     resume: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -50,7 +52,7 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         value = json.loads(text)
-        for name in ("only", "exclude", "source_include", "source_exclude"):
+        for name in ("only", "exclude", "source_include", "source_exclude", "rules"):
             value[name] = tuple(value[name])
         return cls(**value)
 

@@ -19,16 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
+from penstock.files.private import write_private
 from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
+from penstock.secret import Secret
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.job import Job
 from penstock.spark.jvm.class_archive import find_archive
+from penstock.spark.jvm.context import scratch_directory
 from penstock.spark.jvm.launch import Launch
 from penstock.wire import socket_path
 
 _STOP_SECONDS_MAX = 20.0
 _CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min",
-                    "cache_bytes_max", "in_flight_bytes_max", "read_attempts_max", "poison")  # fmt: skip
+                    "cache_bytes_max", "in_flight_bytes_max", "read_attempts_max", "poison", "rules")  # fmt: skip
 
 
 def main() -> int:
@@ -66,6 +69,7 @@ def run_driver(settings: dict[str, Any], child: ChildProcess, launch: Launch) ->
     jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
     engine = Engine(launch.context())
     child.ignore_interrupts()
+    keep_mask_keys(state_dir, settings["changefeeds"])
     parallelism = engine.parallelism
     child.say({"event": Event.READY, "spark": engine.version, "parallelism": parallelism})
     codes: list[int] = []
@@ -119,8 +123,21 @@ def job_of(state_dir: Path, name: str, value: dict[str, Any]) -> Job:
         start="0:0",
         format=value["format"],
         format_options=value.get(section_of(value["format"])) or {},
+        mask_key_file=str(mask_key_file(state_dir, name)) if value.get("mask_key") else "",
         **given,
     )
+
+
+def mask_key_file(state_dir: Path, changefeed: str) -> Path:
+    """Where the tasks of a changefeed find the key of its masks."""
+    return scratch_directory(state_dir) / f"{changefeed}.mask-key"
+
+
+def keep_mask_keys(state_dir: Path, changefeeds: dict[str, dict[str, Any]]) -> None:
+    """Writes the keys for the tasks. In the job, which goes through Spark, a key would be in its plans and its UI."""
+    for name, value in changefeeds.items():
+        if value.get("mask_key"):
+            write_private(mask_key_file(state_dir, name), Secret(str(value["mask_key"])).reveal())
 
 
 def _checked(value: dict[str, Any]) -> dict[str, Any]:

@@ -28,9 +28,13 @@ from penstock.entries.format import Part as TransactionPart
 from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
 from penstock.log.position import Seq
+from penstock.rules.rules import Rules, everything
+from penstock.rules.settings import rules_from_json
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.forwarding import forwarded
 from penstock.schema.model import DdlType
+from penstock.schema.view import SchemaView
+from penstock.secret import Secret
 from penstock.spark.failure import PipelineFailure, Where, error_to_text
 from penstock.spark.job import Job
 from penstock.spark.payload_split import PAYLOAD_BYTES, Resume, split_into_payloads
@@ -44,6 +48,7 @@ _JOBS_KEPT = 8  # by a worker: those of the changefeeds that it serves
 
 _readers: dict[str, LogReader] = {}
 _clients: dict[str, Client] = {}
+_rules: dict[tuple[object, ...], Rules] = {}
 _row_bytes: dict[
     tuple[str, str, str], float
 ] = {}  # by (format, schema, table): encoded bytes per row of the last payload
@@ -84,7 +89,39 @@ def forget_connections() -> None:
 
 
 def _changes(job: Job, taken: PlannedRange, manifest: RangeManifest) -> Iterator[ChangeBatch | SchemaChange]:
-    changes = decode_entries(_entries(job, taken, manifest), taken.view(), job.wants, taken.void)
+    """What the sink sees of the range, under the names that tables have there."""
+    rules, schemas = rules_of(job), taken.view()
+
+    def exists(schema: str, table: str) -> bool:
+        return schemas.find(schema, table, taken.end) is not None
+
+    passage = rules.passage(schemas.names() if rules.has_routes else (), exists)
+    for change in _decoded(job, taken, schemas, manifest, rules):
+        shaped = passage.apply(change)
+        while True:
+            with manifest.timed("rules"):
+                one = next(shaped, None)
+            if one is None:
+                break
+            yield one
+
+
+def rules_of(job: Job) -> Rules:
+    """The worker's rules of the changefeed, which it keeps for the tasks to come: they are bound to a table once."""
+    key = (job.changefeed, json.dumps(job.rules), job.mask_key_file, job.only, job.exclude, job.source_include, job.source_exclude)  # fmt: skip
+    if key not in _rules:
+        mask_key = Secret(Path(job.mask_key_file).read_text()).reveal() if job.mask_key_file else None
+        _rules[key] = Rules(rules_from_json(job.rules), mask_key, job.wants)
+    return _rules[key]
+
+
+def _decoded(
+    job: Job, taken: PlannedRange, schemas: SchemaView, manifest: RangeManifest, rules: Rules
+) -> Iterator[ChangeBatch | SchemaChange]:
+    def wanted(schema: str, table: str) -> bool:
+        return job.wants(schema, table) and (bool(table) or rules.sees_database(schema))
+
+    changes = decode_entries(_entries(job, taken, manifest), schemas, wanted, taken.void)
     while True:
         read = manifest.seconds.get("read", 0.0)
         with manifest.timed("decode"):
@@ -144,8 +181,8 @@ class _Stager:
             if change.seq <= resume.progress:
                 return
             seq, ts = Seq.from_bytes(change.seq), change.commit_ts
-            text = forwarded(change, self._job.wants).to_json().encode()
-            needed = [table.to_json() for table in change.needed if self._job.wants(table.schema, table.table)]
+            text = forwarded(change, everything).to_json().encode()  # what the sink does not take is gone already
+            needed = [table.to_json() for table in change.needed]
             self._stage(
                 change,
                 text,

@@ -23,11 +23,13 @@ from typing import Any
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import BadInput, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
 from penstock.process import EXIT_INTERRUPTED, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
+from penstock.rules.settings import identity, rules_from_json
+from penstock.secret import Secret
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
@@ -219,6 +221,11 @@ class _Run:
             return  # there is no log yet; capture makes it
         for name in self._names:
             keeper = Keeper.open(state_dir, name, self._reporter.reader, files=self._files, clock=self._clock)
+            try:
+                keeper.keep_rules(_rules_identity(self._settings.changefeeds[name]))
+            except PenstockError:
+                keeper.close()
+                raise
             maintainer = Maintainer(keeper, self._delivery.begin_run)
             self._maintainers[name] = maintainer
             self._reporter.watched[name] = Watched.of(keeper, self._reporter.reader)
@@ -358,7 +365,7 @@ class _Run:
                 "state": settings.state,
                 "until": "now" if settings.once else None,
             },
-            "delivery": {"state_dir": state_dir, "changefeeds": settings.changefeeds},
+            "delivery": {"state_dir": state_dir, "changefeeds": _without_keys(settings.changefeeds)},
             "driver": {"state_dir": state_dir, "changefeeds": settings.changefeeds, "spark": settings.spark},
         }
         backoff = Backoff(settings.backoff_first_seconds, settings.backoff_seconds_max, settings.healthy_seconds)
@@ -374,3 +381,13 @@ class _Run:
             )
             for name, document in documents.items()
         }
+
+
+def _without_keys(changefeeds: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The settings for a process that masks nothing."""
+    return {name: {key: one for key, one in value.items() if key != "mask_key"} for name, value in changefeeds.items()}
+
+
+def _rules_identity(changefeed: dict[str, Any]) -> str:
+    key = changefeed.get("mask_key")
+    return identity(rules_from_json(changefeed.get("rules")), key.reveal() if isinstance(key, Secret) else key)

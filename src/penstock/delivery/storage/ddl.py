@@ -16,6 +16,7 @@ from penstock.errors import BadInput, Corruption, NotSupported, Terminal
 from penstock.objects import ObjectChanged
 from penstock.schema.forwarding import without_statement
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
+from penstock.schema.parking import STOPPED_BY_RULES
 from penstock.schema.statements import create_database
 
 SchemaFile = Callable[[TableSchema], tuple[str, bytes]]  # its name and content
@@ -34,6 +35,11 @@ class SchemaFiles:
         """The table as a DDL made it. Raises `NotSupported` where its rows cannot go on: it is parked, or the sink's readers
         cannot be told what happened to it."""
         table = _own(bytes(payload.body), payload)
+        if table.parked and table.reason.startswith(STOPPED_BY_RULES):
+            raise NotSupported(
+                f"{table.name} is held back at this sink: {table.reason.removeprefix(STOPPED_BY_RULES)}",
+                hint="its rows stay in the log; a sink of a new name and prefix, with rules that fit, gets them all",
+            )
         if table.parked and table.columns and not table.query:
             raise NotSupported(
                 f"{table.name}: this sink's format refuses {table.reason}",

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from penstock.capture.log_config import LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
+from penstock.rules.settings import Rule, check_key, rules_to_json, uses_key
 from penstock.secret import Secret, is_secret_setting
 from penstock.sources.settings import ServerSettings, SourceSettings, Tables, process_settings
 from penstock.supervisor.settings import RunSettings
@@ -33,10 +34,26 @@ class Config(BaseModel):
     version: int = 1
     state_dir: Path = Path("./penstock-data")
     source: SourceSettings
+    rules: tuple[Rule, ...] = ()  # for every sink; a sink's own come after them
     sinks: dict[str, SinkSettings] = Field(min_length=1)
     log: LogConfig = LogConfig()
     state: StateConfig = StateConfig()
     spark: dict[str, str | Secret] = Field(default_factory=dict)
+    mask_key: Secret | None = None
+
+    def rules_of(self, sink: str) -> tuple[Rule, ...]:
+        """All rules of a sink, in the order in which they are applied."""
+        return (*self.rules, *self.sinks[sink].rules)
+
+    def mask_key_of(self, sink: str) -> str | None:
+        """The key of its masks; None where none of them needs it."""
+        return self.mask_key.reveal() if self.mask_key is not None and uses_key(self.rules_of(sink)) else None
+
+    @model_validator(mode="after")
+    def _keyed(self) -> Config:
+        rules = [rule for name in self.sinks for rule in self.rules_of(name)]
+        check_key(rules, self.mask_key.reveal() if self.mask_key is not None else None)
+        return self
 
     @field_validator("version")
     @classmethod
@@ -107,8 +124,11 @@ def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
     """One sink's settings as delivery and the driver read them: the sink's own, the source's filter of tables, and how
     a process reads the log: how much of it it keeps in memory, and how often it tries."""
     tables = config.source.tables
+    key = config.mask_key if config.mask_key_of(name) is not None else None
     return {
         **config.sinks[name].model_dump(mode="json", exclude_none=True),
+        "rules": rules_to_json(config.rules_of(name)),
+        **({"mask_key": key} if key is not None else {}),
         "source_include": list(tables.include),
         "source_exclude": list(tables.exclude),
         "cache_bytes_max": config.log.cache.size,
@@ -134,5 +154,8 @@ def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for name, child in value.items():
             yield from _walk(child, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        for at, child in enumerate(value):
+            yield from _walk(child, f"{key}.{at}")
     elif value not in (None, [], (), {}):
         yield key, "(hidden)" if isinstance(value, Secret) else str(value)

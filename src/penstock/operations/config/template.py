@@ -45,6 +45,9 @@ source:
     url: {sink}
     format: parquet                   # parquet | canal-json | csv | debezium-json
     flush: {{size: 64MiB, every: 60s}}
+# rules:                              # which rows, columns and names the sinks get: docs/rules.md
+#   - {{table: shop.customers, mask: {{email: hmac-sha256}}, filter: active = 1}}
+# mask_key: ${{PENSTOCK_MASK_KEY}}       # for hmac-sha256
 # log:                                # what every sink has already: kept for ever unless told otherwise
 #   keep: {{for: 7d, size: 100GiB}}     # older, or beyond this size: trimmed
 #   offload: {{url: s3://bucket/log, keep_local: 10GiB, lag: 4h}}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from penstock.entries.decode import decode_entries
 from penstock.log import LogReader, Position
 from penstock.operations.verify.lineage import Lineage
+from penstock.rules.rules import Rules
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.model import TableSchema
 from penstock.schema.view import SchemaView
@@ -61,11 +62,16 @@ def _read_history(reader: LogReader) -> LogHistory | None:
 class LogReplay:
     """Reads the log up to the end of its last whole transaction. Changes up to `through` are at the sink.
 
+    Changes are as the sink sees them, by its rules; `latest` and `lineage` are of the source.
+
     `latest` is the newest schema of each table, once `changes` is exhausted; `parked` are the tables whose rows the log
     holds back, because a statement before them was not understood. `lineage` knows under which names their rows are.
     """
 
-    def __init__(self, reader: LogReader, filters: tuple[Tables, ...], through: Position) -> None:
+    def __init__(
+        self, reader: LogReader, filters: tuple[Tables, ...], through: Position, rules: Rules | None = None
+    ) -> None:
+        self.rules = rules if rules is not None else Rules()
         self._reader = reader
         self._filters = filters
         self._through = through
@@ -73,6 +79,7 @@ class LogReplay:
         self.latest: dict[tuple[str, str], TableSchema] = {
             (table.schema, table.table): table for table in self._history.in_force if self._takes(table)
         }
+        self._passage = self.rules.passage(self._history.schemas.names(), self._exists)
         self.parked: dict[str, TableSchema] = {}
         self.lineage = Lineage(self._takes)
 
@@ -92,10 +99,14 @@ class LogReplay:
             if not self._takes(item.table):
                 continue
             self.latest[item.table.schema, item.table.table] = item.table
-            if isinstance(item, ChangeBatch):
-                yield item
-            elif item.table.parked:
-                self.parked.setdefault(item.table.name, item.table)  # the statement that parked it, not a later one
+            for seen in self._passage.apply(item):
+                if isinstance(seen, ChangeBatch):
+                    yield seen
+                elif seen.table.parked:
+                    self.parked.setdefault(seen.table.name, seen.table)  # the statement that parked it, not a later one
+
+    def _exists(self, schema: str, table: str) -> bool:
+        return self._history.schemas.find(schema, table, self._history.complete_end) is not None
 
     def _takes(self, table: TableSchema) -> bool:
         return all(tables.matches(table.schema, table.table) for tables in self._filters)

@@ -16,8 +16,8 @@ from penstock.operations.config.model import Config
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import SinkReport
 from penstock.operations.verify.sink_tables import SinkTables
-from penstock.operations.verify.source_truth import SourceTruth, source_truth
-from penstock.schema.model import TableSchema
+from penstock.operations.verify.source_truth import source_truth
+from penstock.schema.changes import ChangeBatch
 
 
 def compare_with_source(
@@ -38,7 +38,7 @@ def compare_with_source(
     try:
         with truth:
             for key, table in replay.latest.items():
-                if table.dropped or not table.columns or key not in tables.comparisons:
+                if table.dropped or not table.columns or replay.rules.target(*key) not in tables.comparisons:
                     continue
                 statement = replay.lineage.unclear(key)
                 if statement is not None:
@@ -46,21 +46,24 @@ def compare_with_source(
                         f"{table.name}: {statement[:120]!r} changed rows without row events: compared with the log only"
                     )
                     continue
-                _compare_table(fmt, replay.lineage.rows(key, tables.kept), table, truth, report)
+                kept = replay.lineage.rows(key, lambda name: tables.kept(replay.rules.target(*name)))
+                seen, stopped = replay.rules.rows(truth.rows(table))
+                if stopped is None:
+                    _compare_table(fmt, kept, seen, report)
     except PenstockError as error:
         report.source_error = str(error)
         report.notes.append(f"not compared with the source: {error}")
 
 
-def _compare_table(
-    fmt: FileFormat, kept: list[pa.Table], table: TableSchema, truth: SourceTruth, report: SinkReport
-) -> None:
+def _compare_table(fmt: FileFormat, kept: list[pa.Table], source: ChangeBatch, report: SinkReport) -> None:
+    """`source`: the rows that the source holds now, as inserts, as the sink sees them."""
+    table = source.table
     if not table.primary_key:
         report.notes.append(f"{table.name} has no primary key: compared with the log only")
         return
     names = [column.name for column in table.columns]
     keys = [names[i] for i in table.primary_key]
-    want = fmt.rows(fmt.assemble([fmt.encode(truth.rows(table))])).select(names)
+    want = fmt.rows(fmt.assemble([fmt.encode(source)])).select(names)
     try:
         have = _current_rows(kept, names, keys, want.schema)
     except pa.ArrowInvalid as error:  # a column's type was changed: values before it are not those of now

@@ -28,6 +28,8 @@ from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.sink_tables import SinkTables
 from penstock.operations.verify.source_comparison import compare_with_source
+from penstock.rules.rules import Rules
+from penstock.schema.parking import STOPPED_BY_RULES
 from penstock.sources.settings import Tables
 
 
@@ -61,7 +63,9 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
     first = None if reader.complete else Seq(reader.first.ledger_id, max(0, reader.first.entry_id), 0, 0)
     tables = SinkTables(open_place(settings.url, REAL_FILES).objects, fmt, report, first)
     through = delivered_through(config.state_dir, name, reader)
-    replay = LogReplay(reader, (config.source.tables, Tables(include=tuple(settings.only))), through)
+    filters = (config.source.tables, Tables(include=tuple(settings.only)))
+    rules = Rules(config.rules_of(name), config.mask_key_of(name), lambda s, t: all(f.matches(s, t) for f in filters))
+    replay = LogReplay(reader, filters, through, rules)
     refused: dict[str, int] = {}
     kept_from = _first_commit_ts(tables.expired_before)
     for whole, pending in replay.changes():
@@ -85,6 +89,9 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
         else:
             report.fault(f"{what}: the table is held back there (sinks.{name}.poison)")
     for table in replay.parked.values():
+        if table.reason.startswith(STOPPED_BY_RULES):
+            report.fault(f"{table.name} is held back at the sink: {table.reason.removeprefix(STOPPED_BY_RULES)}")
+            continue
         what = f"rows after {table.query[:120]!r}" if table.query else "its rows"
         report.fault(
             f"{table.name} is parked: {what} are held back in the log ({table.reason}) → penstock resume {table.name}"

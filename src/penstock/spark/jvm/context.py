@@ -10,16 +10,12 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.files.private import clear_private, make_private_directory
 from penstock.files.socket_address import SocketDirectory
 from penstock.secret import CREDENTIALS_PATTERN, SECRET_KEY_PATTERN, Secret, is_secret_setting
 from penstock.spark.jvm.installed import pyspark_version
 from penstock.spark.jvm.java import escaped
-
-if TYPE_CHECKING:
-    pass
 
 _SOCKET_NAME_BYTES = 45  # Spark's names are a dot, a UUID and `.sock` (42 bytes), with a little to spare
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query

@@ -1,0 +1,77 @@
+"""Holds the rules of a configuration against the tables of its source, before anything is started."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+
+from penstock.operations.config.model import Config
+from penstock.rules.rules import Rules
+from penstock.rules.table_rules import RuleMismatch
+from penstock.schema.model import TableSchema
+from penstock.sources.mysql.checks import Check
+from penstock.sources.settings import DemoSettings, ServerSettings, Tables
+
+
+def look_at_rules(config: Config) -> tuple[Check, ...]:
+    """A check for each thing that does not fit, or one that everything does; none without rules. Asks the server for its
+    tables; a source that cannot say which it has is said to be unknown."""
+    if not any(config.rules_of(name) for name in config.sinks):
+        return ()
+    tables = source_tables(config)
+    if tables is None:
+        return (Check("rules", True, f"rules: a source of type {config.source.type} does not say which tables it has"),)
+    found = {check.message: check for name in config.sinks for check in _of_sink(config, name, tables)}
+    found |= {check.message: check for check in _unused(config, tables)}
+    return tuple(found.values()) or (Check("rules", True, f"rules fit the {len(tables)} tables of the source"),)
+
+
+def source_tables(config: Config) -> list[TableSchema] | None:
+    """The tables that the source has now, of those that it captures; None if it cannot be asked."""
+    source = config.source
+    if isinstance(source, DemoSettings):
+        from penstock.schema.ddl import table_from_show_create
+        from penstock.sources.demo import shop
+
+        made = (shop.CUSTOMERS, shop.PRODUCTS, shop.ORDERS, shop.ORDER_ITEMS)
+        found = [table_from_show_create(table.create, shop.SCHEMA, 1) for table in made]
+        return [table for table in found if source.tables.matches(table.schema, table.table)]
+    if isinstance(source, ServerSettings):
+        from penstock.sources.mysql.connection import connect
+        from penstock.sources.mysql.definitions import read_definitions, versions_of
+        from penstock.sources.mysql.family import server_version
+
+        with contextlib.closing(connect(source)) as connection:
+            mariadb = "mariadb" in server_version(connection).lower()
+            versions = versions_of(read_definitions(connection, source.tables), 1, mariadb=mariadb)
+        return [table for table in versions if table.table and table.columns]
+    return None
+
+
+def _of_sink(config: Config, name: str, tables: list[TableSchema]) -> list[Check]:
+    only = Tables(include=tuple(config.sinks[name].only))
+    rules = Rules(config.rules_of(name), config.mask_key_of(name), only.matches)
+    wanted = [table for table in tables if only.matches(table.schema, table.table)]
+    problems = []
+    for table in wanted:
+        try:
+            rules.table(table)
+        except RuleMismatch as error:
+            problems.append(error.message)
+    meetings = rules.meetings((table.schema, table.table) for table in wanted)
+    for same in sorted(set(meetings.values())):
+        pair = " and ".join(".".join(one) for one in same)
+        problems.append(
+            f"{pair} would all be {'.'.join(rules.target(*same[0]))} at the sink {name}; a name is one table's"
+        )
+    return [Check("rules", False, problem) for problem in problems]
+
+
+def _unused(config: Config, tables: list[TableSchema]) -> list[Check]:
+    """Rules for tables that are not there. They may come later, so this is no error."""
+    patterns = {rule.table for name in config.sinks for rule in config.rules_of(name)}
+    return [
+        Check("rules", False, f"no table of the source matches the rule of {pattern}", required=False)
+        for pattern in sorted(patterns)
+        if not any(fnmatch.fnmatchcase(table.name, pattern) for table in tables)
+    ]
