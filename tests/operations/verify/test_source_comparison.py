@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,9 @@ def table() -> Any:
 
 
 @pytest.mark.parametrize("error", [SourceError("cannot read unseen.t", hint="GRANT it"), Unavailable("no answer")])
-def test_a_source_that_cannot_be_asked_is_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_cannot_be_asked_is_told(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Truth:
         def __enter__(self) -> Truth:
             return self
@@ -33,14 +36,15 @@ def test_a_source_that_cannot_be_asked_is_told(error: Exception, monkeypatch: py
         def __exit__(self, *_: object) -> None:
             pass
 
-        def rows(self, _table: object) -> Any:
+        def chunks(self, _table: object) -> Any:
             raise error
 
     monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
-    report = SinkReport("lake", tables_count=1)
-    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, kept=lambda _key: [])
-    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage())
-    source_comparison.compare_with_source(None, FORMATS["parquet"], tables, replay, report)  # type: ignore[arg-type]
+    report = SinkReport("lake")
+    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
+    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage(), parked={})
+    config: Any = SimpleNamespace(state_dir=tmp_path)
+    source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
     assert report.equal, "nothing is known to be different"
     assert str(error) in report.notes[0]
     assert exit_code(VerifyReport([report])) == 3
@@ -63,6 +67,6 @@ def test_a_user_without_select(mariadb_server: MariaDbServer) -> None:
         ServerTruth(settings) as truth,
         pytest.raises(SourceError, match=r"cannot read unseen\.t: SELECT command denied") as caught,
     ):
-        truth.rows(table())
+        next(truth.chunks(table()))
     assert "GRANT SELECT ON `unseen`.`t`" in caught.value.hint
     assert "--no-source" in caught.value.hint

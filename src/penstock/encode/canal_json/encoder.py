@@ -74,6 +74,12 @@ class CanalJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        yield self.rows(file)
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        return self.rows(self.encode(batch))
+
     def rows(self, file: Buffer) -> pa.Table:
         lines = JsonLines(file, self._terminator)
         first = json.loads(lines.line(0)) if len(lines) else {"mysqlType": {}, "pkNames": []}

@@ -54,6 +54,12 @@ class DebeziumJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        yield self.rows(file)
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        return self.rows(self.encode(batch))
+
     def rows(self, file: Buffer) -> pa.Table:
         above = ("payload",) if self._options.include_schema else ()
         op, seq, commit_ts = (*above, "op"), (*above, "source", "seq"), (*above, "source", "commit_ts")

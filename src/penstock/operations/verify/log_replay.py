@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.entries.decode import decode_entries
-from penstock.log import LogReader, Position
+from penstock.log import Entry, LogReader, Position
 from penstock.operations.verify.lineage import Lineage
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.model import TableSchema
@@ -63,6 +63,7 @@ class LogReplay:
 
     `latest` is the newest schema of each table, once `changes` is exhausted; `parked` are the tables whose rows the log
     holds back, because a statement before them was not understood. `lineage` knows under which names their rows are.
+    `entries_read` of `entries_count` are behind `changes`.
     """
 
     def __init__(self, reader: LogReader, filters: tuple[Tables, ...], through: Position) -> None:
@@ -74,7 +75,13 @@ class LogReplay:
             (table.schema, table.table): table for table in self._history.in_force if self._takes(table)
         }
         self.parked: dict[str, TableSchema] = {}
+        self.entries_read = 0
         self.lineage = Lineage(self._takes)
+
+    @property
+    def entries_count(self) -> int:
+        first, end = self._reader.first, self._history.complete_end
+        return self._reader.count(Position(first.ledger_id, first.entry_id - 1), end) if first <= end else 0
 
     def changes(self) -> Iterator[tuple[ChangeBatch, bool]]:
         """Yields each batch of changes, and whether it may still be on its way to the sink."""
@@ -86,7 +93,7 @@ class LogReplay:
                 yield batch, True
 
     def _between(self, start: Position, end: Position) -> Iterator[ChangeBatch]:
-        for item in decode_entries(self._reader.read(start, end), self._history.schemas, void=self._history.void):
+        for item in decode_entries(self._entries(start, end), self._history.schemas, void=self._history.void):
             if isinstance(item, SchemaChange) and not item.table.parked:
                 self.lineage.take(item)
             if not self._takes(item.table):
@@ -96,6 +103,11 @@ class LogReplay:
                 yield item
             elif item.table.parked:
                 self.parked.setdefault(item.table.name, item.table)  # the statement that parked it, not a later one
+
+    def _entries(self, start: Position, end: Position) -> Iterator[Entry]:
+        for entry in self._reader.read(start, end):
+            self.entries_read += 1
+            yield entry
 
     def _takes(self, table: TableSchema) -> bool:
         return all(tables.matches(table.schema, table.table) for tables in self._filters)
