@@ -71,6 +71,7 @@ class LogReplay:
         self._filters = filters
         self._through = through
         self._history = read_history(reader)
+        self._end = reader.end()
         self.latest: dict[tuple[str, str], TableSchema] = {
             (table.schema, table.table): table for table in self._history.in_force if self._takes(table)
         }
@@ -82,6 +83,10 @@ class LogReplay:
     def entries_count(self) -> int:
         first, end = self._reader.first, self._history.complete_end
         return self._reader.count(Position(first.ledger_id, first.entry_id - 1), end) if first <= end else 0
+
+    def has_grown(self) -> bool:
+        """Whether the log has entries now that were not there to be replayed: the source has gone on."""
+        return self._reader.end() > self._end
 
     def changes(self) -> Iterator[tuple[ChangeBatch, bool]]:
         """Yields each batch of changes, and whether it may still be on its way to the sink."""
