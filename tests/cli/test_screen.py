@@ -221,7 +221,7 @@ def templates() -> Iterator[tuple[str, ast.expr]]:
             name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
             where = f"{file.relative_to(CLI)}:{node.lineno}"
             assert name not in ("echo", "secho", "print"), f"{where}: print with `say`, which escapes"
-            if name == "say" or (name == "line" and isinstance(node.func, ast.Name)):
+            if name in ("say", "tell") or (name == "line" and isinstance(node.func, ast.Name)):
                 yield where, node.args[0]
             elif name == "print_result":
                 yield where, node.args[1]

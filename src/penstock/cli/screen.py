@@ -66,6 +66,11 @@ def say(template: str, *values: object) -> None:
     console.print(line(template, *values), soft_wrap=True)
 
 
+def tell(template: str, *values: object) -> None:
+    """Prints a `line` on standard error: how far a command is, which is none of its results."""
+    complaints.print(line(template, *values), soft_wrap=True)
+
+
 def complain(message: str, hint: str = "") -> None:
     """Prints what went wrong, and what to do next, on standard error, without secrets: a library may have written it."""
     complaints.print(line("[bold red]✗[/] {}", redact(message)), soft_wrap=True)

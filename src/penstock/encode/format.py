@@ -52,3 +52,11 @@ class FileFormat(Assembler, Protocol):
         Where a format has no place for seq or commit_ts, the column is missing.
         """
         ...
+
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        """What `rows` gives, in pieces of a size that memory has room for where the format has such."""
+        ...
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        """What `rows` gives of a file that holds just this batch; a format may know it without writing one."""
+        ...

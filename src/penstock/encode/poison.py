@@ -7,8 +7,8 @@ small part, and all others are delivered as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ from penstock.errors import PenstockError
 from penstock.files import Buffer
 from penstock.log.position import Seq
 from penstock.schema.changes import ChangeBatch
+
+T = TypeVar("T")
 
 
 class Part(NamedTuple):
@@ -29,19 +31,25 @@ class Part(NamedTuple):
 
 def encode_parts(fmt: FileFormat, batch: ChangeBatch) -> Iterator[Part]:
     """The batch in order; one part if nothing is refused."""
+    for rows, body, refused in accepted(fmt.encode, batch):
+        yield Part(rows, body, refused)
+
+
+def accepted(encode: Callable[[ChangeBatch], T], batch: ChangeBatch) -> Iterator[tuple[ChangeBatch, T | None, str]]:
+    """What `encode` makes of consecutive rows, in order; None and the reason for one that it refuses."""
     try:
-        body = fmt.encode(batch)
+        body = encode(batch)
     except (PenstockError, pa.ArrowException, ValueError, OverflowError) as error:
         if isinstance(error, PenstockError) and error.transient:
             raise
         if len(batch) == 1:
-            yield Part(batch, None, str(error))
+            yield batch, None, str(error)
             return
         half = len(batch) // 2
-        yield from encode_parts(fmt, batch.slice(0, half))
-        yield from encode_parts(fmt, batch.slice(half, len(batch)))
+        yield from accepted(encode, batch.slice(0, half))
+        yield from accepted(encode, batch.slice(half, len(batch)))
         return
-    yield Part(batch, body)
+    yield batch, body, ""
 
 
 def dead_letter(part: Part) -> bytes:

@@ -280,3 +280,8 @@ def memory_file(name: str) -> IO[bytes] | None:
 def overflow_file(memory_bytes: int) -> IO[bytes]:
     """A file without a name, in memory up to so many bytes and then in the system's place for temporary files."""
     return cast(IO[bytes], tempfile.SpooledTemporaryFile(memory_bytes))
+
+
+def unnamed_file(directory: Path) -> IO[bytes]:
+    """A file in the directory that has no name: it is gone with the process, however that ends."""
+    return cast(IO[bytes], tempfile.TemporaryFile(dir=directory))

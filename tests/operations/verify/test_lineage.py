@@ -97,6 +97,18 @@ def test_rows_are_compared_again_once_the_columns_that_were_filled_are_gone() ->
     assert world.lineage.unclear(("shop", "a")) is None
 
 
+def test_which_columns_cannot_be_compared() -> None:
+    world = World("a")
+    world.run(5, "ALTER TABLE a ADD x int NOT NULL DEFAULT 5, ADD y int")
+    world.run(15, "ALTER TABLE a ADD z varchar(5), ADD d datetime, ADD e enum('a')")
+    world.run(25, "ALTER TABLE a MODIFY z varchar(50), MODIFY y bigint, MODIFY e enum('a','b')")
+    found = world.lineage.unclear(("shop", "a"))
+    assert found is not None and found.columns == {"x"}
+    world.run(35, "ALTER TABLE a MODIFY d datetime(3), MODIFY e enum('b','a')")
+    found = world.lineage.unclear(("shop", "a"))
+    assert found is not None and found.columns == {"x", "d", "e"}
+
+
 def test_a_table_that_came_from_where_the_sink_does_not_look() -> None:
     world = World("a", "b")
     world.lineage = Lineage(lambda table: table.table != "a")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.cli.verify import exit_code
@@ -13,7 +16,7 @@ from penstock.errors import Unavailable
 from penstock.operations.verify import source_comparison
 from penstock.operations.verify.lineage import Lineage
 from penstock.operations.verify.report import SinkReport, VerifyReport
-from penstock.operations.verify.source_truth import ServerTruth
+from penstock.operations.verify.source_truth import ServerTruth, inserts
 from penstock.schema.ddl import table_from_show_create
 from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
@@ -25,7 +28,9 @@ def table() -> Any:
 
 
 @pytest.mark.parametrize("error", [SourceError("cannot read unseen.t", hint="GRANT it"), Unavailable("no answer")])
-def test_a_source_that_cannot_be_asked_is_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_cannot_be_asked_is_told(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Truth:
         def __enter__(self) -> Truth:
             return self
@@ -33,18 +38,44 @@ def test_a_source_that_cannot_be_asked_is_told(error: Exception, monkeypatch: py
         def __exit__(self, *_: object) -> None:
             pass
 
-        def rows(self, _table: object) -> Any:
+        def chunks(self, _table: object) -> Any:
             raise error
 
     monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
-    report = SinkReport("lake", tables_count=1)
-    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, kept=lambda _key: [])
-    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage())
-    source_comparison.compare_with_source(None, FORMATS["parquet"], tables, replay, report)  # type: ignore[arg-type]
+    report = SinkReport("lake")
+    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
+    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage(), parked={})
+    config: Any = SimpleNamespace(state_dir=tmp_path)
+    source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
     assert report.equal, "nothing is known to be different"
     assert str(error) in report.notes[0]
     assert exit_code(VerifyReport([report])) == 3
     assert VerifyReport([report]).to_json()["sinks"][0]["source_error"] == str(error)
+
+
+@pytest.mark.parametrize("went_on", [False, True])
+def test_a_source_that_went_on_is_no_fault(went_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Truth(nullcontext[None]):
+        def chunks(self, one: Any) -> Any:
+            yield inserts(one, [pa.array([1], pa.int32())])
+
+    monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
+    report = SinkReport("lake")
+    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
+    replay: Any = SimpleNamespace(
+        latest={("unseen", "t"): table()}, lineage=Lineage(), parked={}, has_grown=lambda: went_on
+    )
+    config: Any = SimpleNamespace(state_dir=tmp_path)
+    source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
+    assert exit_code(VerifyReport([report])) == (7 if went_on else 1)
+    assert report.source_equal == 0 and report.compared_with_source == 1
+    if went_on:
+        assert "the source went on" in report.held[0]
+    else:
+        assert report.faults == [
+            "unseen.t: 0 rows at the sink, 1 at the source; 1 missing, 0 too many, 0 different",
+            "unseen.t: id = 1 is not at the sink",
+        ]
 
 
 @pytest.mark.mariadb
@@ -63,6 +94,6 @@ def test_a_user_without_select(mariadb_server: MariaDbServer) -> None:
         ServerTruth(settings) as truth,
         pytest.raises(SourceError, match=r"cannot read unseen\.t: SELECT command denied") as caught,
     ):
-        truth.rows(table())
+        next(truth.chunks(table()))
     assert "GRANT SELECT ON `unseen`.`t`" in caught.value.hint
     assert "--no-source" in caught.value.hint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.log.position import Seq
 from penstock.operations.verify.report import Differences
-from penstock.operations.verify.table_comparison import TableComparison
+from penstock.operations.verify.table_comparison import TableComparison, file_rows
 
 
 def rows(ids: list[int], values: list[int] | None = None) -> pa.Table:
@@ -27,8 +26,7 @@ def rows(ids: list[int], values: list[int] | None = None) -> pa.Table:
 
 
 def compare(expected: list[pa.Table], files: list[pa.Table], *, pending_after: int | None = None) -> Differences:
-    paths = [Path(str(i)) for i in range(len(files))]
-    comparison = TableComparison("t", iter(paths), lambda path: files[int(path.name)])
+    comparison = TableComparison(file_rows(table) for table in files)
     for i, table in enumerate(expected):
         comparison.expect(table, may_be_pending=pending_after is not None and i >= pending_after)
     return comparison.finish()
@@ -82,6 +80,31 @@ def test_what_is_on_its_way_is_not_lost(there: list[int]) -> None:
     found = compare([rows([1, 2]), rows([3, 4])], [rows(there)], pending_after=1)
     assert found.equal
     assert found.pending == 4 - len(there)
+
+
+@given(count=st.integers(2, 60), at=st.integers(0, 100), apart=st.integers(1, 20), batches=CUTS, files=CUTS)
+def test_two_rows_that_changed_places_are_found(
+    count: int, at: int, apart: int, batches: list[int], files: list[int]
+) -> None:
+    ids = list(range(1, count + 1))
+    swapped = list(ids)
+    first, second = at % (count - 1), min(count - 1, at % (count - 1) + apart)
+    swapped[first], swapped[second] = swapped[second], swapped[first]
+    found = compare(cut(ids, batches), cut(swapped, files))
+    assert (found.lost, found.doubled, found.wrong, found.unknown) == (0, 0, 0, 0)
+    assert found.misplaced >= 1 and not found.equal
+
+
+def test_a_row_that_comes_late_and_twice() -> None:
+    found = compare([rows([1, 2]), rows([3, 4])], [rows([1, 3, 2, 2, 4])])
+    assert (found.lost, found.doubled, found.misplaced) == (0, 1, 1)
+    assert found.examples[-2:] == ["out of order: seq 1:2:0:0 comes too late", "doubled: seq 1:2:0:0"]
+
+
+def test_rows_of_trimmed_entries_are_counted_and_not_compared() -> None:
+    comparison = TableComparison(file_rows(table, Seq(1, 3, 0, 0)) for table in (rows([1, 2, 3]), rows([4])))
+    comparison.expect(rows([3, 4]))
+    assert comparison.finish().equal and comparison.before == 2
 
 
 def test_a_missing_column_is_wrong() -> None:

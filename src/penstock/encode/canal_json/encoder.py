@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.commit_ts import milliseconds_of_all
 from penstock.encode.images import changed, check_ops, images_with, shown_images
 from penstock.encode.joining import JoinedLines
+from penstock.encode.json_lines import JsonLines, letter_column, seq_column
 from penstock.encode.lines import ARRAY_OF_ONE, chosen_rows, encode_lines, json_text, objects, op_words, seq_text
 from penstock.encode.settings import TERMINATORS, CanalJsonOptions
 from penstock.encode.text import (
@@ -34,8 +35,7 @@ from penstock.encode.text import (
     unsupported,
 )
 from penstock.files import Buffer
-from penstock.log.position import Seq
-from penstock.schema.changes import OP_UPDATE, ChangeBatch
+from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
 from penstock.schema.model import Column, TableSchema
 
 _SQL_TYPES = {
@@ -47,6 +47,8 @@ _SQL_TYPES = {
 }  # fmt: skip
 _UNSIGNED_SQL_TYPES = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 _BLOB = 2004
+_TYPE, _COMMIT_TS, _SEQ = ("type",), ("_tidb", "commitTs"), ("_penstock", "seq")
+_OPS = {"I": "I", "U": "U", "D": "D"}
 
 
 class CanalJson:
@@ -72,16 +74,36 @@ class CanalJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        yield self.rows(file)
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        return self.rows(self.encode(batch))
+
     def rows(self, file: Buffer) -> pa.Table:
-        objects = [json.loads(line) for line in bytes(file).decode().split(self._terminator) if line]
-        images = [row for line in objects for row in _rows_of(line)]
+        lines = JsonLines(file, self._terminator)
+        first = json.loads(lines.line(0)) if len(lines) else {"mysqlType": {}, "pkNames": []}
+        names = list(first["mysqlType"])
+        lines.find([_TYPE, *((image, name) for image in ("old", "data") for name in names), _COMMIT_TS, _SEQ])
+        split = np.zeros(len(lines), np.bool_)
+        for name in first["pkNames"] or names:
+            lines.different(lines.spans(("old", name)), lines.spans(("data", name)), split)
+        origin = np.repeat(np.arange(len(lines)), np.where(split, 2, 1))  # an update that changed the key is D and I
+        second = np.flatnonzero(split) + np.arange(1, np.count_nonzero(split) + 1)
+        ops = lines.letters(_TYPE, _OPS)[origin]
+        ops[second - 1], ops[second] = OP_DELETE, OP_INSERT
         table = {
-            "_seq": pa.array([Seq.parse(o["_penstock"]["seq"]).to_bytes() for o, _, _ in images], pa.binary()),
-            "_op": pa.array([op for _, op, _ in images], pa.string()),
-            "_commit_ts": pa.array([o["_tidb"]["commitTs"] for o, _, _ in images], pa.int64()),
+            "_seq": seq_column(lines.seqs(_SEQ)[origin]),
+            "_op": letter_column(ops),
+            "_commit_ts": pa.array(lines.integers(_COMMIT_TS)[origin].astype(np.int64)),
         }
-        for name in objects[0]["mysqlType"] if objects else ():
-            table[name] = pa.array([image.get(name) for _, _, image in images], pa.string())
+        for name in names:
+            spans = lines.spans(("data", name))
+            if len(second):
+                spans = spans[origin]
+                old = lines.spans(("old", name))[origin[second - 1]]
+                spans[second - 1] = np.where(old >= 0, old, spans[second - 1])
+            table[name] = lines.text(spans)
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:
@@ -116,17 +138,6 @@ class CanalJson:
         chosen = chosen.reshape(len(columns), np.count_nonzero(updates))
         before = [column.filter(pa.array(updates)) for column in batch.before] if updates.any() else []
         return _objects(batch.table.columns, before, chosen, updates)
-
-
-def _rows_of(line: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, dict[str, str | None]]]:
-    """The line, an operation and an image. An update that changed the key is a delete and an insert."""
-    data, old = line["data"][0], (line["old"] or [{}])[0]
-    before = {**data, **old}
-    if line["type"] == "UPDATE" and any(before[name] != data[name] for name in line["pkNames"] or data):
-        yield line, "D", before
-        yield line, "I", data
-    else:
-        yield line, line["type"][0], data
 
 
 def _fragments(table: TableSchema, terminator: str, *, partial: bool = False) -> list[bytes]:

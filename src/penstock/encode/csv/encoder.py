@@ -61,6 +61,12 @@ class Csv:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        yield self.rows(file)
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        return self.rows(self.encode(batch))
+
     def rows(self, file: Buffer) -> pa.Table:
         """`_op`, `_commit_ts` where it is there, then the columns as text; c0, c1, … where no header names them."""
         lines = list(read_lines(bytes(file).decode(), self._options))

@@ -19,11 +19,11 @@ from penstock.encode.debezium_json.schema import column_schema, envelope_schema
 from penstock.encode.debezium_json.values import json_values
 from penstock.encode.images import check_ops, images_with, key_changes, shown_images, split_updates
 from penstock.encode.joining import JoinedLines
+from penstock.encode.json_lines import JsonLines, Path, letter_column, seq_column
 from penstock.encode.lines import chosen_rows, encode_lines, json_text, objects, op_words, seq_text
 from penstock.encode.settings import TERMINATORS, DebeziumJsonOptions
 from penstock.encode.text import Text, integer_text
 from penstock.files import Buffer
-from penstock.log.position import Seq
 from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch
 from penstock.schema.model import TableSchema
 
@@ -54,17 +54,37 @@ class DebeziumJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        yield self.rows(file)
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        return self.rows(self.encode(batch))
+
     def rows(self, file: Buffer) -> pa.Table:
-        lines = [json.loads(line) for line in bytes(file).decode().split(self._terminator) if line]
-        lines = [line["payload"] for line in lines] if self._options.include_schema else lines
-        images = [line["before"] if line["op"] == "d" else line["after"] for line in lines]
+        above = ("payload",) if self._options.include_schema else ()
+        op, seq, commit_ts = (*above, "op"), (*above, "source", "seq"), (*above, "source", "commit_ts")
+        images = [(*above, "before"), (*above, "after")]
+
+        def image_names(line: bytes) -> list[Path]:
+            payload = json.loads(line)
+            payload = payload["payload"] if above else payload
+            return [
+                (*image, name) for image in images for name in {**(payload["before"] or {}), **(payload["after"] or {})}
+            ]
+
+        lines = JsonLines(file, self._terminator)
+        known = image_names(lines.line(0)) if len(lines) else []
+        lines.find([*known, op, seq, commit_ts], images, image_names)
+        ops = lines.letters(op, _OPS)
+        deleted = ops == OP_DELETE
         table = {
-            "_seq": pa.array([Seq.parse(line["source"]["seq"]).to_bytes() for line in lines], pa.binary()),
-            "_op": pa.array([_OPS[line["op"]] for line in lines], pa.string()),
-            "_commit_ts": pa.array([line["source"]["commit_ts"] for line in lines], pa.int64()),
+            "_seq": seq_column(lines.seqs(seq)),
+            "_op": letter_column(ops),
+            "_commit_ts": pa.array(lines.integers(commit_ts).astype(np.int64)),
         }
-        for name in dict.fromkeys(name for image in images for name in image):
-            table[name] = pa.array([_text(image.get(name)) for image in images], pa.string())
+        for path in lines.below(images[1]):
+            before, after = lines.spans((*images[0], path[-1])), lines.spans(path)
+            table[path[-1]] = lines.text(np.where(deleted[:, None], before, after))
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:
@@ -124,8 +144,3 @@ class DebeziumJson:
             closing + self._terminator,
         ]
         return [fragment.encode() for fragment in fragments]
-
-
-def _text(value: object) -> str | None:
-    """One value as text, for a comparison with another of the same column."""
-    return value if value is None or isinstance(value, str) else json_text(value)

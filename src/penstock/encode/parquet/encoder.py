@@ -41,16 +41,9 @@ class Parquet:
         return 1  # a NULL is a bit, and compressed
 
     def encode(self, batch: ChangeBatch) -> Buffer:
-        check_ops(batch.op)
-        schema = parquet_schema(batch.table)
-        batch = split_updates(batch, key_changes(batch)).batch
-        columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
-        columns += [
-            parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch).columns, strict=True)
-        ]
         sink = pa.BufferOutputStream()
         pq.write_table(
-            pa.Table.from_batches([pa.record_batch(columns, schema=schema)]),
+            self.rows_of(batch),
             sink,
             row_group_size=ROW_GROUP_ROWS,
             compression=self._compression,
@@ -65,6 +58,21 @@ class Parquet:
 
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
+
+    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+        opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(file)))
+        for group in range(opened.num_row_groups):
+            yield opened.read_row_group(group)
+
+    def rows_of(self, batch: ChangeBatch) -> pa.Table:
+        check_ops(batch.op)
+        schema = parquet_schema(batch.table)
+        batch = split_updates(batch, key_changes(batch)).batch
+        columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
+        columns += [
+            parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch).columns, strict=True)
+        ]
+        return pa.Table.from_batches([pa.record_batch(columns, schema=schema)])
 
     def rows(self, file: Buffer) -> pa.Table:
         return pq.read_table(pa.BufferReader(pa.py_buffer(file)))

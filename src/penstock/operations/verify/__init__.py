@@ -3,10 +3,13 @@
 | file | what it does |
 |---|---|
 | `report.py` | the differences that are found, and the report of a sink |
-| `sink_tables.py` | finds a sink's data files, reads them and compares table by table |
+| `row_difference.py`, `kernels.py` | which rows of two tables differ; hashes of keys |
 | `table_comparison.py` | one table: the rows of its files against the expected changes |
-| `log_replay.py` | the changes that a sink must hold, decoded with the schemas by position |
+| `line_comparison.py` | the same of a format of lines: bytes, and rows where they differ |
+| `sink_tables.py` | finds a sink's data files, reads them and compares table by table |
+| `lineage.py`, `log_replay.py` | the changes that a sink must hold, decoded with the schemas by position; whose they are |
 | `source_truth.py` | what the source holds now: the demo's plan, or SELECT on a server |
+| `keyed_rows.py` | rows by their key, more than fit into memory |
 | `source_comparison.py` | a sink's final rows against the source's |
 | `verify.py` | puts them together |
 """

@@ -6,14 +6,14 @@ stood for several tables. So each name is followed through the DDL of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.schema.changes import SchemaChange
-from penstock.schema.model import ChangeKind, DdlType, TableSchema
+from penstock.schema.model import CHARACTER_TYPES, INTEGER_TYPES, ChangeKind, Column, DdlType, TableSchema
 
 Name = tuple[str, str]
 _FIRST, _LAST = b"", b"\xff" * 24
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     to: bytes = _LAST
 
 
-class _Unclear(NamedTuple):
+class Unclear(NamedTuple):
     """A statement that changed rows without row events, and the columns in which it did; empty: whole rows."""
 
     statement: str
@@ -41,9 +41,9 @@ class Lineage:
     def __init__(self, at_sink: Callable[[TableSchema], bool] = lambda _table: True) -> None:
         self._at_sink = at_sink
         self._spans: dict[Name, list[Span]] = {}
-        self._unclear: dict[Name, _Unclear] = {}
+        self._unclear: dict[Name, Unclear] = {}
         self._before: dict[Name, list[Span]] = {}  # as the spans were before the statement of `_seq`
-        self._unclear_before: dict[Name, _Unclear] = {}
+        self._unclear_before: dict[Name, Unclear] = {}
         self._seq = b""
 
     def take(self, change: SchemaChange) -> None:
@@ -60,7 +60,7 @@ class Lineage:
             self._begin(name, change.seq)
             if came_from is None or not self._at_sink(came_from):
                 # what it had under a name that the sink does not take is not there
-                self._unclear[name] = _Unclear(table.query)
+                self._unclear[name] = Unclear(table.query)
             else:
                 origin = (came_from.schema, came_from.table)
                 earlier = self._before.get(origin, [Span(origin, _FIRST)])
@@ -72,30 +72,27 @@ class Lineage:
         ):
             self._begin(name, change.seq)
         elif table.ddl_type in _ROWS_MOVED:
-            self._unclear[name] = _Unclear(table.query)
+            self._unclear[name] = Unclear(table.query)
         else:
             self._alter(name, change)
 
-    def unclear(self, name: Name) -> str | None:
+    def unclear(self, name: Name) -> Unclear | None:
         """The statement that changed rows of the table without row events, if there is one."""
-        found = self._unclear.get(name)
-        return found.statement if found is not None else None
+        return self._unclear.get(name)
 
-    def rows(self, name: Name, kept: Callable[[Name], list[pa.Table]]) -> list[pa.Table]:
+    def rows(self, name: Name, kept: Callable[[Name], Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """The changes that made the table what it is, in their order; `kept`: all changes under a name."""
-        found = []
         for span in self._spans.get(name, [Span(name, _FIRST)]):
             for table in kept(span.name):
                 if span.after == _FIRST and span.to == _LAST:
-                    found.append(table)
+                    yield table
                     continue
                 seq = table.column("_seq").cast(pa.binary())
                 inside = pc.and_(
                     pc.greater(seq, pa.scalar(span.after, pa.binary())),
                     pc.less_equal(seq, pa.scalar(span.to, pa.binary())),
                 )
-                found.append(table.filter(inside))
-        return found
+                yield table.filter(inside)
 
     def _alter(self, name: Name, change: SchemaChange) -> None:
         known = self._unclear.get(name)
@@ -105,7 +102,7 @@ class Lineage:
             known = None
         filled = _filled_columns(change.before, change.table)
         if filled and (known is None or known.columns):
-            self._unclear[name] = _Unclear(change.table.query, filled | (known.columns if known else frozenset()))
+            self._unclear[name] = Unclear(change.table.query, filled | (known.columns if known else frozenset()))
 
     def _begin(self, name: Name, seq: bytes) -> None:
         self._spans[name] = [Span(name, seq)]
@@ -113,12 +110,29 @@ class Lineage:
 
 
 def _filled_columns(before: TableSchema | None, after: TableSchema) -> frozenset[str]:
-    """The columns in which rows that were there got values that no change has: of a default, or under a new name."""
+    """The columns in which rows that were there got values that no change has: of a default, under a new name, or of another
+    type."""
     if before is None:
         return frozenset()
-    old = {column.name.lower() for column in before.columns}
-    came = {column.name.lower(): column for column in after.columns if column.name.lower() not in old}
-    renamed = bool(old - {column.name.lower() for column in after.columns})
+    old = {column.name.lower(): column for column in before.columns}
+    new = {column.name.lower(): column for column in after.columns}
+    renamed = bool(old.keys() - new.keys())
     return frozenset(
-        name for name, column in came.items() if renamed or column.default is not None or not column.nullable
+        name
+        for name, column in new.items()
+        if (
+            not _same_values(old[name], column)
+            if name in old
+            else renamed or column.default is not None or not column.nullable
+        )
     )
+
+
+def _same_values(old: Column, new: Column) -> bool:
+    """Whether a value is written alike in both columns."""
+    for family in (INTEGER_TYPES, CHARACTER_TYPES):
+        if old.base_type in family and new.base_type in family:
+            return True
+    if old.base_type == new.base_type in ("enum", "set"):
+        return new.elements[: len(old.elements)] == old.elements
+    return old.plain_type == new.plain_type

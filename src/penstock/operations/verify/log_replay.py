@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.entries.decode import decode_entries
-from penstock.log import LogReader, Position
+from penstock.log import Entry, LogReader, Position
 from penstock.operations.verify.lineage import Lineage
 from penstock.rules.rules import Rules
 from penstock.schema.changes import ChangeBatch, SchemaChange
@@ -66,6 +66,7 @@ class LogReplay:
 
     `latest` is the newest schema of each table, once `changes` is exhausted; `parked` are the tables whose rows the log
     holds back, because a statement before them was not understood. `lineage` knows under which names their rows are.
+    `entries_read` of `entries_count` are behind `changes`.
     """
 
     def __init__(
@@ -76,12 +77,23 @@ class LogReplay:
         self._filters = filters
         self._through = through
         self._history = read_history(reader)
+        self._end = reader.end()
         self.latest: dict[tuple[str, str], TableSchema] = {
             (table.schema, table.table): table for table in self._history.in_force if self._takes(table)
         }
         self._passage = self.rules.passage(self._history.schemas.names(), self._exists)
         self.parked: dict[str, TableSchema] = {}
+        self.entries_read = 0
         self.lineage = Lineage(self._takes)
+
+    @property
+    def entries_count(self) -> int:
+        first, end = self._reader.first, self._history.complete_end
+        return self._reader.count(Position(first.ledger_id, first.entry_id - 1), end) if first <= end else 0
+
+    def has_grown(self) -> bool:
+        """Whether the log has entries now that were not there to be replayed: the source has gone on."""
+        return self._reader.end() > self._end
 
     def changes(self) -> Iterator[tuple[ChangeBatch, bool]]:
         """Yields each batch of changes, and whether it may still be on its way to the sink."""
@@ -93,7 +105,7 @@ class LogReplay:
                 yield batch, True
 
     def _between(self, start: Position, end: Position) -> Iterator[ChangeBatch]:
-        for item in decode_entries(self._reader.read(start, end), self._history.schemas, void=self._history.void):
+        for item in decode_entries(self._entries(start, end), self._history.schemas, void=self._history.void):
             if isinstance(item, SchemaChange) and not item.table.parked:
                 self.lineage.take(item)
             if not self._takes(item.table):
@@ -107,6 +119,11 @@ class LogReplay:
 
     def _exists(self, schema: str, table: str) -> bool:
         return self._history.schemas.find(schema, table, self._history.complete_end) is not None
+
+    def _entries(self, start: Position, end: Position) -> Iterator[Entry]:
+        for entry in self._reader.read(start, end):
+            self.entries_read += 1
+            yield entry
 
     def _takes(self, table: TableSchema) -> bool:
         return all(tables.matches(table.schema, table.table) for tables in self._filters)

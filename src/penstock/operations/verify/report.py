@@ -17,13 +17,14 @@ class Differences:
     lost: int = 0
     doubled: int = 0
     wrong: int = 0
+    misplaced: int = 0
     unknown: int = 0
     pending: int = 0
     examples: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        return not (self.lost or self.doubled or self.wrong or self.unknown)
+        return not (self.lost or self.doubled or self.wrong or self.misplaced or self.unknown)
 
     def example(self, text: str) -> None:
         if len(self.examples) < EXAMPLES_MAX:
@@ -39,28 +40,93 @@ class Differences:
 
 
 @dataclass(slots=True)
-class SinkReport:
-    """One sink against log and source. `differences` counts all its tables; `faults` says what is wrong, at most
-    twenty; `source_error` why the source could not be asked."""
+class SourceDifferences:
+    """A rebuilt table against the source's: rows of both, keys that one of them lacks or that have other values, and a few
+    of these keys in words."""
 
-    name: str
-    tables_count: int = 0
-    differences: Differences = field(default_factory=Differences)
-    before_log: int = 0
-    expired: int = 0
-    compared_with_source: int = 0
-    source_equal: int = 0
-    source_error: str = ""
-    faults: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    rows_at_sink: int = 0
+    rows_at_source: int = 0
+    only_at_sink: int = 0
+    only_at_source: int = 0
+    different: int = 0
+    keys: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
+        return not (self.only_at_sink or self.only_at_source or self.different)
+
+    def key(self, text: str) -> None:
+        if len(self.keys) < EXAMPLES_MAX:
+            self.keys.append(text)
+
+
+@dataclass(slots=True)
+class TableReport:
+    """One table. `with_source` is None if it was not compared with the source, and `note` says why."""
+
+    name: str
+    differences: Differences = field(default_factory=Differences)
+    with_source: SourceDifferences | None = None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.name,
+            **self.differences.counts(),
+            "with_source": None
+            if self.with_source is None
+            else {**asdict(self.with_source), "equal": self.with_source.equal},
+            "note": self.note or None,
+        }
+
+
+@dataclass(slots=True)
+class SinkReport:
+    """One sink against log and source. `differences` counts all its tables; `faults` says what is wrong, at most
+    twenty; `held` what is not there, or was not compared, though it should be; `source_error` why the source could not be
+    asked."""
+
+    name: str
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    differences: Differences = field(default_factory=Differences)
+    before_log: int = 0
+    expired: int = 0
+    source_error: str = ""
+    faults: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tables_count(self) -> int:
+        return len(self.tables)
+
+    @property
+    def compared_with_source(self) -> int:
+        return sum(table.with_source is not None for table in self.tables.values())
+
+    @property
+    def source_equal(self) -> int:
+        return sum(table.with_source is not None and table.with_source.equal for table in self.tables.values())
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs of what was compared."""
         return not self.faults and self.differences.equal
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was there to be compared."""
+        return not (self.held or self.expired or self.source_error or self.differences.pending)
+
+    def table(self, name: str) -> TableReport:
+        return self.tables.setdefault(name, TableReport(name))
 
     def fault(self, text: str) -> None:
         if len(self.faults) < _FAULTS_MAX:
             self.faults.append(text)
+
+    def hold(self, text: str) -> None:
+        self.held.append(text)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,7 +139,9 @@ class SinkReport:
             "source_equal": self.source_equal,
             "source_error": self.source_error or None,
             "faults": self.faults,
+            "held_back": self.held,
             "notes": self.notes,
+            "tables": [table.to_json() for table in self.tables.values()],
             "equal": self.equal,
         }
 
@@ -100,6 +168,11 @@ class VerifyReport:
         return self.pending > 0 and not self.running
 
     @property
+    def held_back(self) -> bool:
+        """Whether something is not there, or could not be compared, that waiting alone does not bring."""
+        return self.left_behind or any(sink.held for sink in self.sinks)
+
+    @property
     def source_error(self) -> str:
         """Why a comparison with the source that was asked for is missing; empty if none is."""
         return next((sink.source_error for sink in self.sinks if sink.source_error), "")
@@ -107,6 +180,7 @@ class VerifyReport:
     def to_json(self) -> dict[str, Any]:
         return {
             "equal": self.equal,
+            "held_back": self.held_back,
             "pending": self.pending,
             "running": self.running,
             "sinks": [sink.to_json() for sink in self.sinks],

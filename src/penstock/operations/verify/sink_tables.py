@@ -7,22 +7,33 @@ never finished; consumers do not read them, and neither does this comparison.
 
 from __future__ import annotations
 
+import mmap
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from penstock.delivery.storage.expiry import expired_before
 from penstock.encode.format import FileFormat
+from penstock.encode.poison import accepted
+from penstock.files import Buffer
+from penstock.files.private import unnamed_file
 from penstock.log.position import Seq
 from penstock.objects import ObjectStore
+from penstock.operations.verify.line_comparison import LineComparison
 from penstock.operations.verify.report import SinkReport
-from penstock.operations.verify.table_comparison import TableComparison
+from penstock.operations.verify.table_comparison import FileRows, TableComparison, file_rows
+from penstock.schema.changes import ChangeBatch
 
 _DATA_FILE = re.compile(r"^CDC(?:_[0-9a-f]{32}_)?(\d+)\.[a-z]+$")
 _INDEX_DIRECTORIES = ("meta", "_meta")
 _INDEX_NAME = "CDC.index"
+_LINES = ("canal-json", "debezium-json")
+_AFTER_ALL_OPS = b"Z"
+HELD_BYTES_MAX = 384 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +87,24 @@ def _directory(objects: ObjectStore, directory: str, numbered: dict[int, str], i
 
 
 class SinkTables:
-    """Every table of one sink. A table's comparison begins with its first expected change or its first file."""
+    """Every table of one sink. A table's comparison begins with its first expected change or its first file.
 
-    def __init__(self, objects: ObjectStore, fmt: FileFormat, report: SinkReport, first: Seq | None) -> None:
+    Of each table the file that is read is there, and of it the rows that were not compared yet. Above `HELD_BYTES_MAX` these
+    are files on disk that the system reads as they are needed: memory does not grow with the number of tables or rows.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, fmt: FileFormat, report: SinkReport, first: Seq | None, spill: Path
+    ) -> None:
         self._objects = objects
         self._format = fmt
         self._first = first
         self._report = report
+        self._spill = spill
+        self._held_bytes = 0
+        self._unreadable: set[str] = set()
         self._files: dict[tuple[str, str], list[str]] = {}
-        self.comparisons: dict[tuple[str, str], TableComparison] = {}
+        self.comparisons: dict[tuple[str, str], TableComparison | LineComparison] = {}
         self.expired_before = expired_before(objects)
         for directory in data_directories(objects):
             if directory.date < self.expired_before:  # its files are being deleted
@@ -93,35 +113,109 @@ class SinkTables:
                 report.fault(fault)
             self._files.setdefault((directory.schema, directory.table), []).extend(directory.files)
 
-    def of(self, key: tuple[str, str]) -> TableComparison:
-        if key not in self.comparisons:
-            files = self._files.get(key, [])
-            self.comparisons[key] = TableComparison(".".join(key), iter(files), self._read, self._first)
-        return self.comparisons[key]
+    @property
+    def files_count(self) -> int:
+        return sum(map(len, self._files.values()))
 
-    def kept(self, key: tuple[str, str]) -> list[pa.Table]:
-        """Every row in the files of a table; once `finish` has read them."""
-        return self.comparisons[key].kept if key in self.comparisons else []
+    def expect(self, batch: ChangeBatch, *, may_be_pending: bool) -> int:
+        """Compares the next changes of a table with its files. Returns how many of them the format refuses."""
+        comparison = self._of((batch.table.schema, batch.table.table))
+        refused = 0
+        if isinstance(comparison, LineComparison):
+            for part, lines, _ in accepted(self._format.encode, batch):
+                if lines is not None:
+                    last = part.seq[-1].tobytes() + _AFTER_ALL_OPS
+                    comparison.expect(lines, len(part), last, may_be_pending=may_be_pending)
+                refused += lines is None
+        else:
+            for _, rows, _ in accepted(self._format.rows_of, batch):
+                if rows is not None:
+                    comparison.expect(rows, may_be_pending=may_be_pending)
+                refused += rows is None
+        return refused
 
-    def _read(self, name: str) -> pa.Table:
-        found = self._objects.read(name)
-        try:
-            if found is not None:
-                return self._format.rows(found.data)
-            self._report.fault(f"{name} is gone")
-        except (pa.ArrowException, ValueError) as error:
-            self._report.fault(f"{name} cannot be read: {error}")
-        return pa.table({"_seq": pa.array([], pa.binary())})
+    def rows(self, key: tuple[str, str]) -> Iterator[pa.Table]:
+        """Every row in the files of a table, in order, a piece of a file at a time."""
+        for name in self._files.get(key, []):
+            yield from self._pieces(name, self._data(name))
 
     def finish(self) -> None:
         """Compares the rest of every table, and adds the differences to the report."""
         for key in self._files:
-            self.of(key)  # also tables with files that the log does not know
-        report = self._report
-        report.tables_count = len(self.comparisons)
-        for comparison in self.comparisons.values():
+            self._of(key)  # also tables with files that the log does not know
+        for key, comparison in self.comparisons.items():
             found = comparison.finish()
-            report.differences.add(found)
-            report.before_log += comparison.before
+            table = self._report.table(".".join(key))
+            table.differences = found
+            self._report.differences.add(found)
+            self._report.before_log += comparison.before
             for example in found.examples:
-                report.fault(f"{comparison.name}: {example}")
+                self._report.fault(f"{table.name}: {example}")
+
+    def _of(self, key: tuple[str, str]) -> TableComparison | LineComparison:
+        if key not in self.comparisons:
+            files = self._files.get(key, [])
+            if self._first is None and self._format.name in _LINES:
+                self.comparisons[key] = LineComparison(self._held_files(files), self._line_rows)
+            else:
+                self.comparisons[key] = TableComparison(self._file_rows(files))
+        return self.comparisons[key]
+
+    def _held_files(self, names: list[str]) -> Iterator[Buffer]:
+        """The content of each file, which counts as held until the next is asked for."""
+        for name in names:
+            data = self._data(name)
+            size = len(data)
+            if self._held_bytes + pa.total_allocated_bytes() + size > HELD_BYTES_MAX:
+                yield self._on_disk(data)
+                continue
+            self._held_bytes += size
+            yield data
+            self._held_bytes -= size
+
+    def _file_rows(self, names: list[str]) -> Iterator[FileRows]:
+        for name, data in zip(names, self._held_files(names), strict=True):
+            for piece in self._pieces(name, data):
+                found = file_rows(piece, self._first)
+                if self._held_bytes + pa.total_allocated_bytes() > HELD_BYTES_MAX:
+                    found = found._replace(rows=self._rows_on_disk(found.rows))
+                yield found
+
+    def _line_rows(self, lines: Buffer) -> Iterator[FileRows]:
+        return (file_rows(piece) for piece in self._pieces("a file", lines))
+
+    def _pieces(self, name: str, data: Buffer) -> Iterator[pa.Table]:
+        try:
+            for piece in self._format.pieces(data):
+                if not {"_seq", "_op"} <= set(piece.column_names):
+                    raise ValueError("it has no column _seq or _op")
+                yield piece
+        except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+            self._unreadable_file(name, f"{name} cannot be read: {error}")
+
+    def _data(self, name: str) -> bytes:
+        found = self._objects.read(name)
+        if found is None:
+            self._unreadable_file(name, f"{name} is gone")
+            return b""
+        return found.data
+
+    def _on_disk(self, data: bytes) -> Buffer:
+        """The same bytes, which the system reads from the disk as they are needed."""
+        if not data:
+            return data
+        with unnamed_file(self._spill) as file:
+            file.write(data)
+            file.flush()
+            return memoryview(mmap.mmap(file.fileno(), len(data), prot=mmap.PROT_READ))
+
+    def _rows_on_disk(self, rows: pa.Table) -> pa.Table:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        return pa.ipc.open_stream(pa.py_buffer(self._on_disk(sink.getvalue().to_pybytes()))).read_all()
+
+    def _unreadable_file(self, name: str, why: str) -> None:
+        if name not in self._unreadable:
+            self._unreadable.add(name)
+            self._report.fault(why)

@@ -7,7 +7,7 @@ and empty values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -24,6 +24,8 @@ _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint":
 _TEXT = CHARACTER_TYPES | {"json"}
 _BYTES = BINARY_TYPES | SPATIAL_TYPES
 _DECIMAL_DIGITS_MAX = 38
+CHUNK_ROWS = 65_536
+_WRITE_TIMEOUT_SECONDS = 600  # what the server waits for us, while a chunk is compared
 
 
 class SourceTruth(Protocol):
@@ -33,8 +35,8 @@ class SourceTruth(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def rows(self, table: TableSchema) -> ChangeBatch:
-        """The table's rows now, as inserts in physical columns."""
+    def chunks(self, table: TableSchema) -> Iterator[ChangeBatch]:
+        """The table's rows now, as inserts in physical columns, in the order of its key, some at a time."""
         ...
 
 
@@ -62,9 +64,11 @@ class DemoTruth:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def rows(self, table: TableSchema) -> ChangeBatch:
-        columns = self._tables[table.name].rows
-        return inserts(table, [columns.column(c.name).combine_chunks() for c in table.columns])
+    def chunks(self, table: TableSchema) -> Iterator[ChangeBatch]:
+        rows = self._tables[table.name].rows
+        for start in range(0, rows.num_rows, CHUNK_ROWS):
+            columns = rows.slice(start, CHUNK_ROWS)
+            yield inserts(table, [columns.column(c.name).combine_chunks() for c in table.columns])
 
 
 class ServerTruth:
@@ -81,6 +85,7 @@ class ServerTruth:
         for statement in (
             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
             "SET time_zone = '+00:00'",
+            f"SET net_write_timeout = {_WRITE_TIMEOUT_SECONDS}",
             "START TRANSACTION WITH CONSISTENT SNAPSHOT",
         ):
             rows(self._connection, statement)
@@ -89,7 +94,7 @@ class ServerTruth:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def rows(self, table: TableSchema) -> ChangeBatch:
+    def chunks(self, table: TableSchema) -> Iterator[ChangeBatch]:
         """Raises `SourceError` where the user may not select from the table."""
         from penstock.sources.mysql.connection import translate_errors
 
@@ -97,26 +102,34 @@ class ServerTruth:
         with translate_errors(
             f"cannot read {table.name}", denied=f"{grant}, or leave this comparison out (--no-source)"
         ):
-            return select_rows(self._connection, table)
+            yield from select_chunks(self._connection, table)
 
 
 class Connection(Protocol):
     """What is needed of a PyMySQL connection."""
 
-    def cursor(self) -> Any: ...
+    def cursor(self, cursor: Any = None) -> Any: ...
 
 
-def select_rows(connection: Connection, table: TableSchema) -> ChangeBatch:
-    """Every row of the table, as inserts; their seqs are all zero, because they have no place in the log."""
+def select_chunks(connection: Connection, table: TableSchema) -> Iterator[ChangeBatch]:
+    """Every row of the table, as inserts; their seqs are all zero, because they have no place in the log.
+
+    One statement, whose answer is read as it comes: InnoDB keeps rows in the order of the primary key, so nothing is sorted,
+    and neither side holds more than a chunk.
+    """
+    from pymysql.cursors import SSCursor
+
     readers = [_reader(column) for column in table.columns]
     expressions = ", ".join(reader[0] for reader in readers)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {expressions} FROM {quoted_name(table.schema, table.table)}")
-        rows = cursor.fetchall()
-    columns: list[pa.Array[Any]] = []
-    for i, (_, kind, convert) in enumerate(readers):
-        columns.append(pa.array([None if row[i] is None else convert(row[i]) for row in rows], kind))
-    return inserts(table, columns)
+    order = ", ".join(quoted_name(table.columns[i].name) for i in table.primary_key)
+    statement = f"SELECT {expressions} FROM {quoted_name(table.schema, table.table)}"
+    with connection.cursor(SSCursor) as cursor:
+        cursor.execute(f"{statement} ORDER BY {order}" if order else statement)
+        while rows := cursor.fetchmany(CHUNK_ROWS):
+            columns: list[pa.Array[Any]] = []
+            for (_, kind, convert), values in zip(readers, zip(*rows, strict=True), strict=True):
+                columns.append(pa.array([None if value is None else convert(value) for value in values], kind))
+            yield inserts(table, columns)
 
 
 def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
@@ -130,6 +143,11 @@ def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
         [pa.nulls(count, column.type) for column in columns],
         columns,
     )
+
+
+def physical_type(column: Column) -> pa.DataType:
+    """The type in which rows of the source have this column. Raises `NotSupported`."""
+    return _reader(column)[1]
 
 
 def _reader(column: Column) -> tuple[str, pa.DataType, Callable[[Any], Any]]:

@@ -1,14 +1,14 @@
-"""Row by row: what a sink holds of one table against what the log says it must hold.
+"""What a sink holds of one table against what the log says it must hold, row by row.
 
-Rows are matched by seq and operation, which together are unique. Every difference is one of four kinds: a row that is *lost*, *doubled*,
-*wrong* (another value than the log gives), or *unknown* (the log has no such row). Whole columns are compared; single
-rows only where columns differ.
+Rows are matched by seq and operation, which together are unique. Every difference is one of five kinds: a row that is
+*lost*, *doubled*, *wrong* (another value than the log gives), *misplaced* (before a row that it must follow) or *unknown*
+(the log has no such row). Whole columns are compared, and no Python runs per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +16,46 @@ import pyarrow as pa
 
 from penstock.log.position import Seq
 from penstock.operations.verify.report import EXAMPLES_MAX, Differences
+from penstock.operations.verify.row_difference import different_rows, different_values
 
 _SEQ_BYTES = 24
 _KEY_BYTES = _SEQ_BYTES + 1
+_LOST_KEPT_MAX = 100_000  # seqs of lost rows: those that come later are misplaced
+
+Keys = npt.NDArray[np.bytes_]
+
+
+class FileRows(NamedTuple):
+    """The rows of a piece of a file that the log still has, the seq and operation of each, and how many there are of entries that were
+    trimmed."""
+
+    rows: pa.Table
+    keys: Keys
+    before: int = 0
+
+
+def file_rows(table: pa.Table, first: Seq | None = None) -> FileRows:
+    """Rows of a file; those before `first` belong to entries that were trimmed."""
+    keys = _seqs(table)
+    if first is None:
+        return FileRows(table, keys)
+    kept = keys >= np.bytes_(first.to_bytes())
+    return FileRows(table.filter(pa.array(kept)), keys[kept], int(len(keys) - kept.sum()))
 
 
 class TableComparison:
-    """Reads one table's files in step with the expected changes, which come in seq order.
+    """Reads one table's files, piece by piece, in step with the expected changes, which come in seq order.
 
-    Rows before `first` belong to entries that were trimmed: they are counted and kept, and not compared with the log.
-    `kept` holds every row of the files, for the comparison with the source.
+    `last` is the seq and operation of the last row that was compared already.
     """
 
-    def __init__(
-        self, name: str, files: Iterator[str], read: Callable[[str], pa.Table], first: Seq | None = None
-    ) -> None:
-        self.name = name
+    def __init__(self, pieces: Iterator[FileRows], last: bytes = b"") -> None:
         self.before = 0
-        self._first = first.to_bytes() if first is not None else b""
         self.differences = Differences()
-        self.kept: list[pa.Table] = []
-        self._files = files
-        self._read = read
-        self._waiting: list[pa.Table] = []
-        self._last = b""
+        self._pieces = pieces
+        self._rest: FileRows | None = None  # of the piece that is read
+        self._last = np.array([last], f"S{_KEY_BYTES}")[0]
+        self._lost = np.empty(0, f"S{_KEY_BYTES}")
 
     def expect(self, expected: pa.Table, *, may_be_pending: bool = False) -> None:
         """Compares the next expected changes, in seq order. With `may_be_pending` a missing row is pending, not
@@ -47,108 +63,133 @@ class TableComparison:
         if expected.num_rows == 0:
             return
         keys = _seqs(expected)
-        actual = self._take_through(keys[-1])
+        actual = self._take(keys)
         self._compare(expected, keys, actual, may_be_pending)
-        self._last = bytes(keys[-1]).ljust(_KEY_BYTES, b"\0")
+        self._last = keys[-1]
 
     def finish(self) -> Differences:
         """Counts the rows that the files hold beyond all expected ones. Returns every difference."""
-        rest = self._waiting + [self._next(name) for name in self._files]
-        self._waiting = []
-        for table in rest:
-            for key in _seqs(table):
-                self._surplus(bytes(key))
+        while (rest := self._next()) is not None:
+            self._surplus(rest.keys)
+            self._rest = None
         return self.differences
 
-    def _next(self, name: str) -> pa.Table:
-        table = self._read(name)
-        self.kept.append(table)
-        if not self._first:
-            return table
-        before = _seqs(table) < np.bytes_(self._first)
-        self.before += int(before.sum())
-        return table.filter(pa.array(~before))
+    def _next(self) -> FileRows | None:
+        """What is left of the piece that is read, or the next piece; None after the last one."""
+        while self._rest is None or not len(self._rest.keys):
+            self._rest = next(self._pieces, None)
+            if self._rest is None:
+                return None
+            self.before += self._rest.before
+        return self._rest
 
-    def _take_through(self, last: np.bytes_) -> pa.Table | None:
-        """The rows in file order, up to the first row after `last`."""
+    def _take(self, expected: Keys) -> pa.Table | None:
+        """The rows in file order: as many as are expected if they are those, else all up to the first that comes later."""
         taken: list[pa.Table] = []
-        while True:
-            if not self._waiting:
-                name = next(self._files, None)
-                if name is None:
-                    break
-                self._waiting.append(self._next(name))
-            table = self._waiting.pop()
-            beyond = np.flatnonzero(_seqs(table) > last)
-            if len(beyond):
-                at = int(beyond[0])
-                taken.append(table.slice(0, at))
-                self._waiting.append(table.slice(at))
+        left = expected
+        as_expected = True
+        while len(left) and (rest := self._next()) is not None:
+            count = min(len(left), len(rest.keys))
+            as_expected = as_expected and np.array_equal(rest.keys[:count], left[:count])
+            if as_expected:
+                left = left[count:]
+            else:
+                beyond = np.flatnonzero(rest.keys > expected[-1])
+                count = int(beyond[0]) if len(beyond) else len(rest.keys)
+            taken.append(rest.rows.slice(0, count))
+            self._rest = FileRows(rest.rows.slice(count), rest.keys[count:])
+            if count < len(rest.keys):
                 break
-            taken.append(table)
         taken = [table for table in taken if table.num_rows]
         return pa.concat_tables(taken, promote_options="default") if taken else None
 
-    def _compare(
-        self, expected: pa.Table, keys: npt.NDArray[np.bytes_], actual: pa.Table | None, may_be_pending: bool
-    ) -> None:
+    def _compare(self, expected: pa.Table, keys: Keys, actual: pa.Table | None, may_be_pending: bool) -> None:
         found = self.differences
         found.changes += len(keys)
         actual_keys = _seqs(actual) if actual is not None else keys[:0]
-        if actual is not None and len(keys) == len(actual_keys) and bool((keys == actual_keys).all()):
+        if actual is not None and np.array_equal(keys, actual_keys):
             self._values(expected, actual, keys)
             return
-        unique, first = np.unique(actual_keys, return_index=True)
-        missing = keys[~np.isin(keys, unique)]
+        missing = keys[~np.isin(keys, actual_keys)]
         if may_be_pending:
             found.pending += len(missing)
             found.changes -= len(missing)
         else:
             found.lost += len(missing)
+            self._lost = np.concatenate([self._lost, missing[: _LOST_KEPT_MAX - len(self._lost)]])
             for key in missing[:EXAMPLES_MAX]:
                 found.example(f"lost: seq {_text(key)}")
-        first_of_its_kind = np.zeros(len(actual_keys), dtype=bool)
-        first_of_its_kind[first] = True
-        known = np.isin(actual_keys, keys)
-        for key in actual_keys[known & ~first_of_its_kind]:
-            found.doubled += 1
-            found.example(f"doubled: seq {_text(key)}")
-        for key in actual_keys[~known]:
-            self._surplus(bytes(key))
         if actual is None:
             return
+        known = np.isin(actual_keys, keys)
+        first_of_its_kind = np.zeros(len(actual_keys), dtype=bool)
+        first_of_its_kind[np.unique(actual_keys, return_index=True)[1]] = True
+        again = actual_keys[known & ~first_of_its_kind]
+        found.doubled += len(again)
+        for key in again[:EXAMPLES_MAX]:
+            found.example(f"doubled: seq {_text(key)}")
+        self._surplus(actual_keys[~known])
         order = np.flatnonzero(known & first_of_its_kind)
+        self._order(actual_keys[order])
         order = order[np.argsort(actual_keys[order], kind="stable")]
         wanted = np.flatnonzero(np.isin(keys, actual_keys))
         self._values(expected.take(wanted), actual.take(order), keys[wanted])
 
-    def _surplus(self, key: bytes) -> None:
-        """Counts a row that was not expected here: doubled if its seq was passed already, else unknown."""
-        if key.ljust(_KEY_BYTES, b"\0") <= self._last:
-            self.differences.doubled += 1
-            self.differences.example(f"doubled or out of order: seq {_text(key)}")
-        else:
-            self.differences.unknown += 1
-            self.differences.example(f"unknown: seq {_text(key)} is not in the log")
+    def _order(self, keys: Keys) -> None:
+        """Counts the rows that stand after one that they must precede."""
+        if len(keys) < 2:
+            return
+        rank = np.argsort(np.argsort(keys, kind="stable"), kind="stable")
+        late = np.flatnonzero(rank < np.maximum.accumulate(rank))
+        self.differences.misplaced += len(late)
+        for row in late[:EXAMPLES_MAX]:
+            self.differences.example(f"out of order: seq {_text(keys[row])} comes after {_text(keys[row - 1])}")
 
-    def _values(self, expected: pa.Table, actual: pa.Table, keys: npt.NDArray[np.bytes_]) -> None:
-        wrong: set[int] = set()
-        for name in expected.column_names:
+    def _surplus(self, keys: Keys) -> None:
+        """Counts rows that were not expected here: misplaced if they were missed before, doubled if their seq was passed
+        already, else unknown."""
+        if not len(keys):
+            return
+        found = self.differences
+        late = np.isin(keys, self._lost)
+        if late.any():
+            places = np.flatnonzero(late)
+            late[:] = False
+            late[places[np.unique(keys[places], return_index=True)[1]]] = True  # one that comes twice is doubled
+            self._lost = self._lost[~np.isin(self._lost, keys[late])]
+            found.lost -= int(late.sum())
+            found.misplaced += int(late.sum())
+            for key in keys[late][:EXAMPLES_MAX]:
+                found.example(f"out of order: seq {_text(key)} comes too late")
+        passed = ~late & (keys <= self._last)
+        found.doubled += int(passed.sum())
+        for key in keys[passed][:EXAMPLES_MAX]:
+            found.example(f"doubled: seq {_text(key)}")
+        unknown = keys[~late & ~passed]
+        found.unknown += len(unknown)
+        for key in unknown[:EXAMPLES_MAX]:
+            found.example(f"unknown: seq {_text(key)} is not in the log")
+
+    def _values(self, expected: pa.Table, actual: pa.Table, keys: Keys) -> None:
+        names = expected.column_names
+        for name in names:
             if name not in actual.column_names:
                 self.differences.wrong += expected.num_rows
                 self.differences.example(f"wrong: column {name} is missing")
                 return
-            want, have = expected.column(name), actual.column(name)
-            if want.equals(have):
-                continue
-            for row, (a, b) in enumerate(zip(want.to_pylist(), have.to_pylist(), strict=True)):
-                if a != b:
-                    wrong.add(row)
-                    self.differences.example(f"wrong: seq {_text(keys[row])} column {name}: {b!r} instead of {a!r}")
+        wrong = np.flatnonzero(different_rows(expected, actual, names))
+        if not len(wrong):
+            return
         self.differences.wrong += len(wrong)
+        some = wrong[:EXAMPLES_MAX]
+        want, have = expected.take(some), actual.take(some)
+        for name in names:
+            for row in np.flatnonzero(different_values(want, have, name)):
+                a, b = want.column(name)[int(row)].as_py(), have.column(name)[int(row)].as_py()
+                self.differences.example(f"wrong: seq {_text(keys[wrong[row]])} column {name}: {b!r} instead of {a!r}")
 
 
-def _seqs(table: pa.Table) -> npt.NDArray[np.bytes_]:
+def _seqs(table: pa.Table) -> Keys:
     """Seq and operation as 25-byte strings: an update that changes the key is a delete and an insert of one seq. Their
     byte order is the order of the rows."""
     if table.num_rows == 0:

@@ -1,0 +1,83 @@
+"""One table whose format is lines of text: as long as the files are the bytes that the log encodes to, they are not even read
+as rows. From the first byte that differs, rows are compared.
+
+A row is always the same line, however batches and files are cut. So equal bytes are equal rows, in the same order, with
+everything that a line says; and they are compared as fast as memory is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.files import Buffer
+from penstock.operations.verify.report import Differences
+from penstock.operations.verify.table_comparison import FileRows, TableComparison
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class LineComparison:
+    """As `TableComparison`, of encoded changes. `rows` reads lines as pieces of a table."""
+
+    def __init__(self, files: Iterator[Buffer], rows: Callable[[Buffer], Iterator[FileRows]]) -> None:
+        self.before = 0
+        self.differences = Differences()
+        self._files = files
+        self._rows = rows
+        self._rest: Bytes = np.empty(0, np.uint8)  # of the file that is read
+        self._last = b""
+        self._by_row: TableComparison | None = None
+
+    def expect(self, expected: Buffer, count: int, last: bytes, *, may_be_pending: bool = False) -> None:
+        """Compares the next changes: their lines, how many they are, and the seq and operation of the last."""
+        if self._by_row is None:
+            left = self._pass(np.frombuffer(expected, np.uint8))
+            if left is None:
+                self.differences.changes += count
+                self._last = last
+                return
+            self._compare_rows(left)
+        assert self._by_row is not None
+        for piece in self._rows(expected):
+            self._by_row.expect(piece.rows, may_be_pending=may_be_pending)
+
+    def finish(self) -> Differences:
+        if self._by_row is None:
+            self._compare_rows([])
+        assert self._by_row is not None
+        return self._by_row.finish()
+
+    def _compare_rows(self, passed: list[Bytes]) -> None:
+        """From here on each row is compared: first those of `passed`, then what is left."""
+
+        def pieces() -> Iterator[FileRows]:
+            for data in (*passed, self._rest):
+                yield from self._rows(data.data)
+            for file in self._files:
+                yield from self._rows(file)
+
+        self._by_row = TableComparison(pieces(), self._last)
+        self._by_row.differences = self.differences
+
+    def _pass(self, expected: Bytes) -> list[Bytes] | None:
+        """Passes these bytes in the files: None if the files go on with them, else what was passed before they differ. It ends
+        where a file ends, and so with a line."""
+        passed: list[Bytes] = []
+        at = 0
+        while at < len(expected):
+            if not len(self._rest):
+                file = next(self._files, None)
+                if file is None:
+                    return passed
+                self._rest = np.frombuffer(file, np.uint8)
+                continue
+            size = min(len(self._rest), len(expected) - at)
+            if not np.array_equal(self._rest[:size], expected[at : at + size]):
+                return passed
+            passed.append(self._rest[:size])
+            self._rest = self._rest[size:]
+            at += size
+        return None
