@@ -17,6 +17,7 @@ from penstock.operations.verify import source_comparison
 from penstock.operations.verify.lineage import Lineage
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.source_truth import ServerTruth, inserts
+from penstock.rules.rules import Rules
 from penstock.schema.ddl import table_from_show_create
 from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
@@ -44,7 +45,7 @@ def test_a_source_that_cannot_be_asked_is_told(
     monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
     report = SinkReport("lake")
     tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
-    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage(), parked={})
+    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage(), parked={}, rules=Rules())
     config: Any = SimpleNamespace(state_dir=tmp_path)
     source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
     assert report.equal, "nothing is known to be different"
@@ -63,7 +64,7 @@ def test_a_source_that_went_on_is_no_fault(went_on: bool, tmp_path: Path, monkey
     report = SinkReport("lake")
     tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
     replay: Any = SimpleNamespace(
-        latest={("unseen", "t"): table()}, lineage=Lineage(), parked={}, has_grown=lambda: went_on
+        latest={("unseen", "t"): table()}, lineage=Lineage(), parked={}, rules=Rules(), has_grown=lambda: went_on
     )
     config: Any = SimpleNamespace(state_dir=tmp_path)
     source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
