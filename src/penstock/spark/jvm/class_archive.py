@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, PenstockError
 from penstock.files.private import (
+    FILE_MODE,
     check_private_directory,
     make_private_directory,
     open_private,
@@ -80,7 +81,6 @@ class ClassArchive:
         with self._alone() as alone:
             if not alone or not self.wanted:
                 return
-            write_private(self._failed, "Java did not write it\n")  # until it has
             new, scratch = self.path.with_suffix(".new"), self.path.with_suffix(".making")
             new.unlink(missing_ok=True)
             try:
@@ -91,13 +91,18 @@ class ClassArchive:
                 engine.stop()
                 assert launch.process is not None and launch.process.stdin is not None
                 launch.process.stdin.close()  # it ends, and writes the archive
-                launch.process.wait(_DUMP_SECONDS_MAX)
-                if new.exists():
-                    new.replace(self.path)
-                    self._failed.unlink()
-                    self._forget_older()
+                try:
+                    launch.process.wait(_DUMP_SECONDS_MAX)
+                finally:
+                    launch.end()
+                new.chmod(FILE_MODE)  # Java lets everybody read it
+            except (PenstockError, OSError, subprocess.TimeoutExpired) as error:
+                write_private(self._failed, f"{error}\n")  # the next try would end in the same way
+                return
             finally:
                 remove_private(scratch)
+            new.replace(self.path)
+            self._forget_older()
 
     @property
     def _failed(self) -> Path:
