@@ -14,6 +14,7 @@ from penstock.operations.verify import source_comparison
 from penstock.operations.verify.lineage import Lineage
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.source_truth import ServerTruth
+from penstock.rules.rules import Rules
 from penstock.schema.ddl import table_from_show_create
 from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
@@ -39,7 +40,7 @@ def test_a_source_that_cannot_be_asked_is_told(error: Exception, monkeypatch: py
     monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
     report = SinkReport("lake", tables_count=1)
     tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, kept=lambda _key: [])
-    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage())
+    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage(), rules=Rules())
     source_comparison.compare_with_source(None, FORMATS["parquet"], tables, replay, report)  # type: ignore[arg-type]
     assert report.equal, "nothing is known to be different"
     assert str(error) in report.notes[0]
