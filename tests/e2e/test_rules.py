@@ -27,7 +27,7 @@ RULES: list[dict[str, Any]] = [
 def test_rules_from_the_source_to_the_sinks(tmp_path: Path) -> None:
     flow = Flow(
         tmp_path,
-        {"type": "demo", "changes": 30_000},
+        {"type": "demo", "changes": 12_000},
         {
             "lake": {
                 "format": "parquet",
@@ -66,8 +66,6 @@ def _other_rules_are_refused(flow: Flow) -> None:
     assert "rule 2 was" in done.stderr and "new name and a new url" in done.stderr
     code, report = flow.verify("--no-source")
     assert code != 0, f"by other rules the rows differ: {report}"
-    flow.config.write_text(text)
-    assert flow.verify()[0] == 0
 
 
 def _rows(lake: Path, schema: str, table: str) -> list[dict[str, Any]]:

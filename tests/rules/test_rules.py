@@ -197,6 +197,14 @@ def test_a_rename_keeps_its_rules_or_stops() -> None:
     assert told.parked and "crm.users became crm.people, which has other rules" in told.reason
 
 
+def test_a_rename_from_a_name_that_the_sink_does_not_take_begins_anew() -> None:
+    """As the last step of an online schema change does: the copy was nobody's."""
+    copy = replace(USERS, table="_users_new")
+    made = rules({"table": "crm.users", "mask": {"mail": "sha256"}}, wanted=lambda _s, t: not t.startswith("_"))
+    told = seen(made, _renamed(copy, "users"))
+    assert told.ddl_type is DdlType.CREATE_TABLE and "`mail` char(64)" in told.query
+
+
 def test_a_rename_between_names_that_are_one_at_the_sink() -> None:
     made = rules({"table": "crm.users", "route": "x.t"}, {"table": "crm.people", "route": "x.t"})
     came = _renamed(USERS, "people")

@@ -170,7 +170,7 @@ class Keeper:
                     "delivered by the new rules",
                 )
             pending = self._newest
-            if known is None or before != identity:
+            if before != identity:
                 change = self._state.begin()
                 since = str(self.reader.next(self._cursor.mark_delete_position))
                 self._state.store(RULES).put(change, RULES_KEY, {"rules": identity, "since": since})

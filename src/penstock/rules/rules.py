@@ -224,7 +224,9 @@ class Rules:
             return
         name, before = (table.schema, table.table), change.before
         if table.kind is ChangeKind.RENAME and table.other:
-            origin = next((one for one in change.needed if one.name == table.other), None)
+            # From a name that the sink does not take, the table begins here, under the rules of its own name.
+            known = (one for one in change.needed if one.name == table.other and self._wanted(one.schema, one.table))
+            origin = next(known, None)
             if origin is not None and _shaping(self.of((origin.schema, origin.table))) != _shaping(self.of(name)):
                 raise RuleMismatch(
                     f"{origin.name} became {table.name}, which has other rules; give both names the same rules"
