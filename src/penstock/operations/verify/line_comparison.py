@@ -24,6 +24,7 @@ class LineComparison:
 
     def __init__(self, files: Iterator[Buffer], rows: Callable[[Buffer], Iterator[FileRows]]) -> None:
         self.before = 0
+        self.altered = False  # once finished: every row has its values, and lines are others all the same
         self.differences = Differences()
         self._files = files
         self._rows = rows
@@ -47,8 +48,12 @@ class LineComparison:
     def finish(self) -> Differences:
         if self._by_row is None:
             self._compare_rows([])
+        else:
+            self.altered = True
         assert self._by_row is not None
-        return self._by_row.finish()
+        found = self._by_row.finish()
+        self.altered = self.altered and found.equal and not found.pending
+        return found
 
     def _compare_rows(self, passed: list[Bytes]) -> None:
         """From here on each row is compared: first those of `passed`, then what is left."""

@@ -1,0 +1,121 @@
+"""Verify is shown to fail: on a lost row, a doubled row, a swapped pair and a wrong value, in each format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from penstock.cli.verify import exit_code
+from penstock.operations.config.loading import load
+from penstock.operations.config.model import Config
+from penstock.operations.verify import sink_tables, source_comparison
+from penstock.operations.verify.sink_tables import data_directories
+from penstock.operations.verify.verify import verify
+from penstock.sources.demo.source import DemoSource
+from penstock.sources.settings import DemoSettings
+from tests.delivery.rig import local_objects
+from tests.operations.verify.planted import (
+    rewrite,
+    with_a_row_twice,
+    with_a_swapped_pair,
+    with_a_wrong_value,
+    without_a_row,
+)
+from tests.operations.verify.sinks import capture, deliver
+
+SINKS = {"lake": "parquet", "canal": "canal-json", "debezium": "debezium-json"}
+CHANGES = 20_000
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    directory = tmp_path_factory.mktemp("planted")
+    sinks = {name: {"url": f"./{name}", "format": fmt} for name, fmt in SINKS.items()}
+    value = {"version": 1, "state_dir": "./state", "source": {"type": "demo", "changes": CHANGES}, "sinks": sinks}
+    (directory / "penstock.yaml").write_text(yaml.safe_dump(value))
+    config = load(directory / "penstock.yaml")
+    config.state_dir.mkdir(mode=0o700)
+    assert isinstance(config.source, DemoSettings)
+    capture(config, DemoSource(config.source))
+    deliver(config)
+    return config
+
+
+def files_of(config: Config, sink: str, table: str) -> list[Path]:
+    root = Path(urlsplit(config.sinks[sink].url).path)
+    return [root / file for each in data_directories(local_objects(root)) if each.table == table for file in each.files]
+
+
+@pytest.mark.parametrize("limit", [None, 1000])
+def test_what_was_delivered_is_equal(config: Config, limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where next to nothing may be held in memory: files are mapped, and tables laid down in parts."""
+    if limit is not None:
+        monkeypatch.setattr(sink_tables, "HELD_BYTES_MAX", limit)
+        monkeypatch.setattr(source_comparison, "ROWS_BYTES_MAX", 100 * limit)
+    report = verify(config)
+    assert exit_code(report) == 0, report.to_json()
+    for sink in report.sinks:
+        assert sink.whole and sink.differences.changes >= CHANGES
+        assert sink.source_equal == sink.tables_count == 4
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_planted_faults_are_found(config: Config, sink: str) -> None:
+    """Each in turn, and nothing else."""
+    path = files_of(config, sink, "orders")[0]
+    whole = path.read_bytes()
+    try:
+        for kind, change in (
+            ("lost", without_a_row),
+            ("doubled", with_a_row_twice),
+            ("misplaced", with_a_swapped_pair),
+            ("wrong", with_a_wrong_value),
+        ):
+            path.write_bytes(whole)
+            rewrite(path, change)
+            report = verify(config, sink=sink, with_source=False)
+            counts = report.sinks[0].differences.counts()
+            assert exit_code(report) == 1
+            assert {name: count for name, count in counts.items() if count and name != "changes"} == {kind: 1}
+            assert report.sinks[0].faults[0].startswith("shop.orders: "), kind
+    finally:
+        path.write_bytes(whole)
+    assert verify(config, sink=sink, with_source=False).equal
+
+
+def test_a_line_that_was_altered_elsewhere_is_noted(config: Config) -> None:
+    path = files_of(config, "canal", "orders")[0]
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(whole.replace(b'"customer_id":3', b'"customer_id":4', 1))  # its sqlType
+        assert path.read_bytes() != whole
+        report = verify(config, sink="canal", with_source=False)
+    finally:
+        path.write_bytes(whole)
+    assert report.equal and "shop.orders: some lines are not those that this version writes" in report.sinks[0].notes[0]
+
+
+@pytest.mark.parametrize("limit", [None, 100_000])
+def test_the_keys_that_differ_from_the_source_are_named(
+    config: Config, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log says so too; this comparison does not need it."""
+    if limit is not None:
+        monkeypatch.setattr(source_comparison, "ROWS_BYTES_MAX", limit)
+    path = files_of(config, "lake", "products")[-1]
+    last = pq.read_table(path, partitioning=None).to_pylist()[-1]
+    whole = path.read_bytes()
+    try:
+        rewrite(path, lambda rows: [*rows[:-1], {**rows[-1], "title": "planted"}])
+        report = verify(config, sink="lake")
+    finally:
+        path.write_bytes(whole)
+    assert exit_code(report) == 1
+    found = report.sinks[0].tables["shop.products"].with_source
+    assert found is not None and (found.different, found.only_at_sink, found.only_at_source) == (1, 0, 0)
+    assert found.keys[0].startswith(f"id = {last['id']!r}: title 'planted' at the sink, '")
+    assert report.sinks[0].source_equal == 3
