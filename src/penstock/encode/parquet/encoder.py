@@ -41,16 +41,9 @@ class Parquet:
         return 1  # a NULL is a bit, and compressed
 
     def encode(self, batch: ChangeBatch) -> Buffer:
-        check_ops(batch.op)
-        schema = parquet_schema(batch.table)
-        batch = split_updates(batch, key_changes(batch)).batch
-        columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
-        columns += [
-            parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch).columns, strict=True)
-        ]
         sink = pa.BufferOutputStream()
         pq.write_table(
-            pa.Table.from_batches([pa.record_batch(columns, schema=schema)]),
+            pa.Table.from_batches([parquet_rows(batch)]),
             sink,
             row_group_size=ROW_GROUP_ROWS,
             compression=self._compression,
@@ -70,6 +63,16 @@ class Parquet:
         return pq.read_table(pa.BufferReader(pa.py_buffer(file)))
 
 
+def parquet_rows(batch: ChangeBatch) -> pa.RecordBatch:
+    """The rows of a payload: `_op`, `_commit_ts`, `_seq`, then the columns."""
+    check_ops(batch.op)
+    schema = parquet_schema(batch.table)
+    batch = split_updates(batch, key_changes(batch)).batch
+    columns = [change_ops(batch), commit_times(batch), seqs(batch)]
+    columns += [parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch).columns, strict=True)]
+    return pa.record_batch(columns, schema=schema)
+
+
 def parquet_schema(table: TableSchema) -> pa.Schema:
     """The columns of the files of a table version."""
     for column in table.columns:
@@ -87,18 +90,21 @@ def parquet_schema(table: TableSchema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _ops(batch: ChangeBatch) -> pa.Array[Any]:
+def change_ops(batch: ChangeBatch) -> pa.Array[Any]:
+    """The letter of each row's operation."""
     # The codes are the letters themselves, so the array is the data of a column of one-byte strings.
     offsets = np.arange(len(batch) + 1, dtype=np.int32)
     return pa.StringArray.from_buffers(len(batch), pa.py_buffer(offsets.data), pa.py_buffer(batch.op.tobytes()))
 
 
-def _commit_times(batch: ChangeBatch) -> pa.Array[Any]:
+def commit_times(batch: ChangeBatch) -> pa.Array[Any]:
+    """When each row was committed, to the millisecond."""
     micros = milliseconds_of_all(batch.commit_ts).astype(np.int64) * 1000
     return pa.array(micros, pa.int64()).view(TIMESTAMP)
 
 
-def _seqs(batch: ChangeBatch) -> pa.Array[Any]:
+def seqs(batch: ChangeBatch) -> pa.Array[Any]:
+    """The seq of each row, 24 bytes."""
     data = np.ascontiguousarray(batch.seq).tobytes()
     offsets = np.arange(len(batch) + 1, dtype=np.int32) * batch.seq.dtype.itemsize
     return pa.BinaryArray.from_buffers(pa.binary(), len(batch), [None, pa.py_buffer(offsets.data), pa.py_buffer(data)])
