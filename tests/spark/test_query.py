@@ -141,8 +141,3 @@ def test_a_new_delivery_gets_a_new_run_and_nothing_is_lost_or_doubled(session: A
     assert rig.delivered() == rig.expected()
     assert rig.query is not None
     assert rig.query.counters.runs >= 2
-
-
-def test_batch_reads_are_refused_by_name(session: Any) -> None:
-    with pytest.raises(Exception, match="not in this version yet"):
-        session.read.format("penstock").load().collect()

@@ -164,7 +164,7 @@ def session_settings(scratch: Scratch, own: Mapping[str, str] | None = None) -> 
 
 
 def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process, with the `penstock` data source registered. Takes seconds: a JVM starts.
+    """The session of this process. Takes seconds: a JVM starts.
 
     The JVM inherits this process's standard output and error; in the driver process both lead to standard error.
     """
@@ -188,8 +188,6 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
     # With a SPARK_HOME that points at another Spark, pyspark would start that one and fail in obscure ways.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
 
-    from penstock.spark.source import PenstockSource
-
     try:
         with scratch.for_temporary_files(), properties_file(scratch.root / "session.properties", settings):
             session = SparkSession.builder.getOrCreate()
@@ -199,7 +197,6 @@ def start_session(state_dir: Path, own: Mapping[str, str] | None = None) -> Spar
             f"Spark did not start: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
             hint=f"its log is {scratch.log}",
         ) from error
-    session.dataSource.register(PenstockSource)
     return session
 
 

@@ -54,17 +54,19 @@ class DebeziumJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
-    def rows(self, file: Buffer) -> pa.Table:
+    def rows(self, file: Buffer, *, keyless: bool = False) -> pa.Table:
+        """`keyless`: the table has no primary key. Then an update is one line even where it changes what tells the row, and
+        nothing in the line says so."""
         lines = [json.loads(line) for line in bytes(file).decode().split(self._terminator) if line]
         lines = [line["payload"] for line in lines] if self._options.include_schema else lines
-        images = [line["before"] if line["op"] == "d" else line["after"] for line in lines]
+        images = [row for line in lines for row in _rows_of(line, keyless)]
         table = {
-            "_seq": pa.array([Seq.parse(line["source"]["seq"]).to_bytes() for line in lines], pa.binary()),
-            "_op": pa.array([_OPS[line["op"]] for line in lines], pa.string()),
-            "_commit_ts": pa.array([line["source"]["commit_ts"] for line in lines], pa.int64()),
+            "_seq": pa.array([Seq.parse(line["source"]["seq"]).to_bytes() for line, _, _ in images], pa.binary()),
+            "_op": pa.array([op for _, op, _ in images], pa.string()),
+            "_commit_ts": pa.array([line["source"]["commit_ts"] for line, _, _ in images], pa.int64()),
         }
-        for name in dict.fromkeys(name for image in images for name in image):
-            table[name] = pa.array([_text(image.get(name)) for image in images], pa.string())
+        for name in dict.fromkeys(name for _, _, image in images for name in image):
+            table[name] = pa.array([_text(image.get(name)) for _, _, image in images], pa.string())
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:
@@ -124,6 +126,16 @@ class DebeziumJson:
             closing + self._terminator,
         ]
         return [fragment.encode() for fragment in fragments]
+
+
+def _rows_of(line: dict[str, Any], keyless: bool) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """The line, an operation and an image; an update of a keyless table that changed something as a delete and an insert."""
+    op, before, after = line["op"], line["before"], line["after"]
+    if keyless and op == "u" and before is not None and before != after:
+        yield line, "D", before
+        yield line, "I", after
+    else:
+        yield line, _OPS[op], before if op == "d" else after
 
 
 def _text(value: object) -> str | None:

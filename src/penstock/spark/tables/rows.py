@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.commit_ts import milliseconds_of, milliseconds_of_all
 from penstock.encode import open_format
+from penstock.encode.debezium_json.encoder import DebeziumJson
 from penstock.encode.parquet.columns import TIMESTAMP, parquet_type
 from penstock.encode.parquet.encoder import parquet_rows
 from penstock.errors import BadInput, Corruption, NotSupported
@@ -54,7 +55,9 @@ def rows_of_file(sink: Sink, file: DataFile, table: TableSchema) -> pa.Table:
     fmt = open_format(sink.format, sink.options)
     content = sink.read(file.path)
     try:
-        found = _up_to(fmt.rows(content), sink.checkpoint_ts)
+        keyless = not table.primary_key
+        rows = fmt.rows(content, keyless=keyless) if isinstance(fmt, DebeziumJson) else fmt.rows(content)
+        found = _up_to(rows, sink.checkpoint_ts)
         return _typed(found, table, sink)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise Corruption(f"{sink.url}: {file.path} cannot be read: {error}") from error
