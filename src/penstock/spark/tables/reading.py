@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.delivery.settings import is_local, local_directory
 from penstock.errors import BadInput, NotSupported
 from penstock.log import LogReader
 from penstock.schema.model import TableSchema
@@ -130,6 +131,8 @@ def check_stream(resolved: Resolved) -> None:
 
 
 def _resolve_sink(options: Options) -> Resolved:
+    if is_local(options.path):  # tasks may run in another directory
+        options = replace(options, path=str(local_directory(options.path)))
     sink = Sink.open(options.path)
     if options.start != "earliest" or options.columns_at != "newest":
         raise BadInput("options startingPosition and columnsAt are for logs: a sink's files have no such positions")
