@@ -13,5 +13,6 @@ The only package that imports pyspark.
 | `query.py` | one changefeed's streaming query: begins runs, publishes batches, begins again after errors |
 | `failure.py` | errors on their way through Spark |
 | `process.py`, `session.py`, `java.py` | the driver process, its Spark session, and the Java that it runs on |
+| `tables/` | `format("penstock")` for users' own queries; nothing else here needs it |
 | `daemon.py` | the process that Spark's Python workers are forked from |
 """

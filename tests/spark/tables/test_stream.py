@@ -168,6 +168,8 @@ def test_a_cursor_holds_the_log_and_lets_go_of_what_is_acked(state_dir: Path) ->
     list(rest.run())
     rest.stream.close()
     assert trim(state_dir) > 0 and reader.first > first
+    CursorTable(reader).delete("mine")  # as docs/spark.md says
+    assert not CursorTable(reader).infos()
     reader.close()
 
 
