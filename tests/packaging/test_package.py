@@ -88,8 +88,8 @@ def test_the_readme_works_outside_the_repository(built: tuple[Path, Path]) -> No
 def test_the_archives_hold_the_package_and_no_scratch(built: tuple[Path, Path]) -> None:
     wheel, sdist = built
     with ZipFile(wheel) as archive:
-        assert all(name.startswith(("penstock/", "penstock-")) for name in archive.namelist())
-        assert "penstock/py.typed" in archive.namelist()
+        assert all(name.startswith(("penstock/", "pyspark_penstock/", "penstock-")) for name in archive.namelist())
+        assert {"penstock/py.typed", "pyspark_penstock/__init__.py"} <= set(archive.namelist())
     with tarfile.open(sdist) as packed:
         names = [name.partition("/")[2] for name in packed.getnames()]
     assert not [name for name in names if re.match(r"\.venv|\.cache|\.git/|.*__pycache__|penstock-demo", name)]

@@ -66,7 +66,7 @@ def demo(
     show_report(report)
     if sample is not None:
         _show(sample)
-    say('Next: spark.read.option("mergeSchema", True).parquet("{}/lake/shop/orders").show()', directory)
+    say('Next: spark.read.load("{}/lake", "penstock", table="shop.orders", view="current").show()', directory)
     say("      penstock init --source mariadb://user@host    writes penstock.yaml for your own server")
     raise typer.Exit(exit_code(report))
 

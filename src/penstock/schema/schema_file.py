@@ -11,7 +11,8 @@ import json
 import zlib
 from typing import Any
 
-from penstock.schema.model import INTEGER_TYPES, SPATIAL_TYPES, Column, TableSchema
+from penstock.errors import Corruption
+from penstock.schema.model import INTEGER_TYPES, SPATIAL_TYPES, Column, DdlType, TableSchema
 
 _FORMAT_VERSION = 1
 _UNSIGNED_PRECISION = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
@@ -62,6 +63,19 @@ def schema_json(table: TableSchema) -> bytes:
     )
 
 
+def table_of_schema_file(content: bytes, where: str) -> TableSchema:
+    """The table version that a schema file tells. What the file does not have is not known: charsets, display widths, whether a
+    default is computed, and what a rename came from other than in the statement. Raises `Corruption`."""
+    try:
+        value: dict[str, Any] = json.loads(content)
+        columns = tuple(_column_of(column) for column in value["TableColumns"] or ())
+        known = value["Type"] in DdlType.__members__.values()
+        kind = DdlType(value["Type"]) if known else DdlType.NONE
+        return TableSchema(value["Schema"], value["Table"], int(value["TableVersion"]), columns, value["Query"], kind)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corruption(f"{where} is no schema file: {error!r}") from error
+
+
 def schema_checksum(table: TableSchema) -> int:
     """The checksum in the file's name; the consumer computes it again and compares."""
     columns = [_column(column) for column in sorted(table.columns, key=lambda column: column.name.encode())]
@@ -107,6 +121,28 @@ def _column(column: Column) -> dict[str, Any]:
     if column.elements:
         value["ColumnElems"] = list(column.elements)
     return value
+
+
+def _column_of(value: dict[str, Any]) -> Column:
+    name, _, sign = str(value["ColumnType"]).lower().partition(" ")
+    arguments = ""
+    if name == "decimal":
+        arguments = f"({value['ColumnPrecision']},{value['ColumnScale']})"
+    elif name in ("timestamp", "datetime", "time"):
+        arguments = f"({value['ColumnScale']})" if "ColumnScale" in value else ""
+    elif name in ("bit", "char", "varchar", "binary", "varbinary"):
+        arguments = f"({value['ColumnPrecision']})"
+    elements = tuple(value.get("ColumnElems", ()))
+    if elements:
+        arguments = "(" + ",".join("'" + element.replace("'", "''") + "'" for element in elements) + ")"
+    return Column(
+        value["ColumnName"],
+        f"{name}{arguments} {sign}".strip(),
+        value.get("ColumnNullable") != "false",
+        value.get("ColumnIsPk") == "true",
+        elements=elements,
+        default=value.get("ColumnDefault"),
+    )
 
 
 _GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})

@@ -13,5 +13,6 @@ The only package that imports pyspark.
 | `runs.py` | one changefeed's runs: begins them, publishes batches, begins again after errors |
 | `failure.py` | errors on their way through Spark |
 | `process.py`, `jvm/` | the driver process; its Spark: Java, context, jobs |
+| `tables/` | `format("penstock")` for users' own queries; nothing else here needs it |
 | `daemon.py` | the process that Spark's Python workers are forked from |
 """

@@ -24,7 +24,7 @@ from penstock.encode.lines import chosen_rows, encode_lines, json_text, objects,
 from penstock.encode.settings import TERMINATORS, DebeziumJsonOptions
 from penstock.encode.text import Text, integer_text
 from penstock.files import Buffer
-from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch
+from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE, ChangeBatch
 from penstock.schema.model import TableSchema
 
 _OPS = {"c": "I", "u": "U", "d": "D"}
@@ -60,7 +60,9 @@ class DebeziumJson:
     def rows_of(self, batch: ChangeBatch) -> pa.Table:
         return self.rows(self.encode(batch))
 
-    def rows(self, file: Buffer) -> pa.Table:
+    def rows(self, file: Buffer, *, keyless: bool = False) -> pa.Table:
+        """`keyless`: the table has no primary key. Then an update is one line even where it changes what tells the row, and
+        nothing in the line says so; here it is a delete and an insert."""
         above = ("payload",) if self._options.include_schema else ()
         op, seq, commit_ts = (*above, "op"), (*above, "source", "seq"), (*above, "source", "commit_ts")
         images = [(*above, "before"), (*above, "after")]
@@ -76,15 +78,24 @@ class DebeziumJson:
         known = image_names(lines.line(0)) if len(lines) else []
         lines.find([*known, op, seq, commit_ts], images, image_names)
         ops = lines.letters(op, _OPS)
+        pairs = {path[-1]: (lines.spans((*images[0], path[-1])), lines.spans(path)) for path in lines.below(images[1])}
+        twice = np.zeros(len(lines), np.bool_)
+        if keyless:
+            for before, after in pairs.values():
+                lines.different(before, after, twice)
+            twice &= ops == OP_UPDATE
+        row = np.repeat(np.arange(len(lines)), 1 + twice)
+        ops, twice = ops[row], twice[row]
+        second = np.concatenate([np.zeros(min(1, len(row)), np.bool_), row[1:] == row[:-1]])
+        ops[twice] = np.where(second[twice], OP_INSERT, OP_DELETE)
         deleted = ops == OP_DELETE
         table = {
-            "_seq": seq_column(lines.seqs(seq)),
+            "_seq": seq_column(lines.seqs(seq)[row]),
             "_op": letter_column(ops),
-            "_commit_ts": pa.array(lines.integers(commit_ts).astype(np.int64)),
+            "_commit_ts": pa.array(lines.integers(commit_ts).astype(np.int64)[row]),
         }
-        for path in lines.below(images[1]):
-            before, after = lines.spans((*images[0], path[-1])), lines.spans(path)
-            table[path[-1]] = lines.text(np.where(deleted[:, None], before, after))
+        for name, (before, after) in pairs.items():
+            table[name] = lines.text(np.where(deleted[:, None], before[row], after[row]))
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:

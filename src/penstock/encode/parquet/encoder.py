@@ -68,7 +68,7 @@ class Parquet:
         check_ops(batch.op)
         schema = parquet_schema(batch.table)
         batch = split_updates(batch, key_changes(batch)).batch
-        columns = [_ops(batch), _commit_times(batch), _seqs(batch)]
+        columns = [change_ops(batch), commit_times(batch), _seqs(batch)]
         columns += [
             parquet_values(*pair) for pair in zip(batch.table.columns, shown_images(batch).columns, strict=True)
         ]
@@ -95,13 +95,15 @@ def parquet_schema(table: TableSchema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _ops(batch: ChangeBatch) -> pa.Array[Any]:
+def change_ops(batch: ChangeBatch) -> pa.Array[Any]:
+    """The letter of each row's operation."""
     # The codes are the letters themselves, so the array is the data of a column of one-byte strings.
     offsets = np.arange(len(batch) + 1, dtype=np.int32)
     return pa.StringArray.from_buffers(len(batch), pa.py_buffer(offsets.data), pa.py_buffer(batch.op.tobytes()))
 
 
-def _commit_times(batch: ChangeBatch) -> pa.Array[Any]:
+def commit_times(batch: ChangeBatch) -> pa.Array[Any]:
+    """When each row was committed, to the millisecond."""
     micros = milliseconds_of_all(batch.commit_ts).astype(np.int64) * 1000
     return pa.array(micros, pa.int64()).view(TIMESTAMP)
 

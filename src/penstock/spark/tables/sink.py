@@ -1,0 +1,157 @@
+"""A sink's prefix as a reader sees it: what its format is, up to where it is complete, its tables' versions and files.
+
+Nothing counts that the sink's own documents do not vouch for (docs/formats/manifest.md): files after the one that an index
+names, versions and rows above the checkpoint, and days that have expired are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from penstock.delivery.storage.expiry import expired_before
+from penstock.delivery.storage.layout import METADATA_PATH, OWNER_PATH, Layout, file_number, layout_of
+from penstock.delivery.storage.owner import Owner
+from penstock.delivery.storage.place import open_place
+from penstock.encode.settings import FormatOptions
+from penstock.errors import BadInput, Corruption, Unavailable
+from penstock.files import REAL_FILES
+from penstock.objects import ObjectStore
+from penstock.schema.model import TableSchema
+from penstock.schema.schema_file import table_of_schema_file
+from penstock.spark.tables.history import History, sink_origins
+
+_SCHEMA_FILE = re.compile(r"schema_(\d+)_\d+\.json")
+_READS_AT_ONCE = 16
+
+
+class DataFile(NamedTuple):
+    """One file of rows of one table version."""
+
+    schema: str
+    table: str
+    version: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """`checkpoint_ts`: everything up to it is here, for all tables."""
+
+    url: str
+    objects: ObjectStore
+    layout: Layout
+    format: str
+    options: FormatOptions
+    checkpoint_ts: int
+    expired_before: str
+
+    @classmethod
+    def open(cls, url: str) -> Sink:
+        """Raises `BadInput` where no sink has written yet."""
+        from penstock.encode.joining import options_of
+
+        objects = open_place(url, REAL_FILES).objects
+        found = objects.read(OWNER_PATH)
+        if found is None:
+            raise BadInput(
+                f"{objects.url} is neither a sink's prefix ({OWNER_PATH} is not there) nor a state directory",
+                hint="name the url of a sink, or the state_dir of a configuration",
+            )
+        name, _, text = Owner.from_bytes(found.data, objects.url).format.partition(" ")
+        options = options_of(name, json.loads(text) if text else None)
+        return cls(url, objects, layout_of(name), name, options, _checkpoint(objects), expired_before(objects))
+
+    def history(self, only: str | None = None) -> History:
+        """The versions up to the checkpoint: of all tables, or with `only` of this one alone, without what renames tell."""
+        tables = self._tables(self._names(only))
+        if only is not None:
+            return History.of(tables, {})
+        origins, left = sink_origins(tables)
+        return History.of([*tables, *left], origins)
+
+    def files(self, only: str | None = None) -> list[DataFile]:
+        """Every file that counts, by table and then in the order of the changes. Raises `Corruption` where one is
+        missing."""
+        indexes: dict[str, str] = {}
+        there: set[str] = set()
+        for name in self._names(only):
+            if name.endswith(f"/{self.layout.meta}/CDC.index"):
+                indexes[name.removesuffix(f"/{self.layout.meta}/CDC.index")] = name
+            else:
+                there.add(name)
+        found: list[tuple[tuple[str, str, int, str], list[DataFile]]] = []
+        for directory, content in self._contents(indexes.items()):
+            parts = directory.split("/")
+            schema, table = unquote(parts[0]), unquote(parts[1])
+            version = int(parts[2].removeprefix(self.layout.version_prefix))
+            date = parts[3].removeprefix(self.layout.date_prefix)
+            if version > self.checkpoint_ts or date < self.expired_before or content is None:
+                continue
+            last = file_number(content.decode(errors="replace"))
+            paths = [self.layout.data_path(directory, number) for number in range(1, last + 1)]
+            missing = next((path for path in paths if path not in there), None)
+            if missing is not None:
+                raise Corruption(f"{self.url}: {missing} is missing, and the index of its directory counts it")
+            files = [DataFile(schema, table, version, path) for path in paths]
+            found.append(((schema, table, version, date), files))
+        return [file for _, files in sorted(found, key=lambda one: one[0]) for file in files]
+
+    def read(self, path: str) -> bytes:
+        found = self.objects.read(path)
+        if found is None:
+            raise Unavailable(
+                f"{self.url}: {path} went away while it was to be read", hint="it has expired: read again"
+            )
+        return found.data
+
+    def _names(self, only: str | None) -> Iterator[str]:
+        """All names below the prefix; of one table: those below the directories that it may have."""
+        if only is None:
+            return self.objects.walk()
+        return (name for directory in self._directories(only) for name in self.objects.walk(directory))
+
+    def _directories(self, written: str) -> list[str]:
+        """A table's name may hold points, so that `a.b.c` may mean two tables."""
+        parts = written.split(".")
+        pairs = ((".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts)))
+        return [self.layout.table_directory(*pair) for pair in pairs if all(pair)]
+
+    def _tables(self, names: Iterable[str]) -> list[TableSchema]:
+        chosen = []
+        for name in names:
+            directory, _, file = name.rpartition("/")
+            match = _SCHEMA_FILE.fullmatch(file)
+            if match and directory.endswith(f"/{self.layout.meta}") and int(match[1]) <= self.checkpoint_ts:
+                chosen.append((name, name))
+        tables = []
+        for name, content in self._contents(chosen):
+            if content is not None:
+                tables.append(table_of_schema_file(content, f"{self.url}: {name}"))
+        return tables
+
+    def _contents(self, named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes | None]]:
+        """(key, content) for each (key, name): several at a time, because each read of a remote store takes long."""
+
+        def content(item: tuple[str, str]) -> tuple[str, bytes | None]:
+            found = self.objects.read(item[1])
+            return item[0], None if found is None else found.data
+
+        with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+            return iter(list(pool.map(content, list(named))))
+
+
+def _checkpoint(objects: ObjectStore) -> int:
+    found = objects.read(METADATA_PATH)
+    if found is None:
+        return 0
+    try:
+        value: dict[str, Any] = json.loads(found.data)
+        return int(value["checkpoint-ts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corruption(f"{METADATA_PATH} at the sink cannot be read: {found.data[:100]!r}") from error
