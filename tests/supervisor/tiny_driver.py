@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def main() -> None:
     trick = trick_of(state_dir, "driver", settings["spark"].get("tricks", []))
     if trick == "die":
         sys.exit(1)
+    while trick == "slow" and not (state_dir / "go").exists():
+        time.sleep(0.02)
     stop = threading.Event()
     threads = [
         threading.Thread(target=publish_forever, args=(state_dir, feed, stop), daemon=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Annotated
@@ -20,6 +21,8 @@ from penstock.operations.adopt import adopt_sinks
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import exposure_of, run_settings
 from penstock.operations.extras import require_extras
+from penstock.operations.rows_left import RowsLeft, count_rows_left
+from penstock.process import EXIT_LEFT
 from penstock.secret import harmless
 from penstock.supervisor.status import RunStatus, RunSummary
 
@@ -43,8 +46,9 @@ def run(
 ) -> None:
     """Copy changes from the source to the sinks until stopped.
 
-    Ctrl-C drains: what was read is delivered, then everything ends. A second Ctrl-C ends at once; nothing is lost
-    either way, the next run goes on where this one was.
+    Ctrl-C drains: what was read is delivered, then everything ends. Where that takes too long, the end says how many
+    changes are left, with an exit code of its own. A second Ctrl-C ends at once; nothing is lost either way, the next run
+    goes on where this one was.
     """
     from penstock.supervisor.supervisor import run as run_flow
 
@@ -62,15 +66,19 @@ def run(
             log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:
             summary = run_flow(settings, on_progress=screen.update)
-    show_summary(summary, as_json=json)
+    behind = [name for name, left in summary.left_bytes.items() if left]
+    rows = count_rows_left(loaded, summary.mark_delete, behind) if behind else {}
+    show_summary(summary, rows, as_json=json)
     raise typer.Exit(summary.exit_code)
 
 
-def show_summary(summary: RunSummary, *, as_json: bool) -> None:
+def show_summary(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = None, *, as_json: bool) -> None:
     """How the run ended."""
+    left = rows_left or {}
     if as_json:
-        print_json({"event": "summary", **asdict(summary)})
-    if summary.exit_code:
+        rows = {name: one.rows for name, one in left.items()}
+        print_json({"event": "summary", **asdict(summary), "left_rows": rows})
+    if summary.exit_code and summary.exit_code != EXIT_LEFT:
         print_error("RunFailed", summary.message, summary.hint, as_json=as_json)
     if as_json:
         return
@@ -78,14 +86,22 @@ def show_summary(summary: RunSummary, *, as_json: bool) -> None:
         "  {}" if summary.exit_code else "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
         f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}",
     )
-    show_left(summary)
+    show_left(summary, left)
+    if summary.exit_code == EXIT_LEFT:
+        say("exit {} ({})", EXIT_LEFT, summary.message)
 
 
-def show_left(summary: RunSummary) -> None:
+def show_left(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = None) -> None:
     """What the log holds that is not at its sink: never a green mark over rows that did not arrive."""
     for name, left in summary.left_bytes.items():
-        if left:
-            say("  {}: {} of the log are not at the sink yet; the next run goes on there", name, human_bytes(left))
+        counted_rows = (rows_left or {}).get(name)
+        if not left:
+            continue
+        what = f"{human_bytes(left)} of the log"
+        if counted_rows is not None and (counted_rows.rows or counted_rows.complete):
+            bound = "up to" if counted_rows.complete else "more than"
+            what = f"{bound} {counted_rows.rows:,} changes, {what},"
+        say("  {}: {} are not at the sink yet; the next run goes on there", name, what)
     if not summary.drained and not any(summary.left_bytes.values()):
         say("  stopped before everything was flushed; the next run goes on there")
 

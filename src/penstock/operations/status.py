@@ -84,6 +84,7 @@ def read_status(config: Places) -> StatusReport:
         )
     unwell = (
         run.parked_count
+        or run.source.problem
         or any(f.state == "recovering" for f in run.changefeeds)
         or any(c.state in ("failed", "waiting") for c in run.children)
     )

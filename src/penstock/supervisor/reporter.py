@@ -11,8 +11,10 @@ from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.lag import Lag
 from penstock.clock import Clock
 from penstock.log import LogReader
+from penstock.log.position import Position
 from penstock.supervisor.restarts import ChildSlot
 from penstock.supervisor.settings import RunSettings
+from penstock.supervisor.source_health import SourceHealth
 from penstock.supervisor.status import (
     ChangefeedState,
     ChangefeedStatus,
@@ -66,9 +68,11 @@ class Reporter:
         self._parked: tuple[ParkedTable, ...] = ()
         self._parked_count = 0
         self._xa = XaStatus()
+        self._health = SourceHealth(str(settings.source.get("type", "")), slots["capture"], clock)
 
     def on_capture_event(self, event: dict[str, Any]) -> None:
         """Keeps what capture says about the source."""
+        self._health.on_event(event)
         position, lag_ms = event.get("position"), event.get("lag_ms")
         if isinstance(position, dict):
             self._source_position = position
@@ -107,11 +111,8 @@ class Reporter:
             bytes=delivered.bytes,
             lag_seconds=max((feed.lag_seconds for feed in feeds), default=0.0),
             restarts=sum(slot.restarts for slot in self._slots.values()),
-            source=self._source(),
-            log=LogStatus(
-                bytes=_directory_bytes(self._settings.state_dir / "log"),
-                end=str(self.reader.end()) if self.reader is not None else None,
-            ),
+            source=self._source(phase),
+            log=self._log(feeds),
             changefeeds=feeds,
             children=tuple(slot.status() for slot in self._slots.values()),
             parked=self._parked,
@@ -119,13 +120,27 @@ class Reporter:
             note=note,
         )
 
-    def _source(self) -> SourceStatus:
+    def _log(self, feeds: tuple[ChangefeedStatus, ...]) -> LogStatus:
+        behind = [f for f in feeds if f.backlog_entries and f.mark_delete is not None]
+        slowest = min(behind, key=lambda f: Position.parse(str(f.mark_delete)), default=None)
+        limit = self._settings.limits.get("log_disk")
+        return LogStatus(
+            bytes=_directory_bytes(self._settings.state_dir / "log"),
+            end=str(self.reader.end()) if self.reader is not None else None,
+            bytes_max=int(limit) if limit is not None else None,
+            pinned_by=slowest.name if slowest is not None else None,
+            paused=self._health.paused,
+        )
+
+    def _source(self, phase: Phase) -> SourceStatus:
         return SourceStatus(
             type=str(self._settings.source.get("type", "unknown")),
             state=self._slots["capture"].state,
             position=self._source_position,
             positions=self._source_positions,
             lag_seconds=self._source_lag_seconds,
+            heard_ms=self._health.heard_ms,
+            problem=self._health.problem() if phase in ("starting", "running") else "",
             xa=self._xa,
         )
 

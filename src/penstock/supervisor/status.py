@@ -64,19 +64,28 @@ class XaStatus(_Model):
 
 class SourceStatus(_Model):
     """`position` is the one that is saved. `positions` has them all (docs/cli.md, *Positions*); None before the first
-    transaction of this process."""
+    transaction of this process. `heard_ms` is when it sent something last, a heartbeat too. `problem`: why it is degraded;
+    empty while it is well."""
 
     type: str
     state: ChildState
     position: dict[str, Any] | None = None
     positions: dict[str, Any] | None = None
     lag_seconds: float | None = None
+    heard_ms: int | None = None
+    problem: str = ""
     xa: XaStatus = XaStatus()
 
 
 class LogStatus(_Model):
+    """`pinned_by` is the changefeed that has delivered least, where it has not delivered all; `paused`: why capture appends
+    nothing now."""
+
     bytes: int = 0
     end: str | None = None
+    bytes_max: int | None = None
+    pinned_by: str | None = None
+    paused: str = ""
 
 
 class ChangefeedStatus(_Model):

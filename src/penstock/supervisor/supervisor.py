@@ -3,10 +3,10 @@
 It owns the state directory's lock. One thread decides: it handles the children's reports, starts a child again that
 died (after a backoff), and ends the run when a child reports an error that does not heal.
 
-A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, so
-nothing new is published; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the keepers
-close. A second request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next run
-goes on from progress and cursor.
+A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, once it
+has published what the log holds; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the
+keepers close. A second request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next
+run goes on from progress and cursor, and the summary says what is left for it (`EXIT_LEFT`).
 
 With `once`, capture reads up to where the source was at the start and reports where the log ended; the run is over when
 the mark-delete position of every changefeed is there.
@@ -27,7 +27,7 @@ from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
-from penstock.process import EXIT_INTERRUPTED, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
+from penstock.process import EXIT_INTERRUPTED, EXIT_LEFT, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
@@ -46,6 +46,7 @@ FLUSH_AGAIN_SECONDS = 0.5  # with `once`: the pause between two flushes while de
 ONCE_DEATHS_MAX = 5  # with `once`: deaths of one child in a row before the run ends with "try again later"
 ONCE_STUCK_MAX = 3  # with `once`: flushes in a row that end in a terminal error before the run fails
 STALE_DRIVER_SECONDS = 5.0  # how long the driver may take to notice that a new delivery lacks its payloads
+PUBLISH_STILL_SECONDS_MAX = 8.0  # a stop: how long a driver that works may publish nothing before it is not waited for
 _KILL_SECONDS_MAX = 5.0  # how long killed children may take to be gone
 
 
@@ -272,9 +273,10 @@ class _Run:
         deadline = self._clock.monotonic() + self._settings.stop_seconds_max
         self._phase = "draining"
         self._control.end()
-        for name in ("capture", "driver"):
-            # Killing one of these loses nothing, so it gets only a third of the time: the rest is left for the flush.
-            self._end(name, self._clock.monotonic() + self._settings.stop_seconds_max / 3)
+        # Killing capture or the driver loses nothing, so they get only a part of the time: the rest is left for the flush.
+        self._end("capture", self._clock.monotonic() + self._settings.stop_seconds_max / 3)
+        self._publish_the_rest(deadline - self._settings.stop_seconds_max / 4)
+        self._end("driver", self._clock.monotonic() + self._settings.stop_seconds_max / 3)
         self._flush_all(deadline)
         self._end("delivery", deadline)
         return all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
@@ -282,12 +284,34 @@ class _Run:
     def _end(self, name: str, deadline: float) -> None:
         slot = self._slots[name]
         if name == "driver" and slot.state == "starting":
-            slot.kill()  # it has published nothing, and does not listen while Spark's JVM starts
+            slot.kill()  # it does not listen while Spark's JVM starts
         slot.ask_to_stop()
         while slot.alive and self._may_wait(deadline):
             self._handle_reports(TICK_SECONDS)
             self._show_status_if_due()
         slot.kill()
+
+    def _publish_the_rest(self, deadline: float) -> None:
+        """Waits until the driver has published all that the log holds. A transaction whose end is not in the log is never
+        published: a driver that publishes nothing for a while has nothing more."""
+        reader, driver = self._reporter.reader, self._slots["driver"]
+        if reader is None or self._failure is not None:
+            return
+        end = reader.end()
+        before, moved_at = self._published_ends(), self._clock.monotonic()
+        while driver.alive and self._slots["delivery"].alive and self._may_wait(deadline):
+            if all(m.keeper.published_reached(end) or not m.keeper.backlog_bytes() for m in self._maintainers.values()):
+                return
+            self._handle_reports(TICK_SECONDS)
+            self._show_status_if_due()
+            now, ends = self._clock.monotonic(), self._published_ends()
+            if ends != before or driver.state != "running":
+                before, moved_at = ends, now
+            if now - moved_at > PUBLISH_STILL_SECONDS_MAX:
+                return
+
+    def _published_ends(self) -> list[Position]:
+        return [maintainer.keeper.published_end for maintainer in self._maintainers.values()]
 
     def _flush_all(self, deadline: float) -> None:
         remaining = deadline - self._clock.monotonic()
@@ -335,7 +359,9 @@ class _Run:
                 EXIT_INTERRUPTED, "stopped before it had caught up with the source", "run it again to go on"
             )
         else:
-            failure = Failure(EXIT_OK, "" if drained else self._undrained())
+            failure = (
+                Failure(EXIT_OK, "") if drained else Failure(EXIT_LEFT, self._undrained(), "penstock run goes on there")
+            )
         return RunSummary(
             exit_code=failure.exit_code,
             rows=delivered.rows,
@@ -362,7 +388,7 @@ class _Run:
 
     def _undrained(self) -> str:
         how = "stopped at once, before" if self._at_once else "stopped before"
-        return f"{how} everything was at the sinks; nothing is lost, the next run goes on there"
+        return f"{how} everything was at the sinks; nothing is lost"
 
     def _make_slots(self) -> dict[str, ChildSlot]:
         settings = self._settings
@@ -373,6 +399,7 @@ class _Run:
                 "source": settings.source,
                 "log": settings.log,
                 "state": settings.state,
+                "limits": settings.limits,
                 "until": "now" if settings.once else None,
             },
             "delivery": {"state_dir": state_dir, "changefeeds": settings.changefeeds},

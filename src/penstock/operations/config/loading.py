@@ -29,7 +29,6 @@ _DEPTH_MAX, _NODES_MAX = 32, 100_000  # of a document: far more than anybody wri
 _QUOTED = re.compile(r"""(['"])(?!<).{2,}\1""")
 _NOT_YET = {
     "rules": "row rules (mask, route, transform) are not in this version yet",
-    "limits": "limits are not in this version yet",
     "mask_key": "masks are not in this version yet",
     "http": "the HTTP endpoint is not in this version yet",
 }

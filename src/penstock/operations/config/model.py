@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from penstock.capture.log_config import LogConfig
+from penstock.capture.log_config import LimitsConfig, LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
 from penstock.secret import Secret, is_secret_setting
@@ -36,6 +36,7 @@ class Config(BaseModel):
     sinks: dict[str, SinkSettings] = Field(min_length=1)
     log: LogConfig = LogConfig()
     state: StateConfig = StateConfig()
+    limits: LimitsConfig = LimitsConfig()
     spark: dict[str, str | Secret] = Field(default_factory=dict)
 
     @field_validator("version")
@@ -93,6 +94,7 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
         changefeeds={name: changefeed_settings(config, name) for name in config.sinks},
         log=config.log.model_dump(mode="json", by_alias=True),
         state=config.state.model_dump(mode="json"),
+        limits=config.limits.model_dump(mode="json"),
         spark=dict(config.spark),
         once=once,
     )

@@ -45,8 +45,9 @@ source:
     url: {sink}
     format: parquet                   # parquet | canal-json | csv | debezium-json
     flush: {{size: 64MiB, every: 60s}}
-# log:                                # what every sink has already: kept for ever unless told otherwise
-#   keep: {{for: 7d, size: 100GiB}}     # older, or beyond this size: trimmed
+# limits: {{log_disk: 200GiB}}          # a log of this size: capture pauses until the slowest sink has caught up
+# log:                                # what every sink has already is deleted, unless more is to be kept:
+#   keep: {{for: 7d, size: 100GiB}}     # until it is older, or the log is larger
 #   offload: {{url: s3://bucket/log, keep_local: 10GiB, lag: 4h}}
 #                                     # every other key of log: is in docs/log-settings.md, of state: in docs/state.md
 """
