@@ -29,6 +29,11 @@ class DeliveryClient:
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
             return client.call("status")
 
+    def metrics(self) -> str:
+        """Delivery's metrics, as text for Prometheus."""
+        with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
+            return str(client.call("metrics")["text"])
+
     def flush(self, changefeeds: list[str], timeout_seconds: float) -> Flush:
         """Asks delivery to bring everything published to the sinks, for all changefeeds at the same time."""
         return Flush(self.path, changefeeds, timeout_seconds)

@@ -41,6 +41,7 @@ class RunSettings:
     state: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     spark: dict[str, Any] = field(default_factory=dict)
+    http_listen: str | None = None  # where /metrics, /healthz and /readyz are served; None: nowhere
     once: bool = False
     stop_seconds_max: float = 30.0  # how long a stop may drain before the children are killed
     progress_every_seconds: float = 1.0

@@ -127,6 +127,16 @@ class RunStatus(_Model):
     note: str = ""
 
 
+def is_well(run: RunStatus) -> bool:
+    """Whether nothing is degraded: what exit code 0 of `penstock status` means."""
+    return not (
+        run.parked_count
+        or run.source.problem
+        or any(feed.state == "recovering" for feed in run.changefeeds)
+        or any(child.state in ("failed", "waiting") for child in run.children)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """How a run ended. `rows`, `files` and `bytes` count what this run brought to the sinks."""

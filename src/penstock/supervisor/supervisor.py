@@ -31,6 +31,7 @@ from penstock.process import EXIT_INTERRUPTED, EXIT_LEFT, EXIT_OK, EXIT_SINK, EX
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
+from penstock.supervisor.http_server import HttpServer
 from penstock.supervisor.reporter import Phase, Reporter, Watched
 from penstock.supervisor.requests import Requests
 from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
@@ -116,6 +117,11 @@ class _Run:
         self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by driver process and changefeed
         self._status = self._reporter.status("starting", {}, note)
         self._capture_requests = Requests(self._slots["capture"])
+        self._http = (
+            HttpServer(settings.http_listen, lambda: self._status, self._delivery.metrics)
+            if settings.http_listen is not None
+            else None
+        )
         self._control = ControlServer(
             control_path(settings.state_dir), self._names, lambda: self._status, self._capture_requests.ask
         )
@@ -134,6 +140,8 @@ class _Run:
             self._kill_all()
             self._poll.close()
             self._control.close()
+            if self._http is not None:
+                self._http.close()
             self._show_status("stopped")
             summary = self._summary(drained, self._clock.monotonic() - started)
             for maintainer in self._maintainers.values():

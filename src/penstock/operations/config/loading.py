@@ -30,7 +30,6 @@ _QUOTED = re.compile(r"""(['"])(?!<).{2,}\1""")
 _NOT_YET = {
     "rules": "row rules (mask, route, transform) are not in this version yet",
     "mask_key": "masks are not in this version yet",
-    "http": "the HTTP endpoint is not in this version yet",
 }
 
 

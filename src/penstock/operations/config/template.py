@@ -45,6 +45,7 @@ source:
     url: {sink}
     format: parquet                   # parquet | canal-json | csv | debezium-json
     flush: {{size: 64MiB, every: 60s}}
+# http: {{listen: "127.0.0.1:8400"}}      # /metrics /healthz /readyz
 # limits: {{log_disk: 200GiB}}          # a log of this size: capture pauses until the slowest sink has caught up
 # log:                                # what every sink has already is deleted, unless more is to be kept:
 #   keep: {{for: 7d, size: 100GiB}}     # until it is older, or the log is larger
