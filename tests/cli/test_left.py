@@ -92,9 +92,10 @@ def test_rows_that_are_left_are_counted_in_the_log(tmp_path: Path) -> None:
     with closing(LogReader.open(config.state_dir / "log")) as reader:
         delivered = {"lake": f"{reader.first.ledger_id}:-1", "orders": str(reader.end())}
     left = count_rows_left(config, delivered, ["lake", "orders"], math.inf)
-    assert left == {"lake": RowsLeft(2000, complete=True), "orders": RowsLeft(0, complete=True)}
+    assert left["orders"] == RowsLeft(0, complete=True)
+    assert left["lake"].complete and left["lake"].rows >= 2000
     some = count_rows_left(config, {**delivered, "orders": delivered["lake"]}, ["orders"], math.inf)["orders"]
-    assert 0 < some.rows < 2000, "of the tables that this sink takes"
+    assert 0 < some.rows < left["lake"].rows, "of the tables that this sink takes"
     assert not count_rows_left(config, delivered, ["lake"], seconds_max=-1)["lake"].complete
 
 

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from penstock.errors import BadInput
 from penstock.files.private import check_not_planted
 from penstock.operations.config.anchoring import anchored
+from penstock.operations.config.known_keys import nearest_key
 from penstock.operations.config.model import Config, Places
 from penstock.quantities import is_size, shown_size
 
@@ -182,7 +183,8 @@ def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[in
     line = next((lines[known[:n]] for n in range(len(known), 0, -1) if known[:n] in lines), 0)
     message = message.removeprefix("Value error, ")
     if message == "Extra inputs are not permitted":
-        message = "unknown key"
+        nearest = nearest_key(Config, known)
+        message = f"unknown key; did you mean {nearest}?" if nearest else "unknown key"
     return Problem(".".join(str(part) for part in known), line, message[:1].lower() + message[1:])
 
 
