@@ -16,7 +16,7 @@ from penstock.cli.main import app
 from tests.support.waiting import LIMIT_SECONDS
 
 COMMANDS = (
-    *("init", "check", "run", "status", "lag", "errors", "resume", "verify", "demo", "config"),
+    *("init", "check", "run", "status", "lag", "errors", "pause", "resume", "verify", "demo", "config"),
     *("dispatchers", "binlog", "log", "state", "spool"),
 )
 GROUPS = ("binlog", "log", "state", "spool", "config")

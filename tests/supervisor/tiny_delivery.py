@@ -25,11 +25,13 @@ class Delivery:
         self.lock = threading.Lock()
         self.run: dict[str, str] = {}
         self.waiting: dict[str, list[dict[str, Any]]] = {}
+        self.paused: dict[str, bool] = {}
 
     def begin_run(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         with self.lock:
             self.run[arguments["changefeed"]] = arguments["run"]
             self.waiting[arguments["changefeed"]] = []
+            self.paused[arguments["changefeed"]] = arguments["paused"]
         return {"incarnation": self.incarnation, "published_end": None}
 
     def publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
@@ -75,6 +77,13 @@ class Delivery:
         note(self.state_dir, "delivery flushed")
         return {}
 
+    def pause(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        self.paused[arguments["changefeed"]] = arguments["paused"]
+        return {}
+
+    def pressure(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        return {"suppressed": self.paused.get(arguments["changefeed"], False)}
+
     def status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         return {"changefeeds": {}}
 
@@ -94,6 +103,8 @@ def main() -> None:
             "begin_run": delivery.begin_run,
             "publish": delivery.publish,
             "flush": delivery.flush,
+            "pause": delivery.pause,
+            "pressure": delivery.pressure,
             "status": delivery.status,
         },
     )

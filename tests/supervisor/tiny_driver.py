@@ -28,6 +28,8 @@ def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
                 at = Position.parse(begun["start"])
             reader = LogReader.open(state_dir / "log")
             while reader.end() >= at and not stop.is_set():
+                if delivery.call("pressure", changefeed=feed)["suppressed"]:
+                    break
                 positions = [entry.position for entry in reader.read(at, reader.end())][:3]
                 end = positions[-1]
                 delivery.call(

@@ -76,6 +76,10 @@ DISPATCHERS: StateDescriptor[str, dict[str, Any]] = StateDescriptor(
 CHECKPOINT: StateDescriptor[str, int] = StateDescriptor("progress.checkpoint", "keeper", codecs.text, codecs.u64)
 CHECKPOINT_KEY = "checkpoint"
 
+PAUSED: StateDescriptor[str, int] = StateDescriptor("progress.paused", "keeper", codecs.text, codecs.u64)
+"""`PAUSED_KEY` → when the changefeed was paused, in milliseconds; absent while it is not."""
+PAUSED_KEY = "paused"
+
 
 def parse_seq(text: object, what: str) -> Seq:
     """Parses a seq of a request. Raises `BadInput` that names the argument `what`."""

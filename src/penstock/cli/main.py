@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import binlog, check, config, demo, feeds, init, resume, run, status, verify
+from penstock.cli import binlog, check, config, demo, feeds, init, pause, resume, run, status, verify
 from penstock.cli.delivery import spool
 from penstock.cli.help import let_help_flow
 from penstock.cli.log import changing, listing, reading
@@ -106,6 +106,7 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("lag")(feeds.lag)
 app.command("errors")(feeds.errors)
+app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)

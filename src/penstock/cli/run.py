@@ -1,4 +1,4 @@
-"""`penstock run`: the flow itself, and the live line of a run: what moves, how fast, how far behind."""
+"""`penstock run`: the flow itself, and the live view of a run: what moves, how fast, how far behind."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from penstock.secret import harmless
 from penstock.supervisor.status import RunStatus, RunSummary
 
 log = logging.getLogger(__name__)
+
+COLUMNS = 80  # that a line of the live view has at most
 
 
 def run(
@@ -97,6 +99,9 @@ def show_left(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = No
         counted_rows = (rows_left or {}).get(name)
         if not left:
             continue
+        if name in summary.paused:
+            say("  {} is paused; {} of the log wait for `penstock resume {}`", name, human_bytes(left), name)
+            continue
         what = f"{human_bytes(left)} of the log"
         if counted_rows is not None and (counted_rows.rows or counted_rows.complete):
             bound = "up to" if counted_rows.complete else "more than"
@@ -107,7 +112,7 @@ def show_left(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = No
 
 
 class RunScreen:
-    """Displays the status of a run: one changing line on a terminal, plain lines in a file, JSON lines on request."""
+    """Displays the status of a run: a changing line for each sink on a terminal, plain lines in a file, JSON lines on request."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json
@@ -115,7 +120,7 @@ class RunScreen:
             Live(console=console, refresh_per_second=4, transient=True) if not as_json and console.is_terminal else None
         )
         self._last: RunStatus | None = None
-        self._rate = 0.0
+        self._rates: dict[str, float] = {}
         self._said: dict[str, int] = {}
         self._started = False
         self._note = ""
@@ -152,20 +157,36 @@ class RunScreen:
         if not self._started and status.phase == "running" and all(c.state == "running" for c in status.children):
             self._started = True
             self.say("  [green]✓[/] everything is up after {} s", f"{(status.now_ms - status.started_ms) / 1000:.1f}")
-        if self._last is not None and status.now_ms > self._last.now_ms:
-            fresh = (status.rows - self._last.rows) * 1000 / (status.now_ms - self._last.now_ms)
-            self._rate = max(0.0, 0.5 * self._rate + 0.5 * fresh)
-        line = self.line(status)
+        self._note_rates(status)
         if self._live:
-            self._live.update(Text(shown(line)))
+            # Cut, not wrapped: lines that wrap are more lines than Rich goes back over, and stay when the window shrinks.
+            lines = Text("\n".join(shown(line) for line in self.lines(status)), no_wrap=True, overflow="ellipsis")
+            self._live.update(lines)
         elif self._last is None or status.rows != self._last.rows or status.phase != self._last.phase:
-            say("{}", line)
+            for line in self.lines(status):
+                say("{}", line)
         self._last = status
 
-    def line(self, status: RunStatus) -> str:
-        """`streaming  41,200 rows/s · lag 1.2 s · 38 files · 96.0 MiB`."""
-        phase = {"running": "streaming"}.get(status.phase, status.phase)
-        return (
-            f"  {phase}  {status.rows:,} rows · {self._rate:,.0f} rows/s · lag {human_seconds(status.lag_seconds)} · "
-            f"{status.files} files · {human_bytes(status.bytes)}"
-        )
+    def _note_rates(self, status: RunStatus) -> None:
+        last = self._last
+        if last is None or status.now_ms <= last.now_ms:
+            return
+        before = {feed.name: feed.rows for feed in last.changefeeds}
+        for feed in status.changefeeds:
+            fresh = (feed.rows - before.get(feed.name, 0)) * 1000 / (status.now_ms - last.now_ms)
+            self._rates[feed.name] = max(0.0, 0.5 * self._rates.get(feed.name, 0.0) + 0.5 * fresh)
+
+    def lines(self, status: RunStatus) -> list[str]:
+        """One for the source if it is not well, and one for each sink, within 80 columns:
+        `  lake      streaming   41,200 rows/s · lag 1.2 s · 38 files · 96.0 MiB`."""
+        found = [f"  source    {status.source.problem}"] if status.source.problem else []
+        width = max((len(feed.name) for feed in status.changefeeds), default=0)
+        for feed in status.changefeeds:
+            state = {"running": "streaming"}.get(feed.state, feed.state)
+            figures = (
+                f"{self._rates.get(feed.name, 0.0):,.0f} rows/s · lag {human_seconds(feed.lag_seconds)} · "
+                f"{feed.files:,} files · {human_bytes(feed.bytes)}"
+            )
+            note = f" · {feed.note}" if feed.note and feed.state != "running" else ""
+            found.append(f"  {feed.name:<{min(width, 20)}}  {state:<10} {figures}{note}")
+        return [line if len(line) < COLUMNS else f"{line[: COLUMNS - 2]}…" for line in found]

@@ -25,6 +25,9 @@ from penstock.supervisor.status import (
     XaStatus,
 )
 
+SMALL_FILES_MIN = 20  # of this run, before their size says something
+SMALL_FILE_BYTES = 1 << 20  # readers open each file: smaller ones cost more to open than to read
+
 Phase = Literal["starting", "running", "draining", "stopped"]
 
 
@@ -153,6 +156,8 @@ class Reporter:
         if watched is None:
             return ChangefeedStatus(name=name, state=state, note="waits for capture to make the log")
         keeper = watched.keeper
+        if keeper.paused_ms is not None and state == "running":
+            state, note = "paused", f"penstock resume {name} lets it go on"
         facts = keeper.snapshot().values()
         total = totals(keeper)
         return ChangefeedStatus(
@@ -168,6 +173,8 @@ class Reporter:
             published_end=str(keeper.published_end),
             checkpoint_ts=keeper.checkpoint_ts,
             last_write_ms=max((f.last_write_ms for f in facts), default=0) or None,
+            paused_ms=keeper.paused_ms,
+            advice=_advice(name, self._settings.changefeeds[name], total, watched.before),
             note=note,
         )
 
@@ -182,6 +189,18 @@ class Reporter:
         if not opened or any(slot.state == "starting" for slot in path):
             return "starting"
         return "running"
+
+
+def _advice(name: str, settings: dict[str, Any], total: Totals, before: Totals) -> str:
+    """That the files of this run are small for what was asked for, and the key that makes them larger; else empty."""
+    flush, files = settings.get("flush"), total.files - before.files
+    if not isinstance(flush, dict) or files < SMALL_FILES_MIN:
+        return ""
+    mean, wanted = (total.bytes - before.bytes) / files, int(flush.get("size") or 0)
+    if mean >= min(SMALL_FILE_BYTES, wanted / 2):
+        return ""
+    every = float(flush.get("every") or 0)
+    return f"files of {mean / (1 << 20):.2f} MiB on average → raise sinks.{name}.flush.every (now {every:g}s)"
 
 
 def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 ChildState = Literal["starting", "running", "waiting", "stopping", "stopped", "failed"]
-ChangefeedState = Literal["starting", "running", "recovering", "stopping", "stopped"]
+ChangefeedState = Literal["starting", "running", "paused", "recovering", "stopping", "stopped"]
 
 
 class _Model(BaseModel):
@@ -103,6 +103,8 @@ class ChangefeedStatus(_Model):
     published_end: str | None = None
     checkpoint_ts: int = 0
     last_write_ms: int | None = None
+    paused_ms: int | None = None  # since when; None: it is not
+    advice: str = ""  # what would be better with another setting, and which
     note: str = ""
 
 
@@ -153,5 +155,6 @@ class RunSummary:
     log_end: str | None = None
     mark_delete: dict[str, str] = field(default_factory=dict)
     left_bytes: dict[str, int] = field(default_factory=dict)  # of the log, by changefeed: not at its sink yet
+    paused: tuple[str, ...] = ()  # changefeeds that somebody paused: nobody waited for them
     driver_ready_seconds: float | None = None  # from the start of the run to the first driver that could work
     stage_seconds: dict[str, float] = field(default_factory=dict)  # the tasks' time by stage, all changefeeds together

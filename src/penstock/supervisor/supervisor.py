@@ -123,7 +123,11 @@ class _Run:
             else None
         )
         self._control = ControlServer(
-            control_path(settings.state_dir), self._names, lambda: self._status, self._capture_requests.ask
+            control_path(settings.state_dir),
+            self._names,
+            lambda: self._status,
+            self._capture_requests.ask,
+            lambda name, paused: self._delivery.pause(name, paused=paused),
         )
 
     def run(self) -> RunSummary:
@@ -157,10 +161,18 @@ class _Run:
 
     @property
     def _caught_up(self) -> bool:
-        """With `once`: what the source had at the start is at every sink."""
-        return self._log_end is not None and all(
-            name in self._maintainers and self._maintainers[name].keeper.reached(self._log_end) for name in self._names
+        """With `once`: what the source had at the start is at every sink that is not paused."""
+        end = self._log_end
+        return (
+            end is not None
+            and len(self._maintainers) == len(self._names)
+            and all(m.keeper.reached(end) for m in self._active.values())
         )
+
+    @property
+    def _active(self) -> dict[str, Maintainer]:
+        """The changefeeds that are not paused: nobody waits for the others."""
+        return {name: m for name, m in self._maintainers.items() if m.keeper.paused_ms is None}
 
     def _turn(self) -> None:
         self._handle_reports(TICK_SECONDS)
@@ -308,7 +320,7 @@ class _Run:
         end = reader.end()
         before, moved_at = self._published_ends(), self._clock.monotonic()
         while driver.alive and self._slots["delivery"].alive and self._may_wait(deadline):
-            if all(m.keeper.published_reached(end) or not m.keeper.backlog_bytes() for m in self._maintainers.values()):
+            if all(m.keeper.published_reached(end) or not m.keeper.backlog_bytes() for m in self._active.values()):
                 return
             self._handle_reports(TICK_SECONDS)
             self._show_status_if_due()
@@ -359,7 +371,8 @@ class _Run:
     def _summary(self, drained: bool, seconds: float) -> RunSummary:
         delivered = self._reporter.delivered()
         left = {name: m.keeper.backlog_bytes() for name, m in self._maintainers.items()}
-        drained = drained and not any(left.values())  # what was captured and never published is left too
+        # What was captured and never published is left too; of a paused changefeed that is meant.
+        drained = drained and not any(left[name] for name in self._active)
         if self._failure is not None:
             failure = self._failure
         elif self._settings.once and not self._caught_up:
@@ -383,6 +396,7 @@ class _Run:
             log_end=str(self._log_end) if self._log_end is not None else None,
             mark_delete={name: str(m.keeper.mark_delete) for name, m in self._maintainers.items()},
             left_bytes=left,
+            paused=tuple(name for name in self._maintainers if name not in self._active),
             driver_ready_seconds=self._driver_ready_seconds,
             stage_seconds=self._total_stage_seconds(),
         )
