@@ -50,6 +50,7 @@ EXIT_CONFIGURATION = 2
 EXIT_SOURCE = 3
 EXIT_SINK = 4
 EXIT_STOPPED = 5  # `status`: no run owns the state directory
+EXIT_LEFT = 6  # `run`: stopped as it was asked to, with changes in the log that are not at a sink
 EXIT_HELD_BACK = 7  # `verify`: nothing differs of what was compared, and not all of it is there or could be compared
 EXIT_FAILED = 70  # none of the others, and time does not heal it: the disk, another owner, a mistake in Penstock
 EXIT_TRY_AGAIN = 75  # nothing is wrong that time does not heal
@@ -62,6 +63,7 @@ EXIT_CODES = {
     EXIT_SOURCE: "the source refuses, or logs what Penstock cannot read",
     EXIT_SINK: "a sink refuses",
     EXIT_STOPPED: "status: the flow is stopped",
+    EXIT_LEFT: "run: stopped before everything was at the sinks; nothing is lost, the next run goes on there",
     EXIT_HELD_BACK: "verify: nothing differs, but rows are held back, not delivered, or could not be compared",
     EXIT_FAILED: "failed for another reason, which the message names",
     EXIT_TRY_AGAIN: "does not answer now, or another process has it: try again later",

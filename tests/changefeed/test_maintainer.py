@@ -22,10 +22,12 @@ class Delivery:
 
     def __init__(self) -> None:
         self.runs: list[str] = []
+        self.paused = False
         self.down = False
 
-    def begin_run(self, changefeed: str, run: str) -> dict[str, Any]:
+    def begin_run(self, changefeed: str, run: str, paused: bool) -> dict[str, Any]:
         assert changefeed == "lake"
+        self.paused = paused
         if self.down:
             raise Unavailable("delivery does not answer")
         self.runs.append(run)
@@ -45,6 +47,23 @@ def test_a_new_table_gets_a_dispatcher_with_epoch_1_that_survives(open_keeper: O
     assert {d: (f.epoch, f.schema, f.table, f.progress) for d, f in facts.items()} == {
         ORDERS: (1, "shop", "orders", None)
     }
+
+
+def test_a_pause_survives_and_each_run_tells_delivery(open_keeper: OpenKeeper) -> None:
+    keeper, delivery = open_keeper(), Delivery()
+    assert keeper.paused_ms is None
+    keeper.pause()
+    since = keeper.paused_ms
+    keeper.pause()
+    assert since is not None and keeper.paused_ms == since, "paused again: since when it was first"
+    keeper = open_keeper()
+    assert keeper.paused_ms == since
+    Maintainer(keeper, delivery.begin_run).begin_run()
+    assert delivery.paused
+    keeper.resume()
+    assert open_keeper().paused_ms is None
+    Maintainer(keeper := open_keeper(), delivery.begin_run).begin_run()
+    assert not delivery.paused
 
 
 def test_the_resume_table_says_epoch_progress_and_open_intent(open_keeper: OpenKeeper) -> None:

@@ -15,8 +15,11 @@ import pytest
 from penstock.cli.main import app
 from tests.support.waiting import LIMIT_SECONDS
 
-COMMANDS = ("init", "check", "run", "state", "spool", "status", "resume", "verify", "demo", "binlog", "log")
-GROUPS = ("binlog", "log", "state", "spool")
+COMMANDS = (
+    *("init", "check", "run", "status", "lag", "errors", "pause", "resume", "verify", "demo", "config"),
+    *("dispatchers", "binlog", "log", "state", "spool"),
+)
+GROUPS = ("binlog", "log", "state", "spool", "config")
 
 
 def penstock(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

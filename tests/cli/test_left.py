@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,15 @@ from penstock.cli.run import show_summary
 from penstock.cli.verify import exit_code, show_report
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
+from penstock.log import LogReader
 from penstock.operations import extras
+from penstock.operations.config.loading import load
 from penstock.operations.demo import Demo
+from penstock.operations.rows_left import RowsLeft, count_rows_left
 from penstock.operations.verify.report import SinkReport, VerifyReport
+from penstock.sources.demo.source import DemoSource
 from penstock.supervisor.status import RunSummary
+from tests.capture.running import capture, demo
 from tools.components import REPOSITORY
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -29,6 +36,13 @@ def test_the_end_of_a_run_tells_what_the_log_still_holds(capsys: pytest.CaptureF
     show_summary(RunSummary(0, 0, 0, 0, 1.0, drained=False, left_bytes={"lake": 60 << 20, "other": 0}), as_json=False)
     said = capsys.readouterr().out
     assert "✓" not in said and "lake: 60.0 MiB of the log are not at the sink yet" in said and "other" not in said
+    left = RunSummary(6, 0, 0, 0, 1.0, drained=False, message="stopped before", left_bytes={"lake": 60 << 20})
+    show_summary(left, {"lake": RowsLeft(60_000, complete=True)}, as_json=False)
+    said = capsys.readouterr().out
+    assert "lake: up to 60,000 changes, 60.0 MiB of the log, are not at the sink yet" in said
+    assert "exit 6 (stopped before)" in said
+    show_summary(left, {"lake": RowsLeft(60_000, complete=False)}, as_json=True)
+    assert json.loads(capsys.readouterr().out)["left_rows"] == {"lake": 60_000}
     show_summary(RunSummary(0, 5, 1, 9, 1.0, drained=True, left_bytes={"lake": 0}), as_json=False)
     said = capsys.readouterr().out
     assert said.startswith("✓ 5 rows") and "not at the sink" not in said
@@ -66,6 +80,23 @@ def test_a_demo_does_not_pull_the_rug_from_under_another(tmp_path: Path, monkeyp
         assert (demo.config.state_dir / "log").read_text() == "mine"
     Demo.prepare(directory, seconds=1, rate=100, say=print)
     assert not demo.config.state_dir.exists()
+
+
+def test_rows_that_are_left_are_counted_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "penstock.yaml").write_text(
+        "state_dir: ./state\nsource: {type: demo, seed: 5, changes: 2000}\nsinks:\n  lake: {url: ./lake, format: parquet}\n"
+        "  orders: {url: ./orders, format: parquet, only: [shop.orders]}\n"
+    )
+    config = load(tmp_path / "penstock.yaml")
+    assert capture(config.state_dir / "log", DemoSource(demo()))
+    with closing(LogReader.open(config.state_dir / "log")) as reader:
+        delivered = {"lake": f"{reader.first.ledger_id}:-1", "orders": str(reader.end())}
+    left = count_rows_left(config, delivered, ["lake", "orders"], math.inf)
+    assert left["orders"] == RowsLeft(0, complete=True)
+    assert left["lake"].complete and left["lake"].rows >= 2000
+    some = count_rows_left(config, {**delivered, "orders": delivered["lake"]}, ["orders"], math.inf)["orders"]
+    assert 0 < some.rows < left["lake"].rows, "of the tables that this sink takes"
+    assert not count_rows_left(config, delivered, ["lake"], seconds_max=-1)["lake"].complete
 
 
 def test_verify_has_no_green_mark_over_undelivered_changes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,6 +193,9 @@ def test_stops_when_standard_input_closes_and_drains(tmp_path: Path) -> None:
             delivery.client.call("publish", **{**ranges, "incarnation": "x"})
         with pytest.raises(BadInput, match="knows no changefeed 'x'"):
             delivery.client.call("pressure", changefeed="x")
+        for paused in (True, False):
+            delivery.client.call("pause", changefeed=CHANGEFEED, paused=paused)
+            assert delivery.client.call("pressure", changefeed=CHANGEFEED)["suppressed"] is paused
         assert delivery.process.stdin is not None
         delivery.process.stdin.close()
         assert delivery.hear() == {"event": "stopped", "drained": True}

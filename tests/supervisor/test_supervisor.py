@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BadInput, Unavailable
+from penstock.process import EXIT_LEFT
 from penstock.supervisor.control_server import control_path
 from penstock.supervisor.settings import ChildCommand, RunSettings
 from penstock.supervisor.status import RunStatus, RunSummary
@@ -238,6 +239,7 @@ def test_a_second_request_ends_at_once(tmp_path: Path) -> None:
         summary = one.end()
     wait_until_gone(pids)
     assert not summary.drained
+    assert summary.exit_code == EXIT_LEFT
     assert "nothing is lost" in summary.message
     resumed = run(replace(settings_of(tmp_path, once=True)))
     assert resumed.exit_code == 0
@@ -338,11 +340,25 @@ def test_a_stop_tells_what_is_left_in_the_log(tmp_path: Path) -> None:
         summary = one.end()
     assert not summary.drained and summary.rows == 0
     assert summary.left_bytes["lake"] > 0
+    assert summary.exit_code == EXIT_LEFT, "it was asked to stop, and could not bring everything to the sink"
     with running(settings_of(tmp_path, entries=10)) as one:
         one.until(lambda status: any(feed.backlog_entries == 0 for feed in status.changefeeds))
         one.stop.request()
         summary = one.end()
     assert summary.drained and summary.left_bytes == {"lake": 0}
+
+
+def test_a_stop_waits_for_what_is_in_the_log_and_was_not_published_yet(tmp_path: Path) -> None:
+    """Right after the start: capture was quicker than the driver. Nothing of that is left behind."""
+    with running(settings_of(tmp_path, entries=10, driver=["slow"])) as one:
+        one.until(lambda status: any(feed.backlog_entries >= 10 for feed in status.changefeeds))
+        assert one.seen[-1].changefeeds[0].published_end != "1:9", "the driver waits until the stop has begun"
+        one.stop.request()
+        one.until(lambda status: status.phase == "draining")
+        (tmp_path / "go").touch()
+        summary = one.end()
+    assert (summary.exit_code, summary.drained, summary.left_bytes) == (0, True, {"lake": 0})
+    assert delivered(tmp_path) == [f"1:{number}" for number in range(10)]
 
 
 def test_a_delivery_that_is_gone_leaves_nothing_to_flush_where_everything_is_at_the_sink(tmp_path: Path) -> None:

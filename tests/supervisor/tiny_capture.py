@@ -1,12 +1,13 @@
 """A capture of a few lines for the supervisor's tests: appends `source.entries` entries, then waits to be stopped.
 
 `source.tricks` is a list, one trick for each start: "die" (exit 1 before ready), "bad-input", "exit-3", "stubborn"
-(does not stop), "" (behaves). The last one holds for all later starts.
+(does not stop), "more" (appends on demand), "" (behaves). The last one holds for all later starts.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import sys
 import time
 from pathlib import Path
@@ -64,6 +65,11 @@ def main() -> None:
         say(event="caught-up", log_end=str(log.end()))
         log.close()
         return
+    if trick == "more":  # one entry each time the file is there, which then goes
+        while not select.select([sys.stdin], [], [], 0.02)[0]:
+            if (state_dir / "more").exists():
+                log.append(b"rows").result(10)
+                (state_dir / "more").unlink()
     wait_for_the_end(trick)
     log.close()
     note(state_dir, "capture stopped")

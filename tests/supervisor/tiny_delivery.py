@@ -25,11 +25,13 @@ class Delivery:
         self.lock = threading.Lock()
         self.run: dict[str, str] = {}
         self.waiting: dict[str, list[dict[str, Any]]] = {}
+        self.paused: dict[str, bool] = {}
 
     def begin_run(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         with self.lock:
             self.run[arguments["changefeed"]] = arguments["run"]
             self.waiting[arguments["changefeed"]] = []
+            self.paused[arguments["changefeed"]] = arguments["paused"]
         return {"incarnation": self.incarnation, "published_end": None}
 
     def publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
@@ -57,7 +59,7 @@ class Delivery:
         with self.lock:
             if self.run.get(arguments["changefeed"]) != arguments["run"]:
                 raise StaleRun("another run")
-        return {"suppressed": False}
+        return {"suppressed": self.paused.get(arguments["changefeed"], False)}
 
     def flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         feed = arguments["changefeed"]
@@ -81,6 +83,10 @@ class Delivery:
         note(self.state_dir, "delivery flushed")
         return {}
 
+    def pause(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        self.paused[arguments["changefeed"]] = arguments["paused"]
+        return {}
+
     def status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         return {"changefeeds": {}}
 
@@ -101,6 +107,7 @@ def main() -> None:
             "publish": delivery.publish,
             "pressure": delivery.pressure,
             "flush": delivery.flush,
+            "pause": delivery.pause,
             "status": delivery.status,
         },
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
             delivery.call("pressure", changefeed=feed, run=begun["run"])
             reader = LogReader.open(state_dir / "log")
             while reader.end() >= at and not stop.is_set():
+                if delivery.call("pressure", changefeed=feed, run=begun["run"])["suppressed"]:
+                    break
                 positions = [entry.position for entry in reader.read(at, reader.end())][:3]
                 end = positions[-1]
                 delivery.call(
@@ -53,6 +56,8 @@ def main() -> None:
     trick = trick_of(state_dir, "driver", settings["spark"].get("tricks", []))
     if trick == "die":
         sys.exit(1)
+    while trick == "slow" and not (state_dir / "go").exists():
+        time.sleep(0.02)
     stop = threading.Event()
     threads = [
         threading.Thread(target=publish_forever, args=(state_dir, feed, stop), daemon=True)

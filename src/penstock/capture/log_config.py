@@ -7,9 +7,9 @@ settings. What a sink still needs always stays, whatever they say. Values carry 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from penstock.errors import BadInput
 from penstock.log import LogSettings
@@ -25,15 +25,34 @@ SomeTime = Annotated[Seconds, Field(gt=0, le=_SECONDS_MAX)]
 Count = Annotated[int, Field(ge=0, le=1 << 31, strict=True)]
 SomeCount = Annotated[int, Field(ge=1, le=1 << 31, strict=True)]
 _DEFAULT = LogSettings()
+LEDGERS_MIN = 8  # that a log at its limit has: the open one and those since the state's oldest checkpoint never go
 
 
 class Keep(BaseModel):
-    """Entries that every sink has are deleted when they are older than `for`, or when the log is larger than `size`."""
+    """Entries that every sink has are deleted when they are older than `for`, or when the log is larger than `size`. Without
+    either they are deleted at once: a log that nobody trims fills the disk. With `size` alone, age does not matter."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    for_: Annotated[Time | None, Field(alias="for")] = None
+    for_: Annotated[Time | None, Field(alias="for")] = 0.0
     size: Bytes | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_size_alone(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("size") is not None and not {"for", "for_"} & value.keys():
+            return {**value, "for": None}
+        return value
+
+
+class LimitsConfig(BaseModel):
+    """The `limits:` part of the configuration. Capture pauses while the log is as large as `log_disk`, or while its disk has
+    less than `disk_free` left: keepers, cursors and checkpoints write there too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    log_disk: Annotated[Size, Field(ge=1 << 20, le=_SIZE_MAX)] | None = None
+    disk_free: Bytes = 128 << 20
 
 
 class Offload(BaseModel):
@@ -87,24 +106,30 @@ class LogConfig(BaseModel):
     keep: Keep = Keep()
     offload: Offload | None = None
 
-    def settings(self) -> LogSettings:
-        """What the log is opened with."""
+    def settings(self, log_disk: int | None = None) -> LogSettings:
+        """What the log is opened with. What every sink has goes before the log is as large as `log_disk`, whatever `keep`
+        says: it is not worth a pause. Whole ledgers go, and not the last few: so a ledger is an eighth of the limit at most."""
         offload = self.offload
+        size, ledger, preallocate = self.keep.size, self.ledger, self.preallocate
+        if log_disk is not None:
+            ledger, preallocate = min(ledger, log_disk // LEDGERS_MIN), min(preallocate, log_disk // LEDGERS_MIN)
+            most = log_disk - 2 * ledger
+            size = most if size is None else min(size, most)
         return LogSettings(
-            ledger_bytes_max=self.ledger,
+            ledger_bytes_max=ledger,
             ledger_entries_max=self.ledger_entries_max,
             ledger_age_min_seconds=self.ledger_age_min,
             ledger_age_max_seconds=self.ledger_age_max,
             ledger_idle_max_seconds=self.ledger_idle_max,
             ledger_switches_max=self.ledger_switches_max,
-            preallocate_bytes=self.preallocate,
+            preallocate_bytes=preallocate,
             waiting_bytes_max=self.waiting_max,
             stall_seconds_max=self.stall_max,
             read_attempts_max=self.read_attempts_max,
             maintenance_interval_seconds=self.maintenance_interval,
             cursor_inactive_seconds_max=self.cursor_inactive_max,
             retention_seconds=self.keep.for_,
-            retention_bytes=self.keep.size,
+            retention_bytes=size,
             offload_url=offload.url if offload else None,
             offload_threshold_bytes=offload.keep_local if offload else None,
             offload_deletion_lag_seconds=offload.lag if offload else _DEFAULT.offload_deletion_lag_seconds,

@@ -4,8 +4,9 @@
 2. For a new log, ask the source where to begin, and make that durable before anything is read.
 3. Read, cut into transactions, append.
 4. When the connection is lost, continue from the last frame, after pauses that grow.
-5. Between transactions, answer the requests of the run: a parked table is resumed by the log's only writer.
-6. To stop, flush the complete transactions, wait until they are durable, and close. An event that ends the flow does
+5. While there is no room for more of the log (room.py), read nothing.
+6. Between transactions, answer the requests of the run: a parked table is resumed by the log's only writer.
+7. To stop, flush the complete transactions, wait until they are durable, and close. An event that ends the flow does
    not keep back what came before it.
 
 A kill at any moment loses nothing: the next start does 1 and 3 again.
@@ -23,6 +24,7 @@ from typing import Any
 from penstock.capture.recorder import Recorder
 from penstock.capture.requests import Requests
 from penstock.capture.resumption import Resumption, followed_schemas, resume
+from penstock.capture.room import Room
 from penstock.capture.transactions.cutter import ENTRY_BYTES, TransactionCutter
 from penstock.capture.transactions.frame_content import FrameContent
 from penstock.capture.transactions.machine import Hindsight, ReadAgain, State
@@ -40,6 +42,7 @@ from penstock.state import BucketState, StateSettings
 
 FLUSH_SECONDS = 0.05  # the longest that a complete transaction waits for others to share its entry
 PROGRESS_SECONDS = 1.0
+PAUSED_SECONDS = 0.05  # between two looks for room
 RETRY_SECONDS_FIRST = 0.2
 RETRY_SECONDS_MAX = 10.0
 PARKED_SHOWN_MAX = 50  # of the parked tables: each report names so many
@@ -72,6 +75,7 @@ class Capture:
         stop: threading.Event | None = None,
         report: Report = lambda event: None,
         requests: Requests | None = None,
+        room: Room | None = None,
         entry_bytes: int = ENTRY_BYTES,
         events_bytes_max: int = EVENTS_BYTES_MAX,
         state_settings: StateSettings | None = None,
@@ -82,9 +86,13 @@ class Capture:
         self._stop = stop or threading.Event()
         self._report = report
         self._requests = requests
+        self._room = room
+        self._paused = ""  # why nothing is read
         self._entry_bytes = entry_bytes
         self._events_bytes_max = events_bytes_max
         self._state = BucketState.open(log, state_settings)
+        if room is not None:
+            room.checkpoint = self._checkpoint
         self._schemas = followed_schemas(self._state, tables)
         self._recorder = Recorder(log, self._state, self._schemas, clock)
         stored = self._recorder.position
@@ -92,6 +100,7 @@ class Capture:
         self._waiting_since: float | None = None
         self._reported = clock.monotonic()
         self._idle = True
+        self._heard_ms: int | None = None  # when the source sent something last
 
     def run(self, *, until_now: bool = False) -> bool:
         """True if the end was reached: the source's end at this call with `until_now`, or the end of a source that has
@@ -169,6 +178,10 @@ class Capture:
         for chunk in self._chunks(position):
             if self._stop.is_set():
                 return False
+            if self._room is not None and not self._wait_for_room(self._room, cutter):
+                return False
+            if len(chunk.data) or self._heard_ms is None:  # the first one may be empty: the source has answered
+                self._heard_ms = self._clock.wall_ms()
             for frame in cutter.feed(chunk):
                 self._recorder.append(frame)
             self._flush_if_due(cutter, chunk)
@@ -200,6 +213,30 @@ class Capture:
             self._recorder.passed(cutter.passed)
         else:
             self._recorder.settle()
+
+    def _checkpoint(self) -> None:
+        """Makes a checkpoint of the state at a position of its own, so that an older one need not be kept."""
+        if self._recorder.open is None:
+            self._recorder.finish()
+            self._recorder.resume(())  # a frame that says nothing
+            self._state.checkpoint()
+
+    def _wait_for_room(self, room: Room, cutter: TransactionCutter) -> bool:
+        """Returns once the log may grow; False if it is asked to stop meanwhile. The source waits, or hangs up: then it is
+        asked again."""
+        while lack := room.lack(self._recorder.bytes):
+            if not self._paused:
+                _logger.warning("capture pauses: %s", lack)
+            self._paused = lack
+            self._say_progress()
+            self._answer(cutter)
+            if self._stop.is_set():
+                return False
+            self._clock.sleep(PAUSED_SECONDS)
+        if self._paused:
+            _logger.info("capture goes on: there is room again")
+            self._paused = ""
+        return True
 
     def _flush(self, cutter: TransactionCutter) -> None:
         for frame in cutter.flush():
@@ -280,6 +317,8 @@ class Capture:
             "parked": self._parked(),
             "xa": self._xa(),
             "commit_ts": position.commit_ts if position else 0,
+            "heard_ms": self._heard_ms,
+            "paused": self._paused,
             # From taking a transaction from the source to having it on disk; 0 while nothing waits.
             "lag_ms": 0 if self._idle else max(0, self._clock.wall_ms() - commit_ms),
         }

@@ -1,6 +1,6 @@
 """`python -m penstock.capture`: the capture process. How it gets its settings, speaks and ends: `penstock.process`.
 
-Settings: `{"state_dir", "source": {...}, "log": {...}, "state": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
+Settings: `{"state_dir", "source": {...}, "log": {...}, "state": {...}, "limits": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
 `retrying`, `caught-up` (with `until: now`; then it ends), `answer`, `error`. On a stop, the transactions that are complete
 are flushed and the log is closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try
 again later. Requests: `resume` (resumption.py).
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.capture.log_config import LogConfig
+from penstock.capture.log_config import LimitsConfig, LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.errors import BadInput, PenstockError
 from penstock.log import configure_cache
@@ -34,6 +34,7 @@ class CaptureSettings(BaseModel):
     source: SourceSettings
     log: LogConfig = LogConfig()
     state: StateConfig = StateConfig()
+    limits: LimitsConfig = LimitsConfig()
     until: Literal["now"] | None = None
 
 
@@ -72,13 +73,15 @@ def main() -> int:
 def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
     from penstock.capture.loop import Capture, open_log  # late: bad settings are reported at once
     from penstock.capture.requests import Requests
+    from penstock.capture.room import Room
 
     if isinstance(settings.source, ServerSettings) and (exposure := settings.source.exposure()):
         logging.getLogger(__name__).warning(exposure)
     source = make_source(settings)
     cache = settings.log.cache
     configure_cache(cache.size, cache.in_flight)
-    log = open_log(settings.state_dir, settings.log.settings())
+    limits = settings.limits
+    log = open_log(settings.state_dir, settings.log.settings(limits.log_disk))
     try:
         capture = Capture(
             log,
@@ -87,6 +90,12 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
             stop=child.stop,
             report=child.say,
             requests=Requests(child.requests, child.say),
+            room=Room(
+                log,
+                settings.state_dir / "log",
+                log_bytes_max=limits.log_disk,
+                free_bytes_min=limits.disk_free,
+            ),
             state_settings=settings.state.settings(),
         )
         reached = capture.run(until_now=settings.until == "now")

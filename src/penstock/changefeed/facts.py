@@ -80,6 +80,10 @@ RULES: StateDescriptor[str, dict[str, Any]] = StateDescriptor("progress.rules", 
 """`rules` → {rules, since}: what shaped the rows that are at the sink, and the first position that it holds for."""
 RULES_KEY = "rules"
 
+PAUSED: StateDescriptor[str, int] = StateDescriptor("progress.paused", "keeper", codecs.text, codecs.u64)
+"""`PAUSED_KEY` → when the changefeed was paused, in milliseconds; absent while it is not."""
+PAUSED_KEY = "paused"
+
 
 def parse_seq(text: object, what: str) -> Seq:
     """Parses a seq of a request. Raises `BadInput` that names the argument `what`."""

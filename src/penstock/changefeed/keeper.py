@@ -27,7 +27,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, RULES, RULES_KEY, DispatcherFacts
+from penstock.changefeed.facts import (
+    CHECKPOINT,
+    CHECKPOINT_KEY,
+    DISPATCHERS,
+    PAUSED,
+    PAUSED_KEY,
+    RULES,
+    RULES_KEY,
+    DispatcherFacts,
+)
 from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.keeper_client import Intent
@@ -68,6 +77,8 @@ class Keeper:
         self._facts = {key: DispatcherFacts.from_json(value) for key, value in self._dispatchers.items()}
         self._checkpoint = self._checkpoints.get(CHECKPOINT_KEY) or 0  # as of the newest frame
         self._durable_checkpoint = self._checkpoint
+        self._pauses = state.store(PAUSED)
+        self._paused_ms = self._pauses.get(PAUSED_KEY)
         self._ranges = PublishedRanges()
         self._run: str | None = None
         self._published_end = cursor.mark_delete_position
@@ -133,6 +144,30 @@ class Keeper:
     def broken(self) -> PenstockError | None:
         """The error after which everything is refused; None while the keeper works."""
         return self._broken
+
+    @property
+    def paused_ms(self) -> int | None:
+        """When the changefeed was paused; None while it is not. Over restarts, until `resume`."""
+        return self._paused_ms
+
+    def pause(self) -> None:
+        """Nothing new is to be published, until `resume`; durable when it returns. The cursor stays, and holds the log."""
+        self._set_paused(self._paused_ms or self._clock.wall_ms())
+
+    def resume(self) -> None:
+        self._set_paused(None)
+
+    def _set_paused(self, since_ms: int | None) -> None:
+        with self._lock:
+            self._check()
+            change = self._state.begin()
+            if since_ms is None:
+                self._pauses.delete(change, PAUSED_KEY)
+            else:
+                self._pauses.put(change, PAUSED_KEY, since_ms)
+            pending = self._commit(change)
+        self._wait(pending)
+        self._paused_ms = since_ms
 
     @property
     def waiting_ranges(self) -> int:

@@ -21,9 +21,10 @@ class Lag:
         mark = self._keeper.mark_delete
         if self._oldest is None or self._oldest[0] != mark:
             self._oldest = None
-            first = self._reader.next(mark)
-            if first > self._reader.end():
+            end = self._reader.end()
+            if not self._reader.count(mark, end):  # not by comparing positions: an empty log may have had ledgers
                 return 0.0
+            first = self._reader.next(mark)
             entry = next(iter(self._reader.read(first, first)), None)
             if entry is None:
                 return 0.0

@@ -18,8 +18,8 @@ from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
 
-BeginRun = Callable[[str, str], dict[str, Any]]
-"""(changefeed, run) → delivery's answer to `begin_run`."""
+BeginRun = Callable[[str, str, bool], dict[str, Any]]
+"""(changefeed, run, whether it is paused) → delivery's answer to `begin_run`."""
 
 
 class Maintainer:
@@ -35,7 +35,7 @@ class Maintainer:
         ranges; (3) the resume table is read, which only the new run changes from then on."""
         with self._starting:
             run = uuid.uuid4().hex
-            answer = self._begin_run_at_delivery(self.keeper.name, run)
+            answer = self._begin_run_at_delivery(self.keeper.name, run, self.keeper.paused_ms is not None)
             start = self.keeper.begin_run(run)
             resume = {
                 dispatcher: {

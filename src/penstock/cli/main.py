@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import binlog, check, demo, init, resume, run, status, verify
+from penstock.cli import binlog, check, config, demo, feeds, init, pause, resume, run, status, verify
 from penstock.cli.delivery import spool
 from penstock.cli.help import let_help_flow
 from penstock.cli.log import changing, listing, reading
@@ -104,9 +104,14 @@ app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("lag")(feeds.lag)
+app.command("errors")(feeds.errors)
+app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)
+app.add_typer(config.app, name="config")
+app.command("dispatchers", rich_help_panel=INSIDES)(feeds.dispatchers)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=INSIDES)
 app.add_typer(log_app, name="log", rich_help_panel=INSIDES)
 app.add_typer(state_app, name="state", rich_help_panel=INSIDES)

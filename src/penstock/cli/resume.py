@@ -1,4 +1,4 @@
-"""`penstock resume`: a table that a statement parked goes on."""
+"""`penstock resume`: a table that a statement parked goes on, or a sink that was paused."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import counted, print_json, shortened, translate_errors
+from penstock.cli.pause import show_pause
 from penstock.cli.screen import say
-from penstock.operations.config.loading import load
+from penstock.errors import BadInput
+from penstock.operations.config.loading import load, load_places
+from penstock.operations.pause import set_paused
 
 if TYPE_CHECKING:
     from penstock.operations.resume.resume import Resumed
 
 
 def resume(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The parked table, as `penstock status` names it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCHEMA.TABLE|SINK", help="The parked table, or the paused sink, as `penstock status` names it."
+        ),
+    ],
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -30,14 +38,19 @@ def resume(
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
 ) -> None:
-    """Let a parked table go on: its rows that were held back are delivered, in order, each once.
+    """Let a parked table, or a paused sink, go on: what was held back is delivered, in order, each row once.
 
-    The rows are read with the definition first; one that does not fit them is refused, and nothing is changed. Statements that came after the one that parked the table are applied to the definition. Works while the flow runs, and while it is stopped.
+    A name with a dot is a table, one without is a sink. Of a table the rows are read with the definition first; one that does not fit them is refused, and nothing is changed. Statements that came after the one that parked the table are applied to the definition. Works while the flow runs, and while it is stopped.
     """
     from penstock.operations.resume.resume import resume_table
 
     with translate_errors(as_json=json):
-        done = resume_table(load(config), table, schema)
+        if "." not in name:
+            if schema is not None:
+                raise BadInput(f"{name} is a sink, and --schema is for a table", hint="name it as SCHEMA.TABLE")
+            show_pause(set_paused(load_places(config), name, paused=False), as_json=json)
+            return
+        done = resume_table(load(config), name, schema)
     if json:
         print_json(done.to_json())
     else:

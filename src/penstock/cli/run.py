@@ -1,8 +1,9 @@
-"""`penstock run`: the flow itself, and the live line of a run: what moves, how fast, how far behind."""
+"""`penstock run`: the flow itself, and the live view of a run: what moves, how fast, how far behind."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Annotated
@@ -20,10 +21,14 @@ from penstock.operations.adopt import adopt_sinks
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import exposure_of, run_settings
 from penstock.operations.extras import require_extras
+from penstock.operations.rows_left import RowsLeft, count_rows_left
+from penstock.process import EXIT_LEFT
 from penstock.secret import harmless
 from penstock.supervisor.status import RunStatus, RunSummary
 
 log = logging.getLogger(__name__)
+
+COLUMNS = 80  # that a line of the live view has at most
 
 
 def run(
@@ -43,8 +48,9 @@ def run(
 ) -> None:
     """Copy changes from the source to the sinks until stopped.
 
-    Ctrl-C drains: what was read is delivered, then everything ends. A second Ctrl-C ends at once; nothing is lost
-    either way, the next run goes on where this one was.
+    Ctrl-C drains: what was read is delivered, then everything ends. Where that takes too long, the end says how many
+    changes are left, with an exit code of its own. A second Ctrl-C ends at once; nothing is lost either way, the next run
+    goes on where this one was.
     """
     from penstock.supervisor.supervisor import run as run_flow
 
@@ -62,15 +68,19 @@ def run(
             log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:
             summary = run_flow(settings, on_progress=screen.update)
-    show_summary(summary, as_json=json)
+    behind = [name for name, left in summary.left_bytes.items() if left]
+    rows = count_rows_left(loaded, summary.mark_delete, behind) if behind else {}
+    show_summary(summary, rows, as_json=json)
     raise typer.Exit(summary.exit_code)
 
 
-def show_summary(summary: RunSummary, *, as_json: bool) -> None:
+def show_summary(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = None, *, as_json: bool) -> None:
     """How the run ended."""
+    left = rows_left or {}
     if as_json:
-        print_json({"event": "summary", **asdict(summary)})
-    if summary.exit_code:
+        rows = {name: one.rows for name, one in left.items()}
+        print_json({"event": "summary", **asdict(summary), "left_rows": rows})
+    if summary.exit_code and summary.exit_code != EXIT_LEFT:
         print_error("RunFailed", summary.message, summary.hint, as_json=as_json)
     if as_json:
         return
@@ -78,20 +88,31 @@ def show_summary(summary: RunSummary, *, as_json: bool) -> None:
         "  {}" if summary.exit_code else "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
         f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}",
     )
-    show_left(summary)
+    show_left(summary, left)
+    if summary.exit_code == EXIT_LEFT:
+        say("exit {} ({})", EXIT_LEFT, summary.message)
 
 
-def show_left(summary: RunSummary) -> None:
+def show_left(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = None) -> None:
     """What the log holds that is not at its sink: never a green mark over rows that did not arrive."""
     for name, left in summary.left_bytes.items():
-        if left:
-            say("  {}: {} of the log are not at the sink yet; the next run goes on there", name, human_bytes(left))
+        counted_rows = (rows_left or {}).get(name)
+        if not left:
+            continue
+        if name in summary.paused:
+            say("  {} is paused; {} of the log wait for `penstock resume {}`", name, human_bytes(left), name)
+            continue
+        what = f"{human_bytes(left)} of the log"
+        if counted_rows is not None and (counted_rows.rows or counted_rows.complete):
+            bound = "up to" if counted_rows.complete else "more than"
+            what = f"{bound} {counted_rows.rows:,} changes, {what},"
+        say("  {}: {} are not at the sink yet; the next run goes on there", name, what)
     if not summary.drained and not any(summary.left_bytes.values()):
         say("  stopped before everything was flushed; the next run goes on there")
 
 
 class RunScreen:
-    """Displays the status of a run: one changing line on a terminal, plain lines in a file, JSON lines on request."""
+    """Displays the status of a run: a changing line for each sink on a terminal, plain lines in a file, JSON lines on request."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json
@@ -99,7 +120,7 @@ class RunScreen:
             Live(console=console, refresh_per_second=4, transient=True) if not as_json and console.is_terminal else None
         )
         self._last: RunStatus | None = None
-        self._rate = 0.0
+        self._rates: dict[str, float] = {}
         self._said: dict[str, int] = {}
         self._started = False
         self._note = ""
@@ -136,20 +157,36 @@ class RunScreen:
         if not self._started and status.phase == "running" and all(c.state == "running" for c in status.children):
             self._started = True
             self.say("  [green]✓[/] everything is up after {} s", f"{(status.now_ms - status.started_ms) / 1000:.1f}")
-        if self._last is not None and status.now_ms > self._last.now_ms:
-            fresh = (status.rows - self._last.rows) * 1000 / (status.now_ms - self._last.now_ms)
-            self._rate = max(0.0, 0.5 * self._rate + 0.5 * fresh)
-        line = self.line(status)
+        self._note_rates(status)
         if self._live:
-            self._live.update(Text(shown(line)))
+            # Cut, not wrapped: lines that wrap are more lines than Rich goes back over, and stay when the window shrinks.
+            lines = Text("\n".join(shown(line) for line in self.lines(status)), no_wrap=True, overflow="ellipsis")
+            self._live.update(lines)
         elif self._last is None or status.rows != self._last.rows or status.phase != self._last.phase:
-            say("{}", line)
+            for line in self.lines(status):
+                say("{}", line)
         self._last = status
 
-    def line(self, status: RunStatus) -> str:
-        """`streaming  41,200 rows/s · lag 1.2 s · 38 files · 96.0 MiB`."""
-        phase = {"running": "streaming"}.get(status.phase, status.phase)
-        return (
-            f"  {phase}  {status.rows:,} rows · {self._rate:,.0f} rows/s · lag {human_seconds(status.lag_seconds)} · "
-            f"{status.files} files · {human_bytes(status.bytes)}"
-        )
+    def _note_rates(self, status: RunStatus) -> None:
+        last = self._last
+        if last is None or status.now_ms <= last.now_ms:
+            return
+        before = {feed.name: feed.rows for feed in last.changefeeds}
+        for feed in status.changefeeds:
+            fresh = (feed.rows - before.get(feed.name, 0)) * 1000 / (status.now_ms - last.now_ms)
+            self._rates[feed.name] = max(0.0, 0.5 * self._rates.get(feed.name, 0.0) + 0.5 * fresh)
+
+    def lines(self, status: RunStatus) -> list[str]:
+        """One for the source if it is not well, and one for each sink, within 80 columns:
+        `  lake      streaming   41,200 rows/s · lag 1.2 s · 38 files · 96.0 MiB`."""
+        found = [f"  source    {status.source.problem}"] if status.source.problem else []
+        width = max((len(feed.name) for feed in status.changefeeds), default=0)
+        for feed in status.changefeeds:
+            state = {"running": "streaming"}.get(feed.state, feed.state)
+            figures = (
+                f"{self._rates.get(feed.name, 0.0):,.0f} rows/s · lag {human_seconds(feed.lag_seconds)} · "
+                f"{feed.files:,} files · {human_bytes(feed.bytes)}"
+            )
+            note = f" · {feed.note}" if feed.note and feed.state != "running" else ""
+            found.append(f"  {feed.name:<{min(width, 20)}}  {state:<10} {figures}{note}")
+        return [line if len(line) < COLUMNS else f"{line[: COLUMNS - 2]}…" for line in found]

@@ -76,14 +76,29 @@ def _show(report: StatusReport) -> None:
     place = " ".join(f"{k} {v}" for k, v in (source.position or {}).items() if k in ("file", "pos", "gtid") and v)
     positions = source.positions
     lag = "" if source.lag_seconds is None else f"  lag {human_seconds(source.lag_seconds)}"
-    say("[bold]SOURCE[/]  {}  {}  {}{}", source.type, source.state, place, lag)
+    heard = (
+        "" if source.heard_ms is None else f"  last event {human_seconds((run.now_ms - source.heard_ms) / 1000)} ago"
+    )
+    say("[bold]SOURCE[/]  {}  {}{}{}", source.type, source.state, lag, heard)
     if positions is not None:
         _show_positions(positions)
-    say("[bold]LOG[/]     {}  end {}", human_bytes(run.log.bytes), run.log.end or "empty")
-    table = table_of("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE", "NOTE")
+    elif place:
+        say("        {}", place)
+    log = run.log
+    size = human_bytes(log.bytes) + (f" of {human_bytes(log.bytes_max)}" if log.bytes_max is not None else "")
+    say(
+        "[bold]LOG[/]     {}  end {}{}", size, log.end or "empty", f"  held by {log.pinned_by}" if log.pinned_by else ""
+    )
+    table = table_of("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE")
     for feed in run.changefeeds:
         add_row(table, *_row(feed, run))
     say_table(table)
+    for feed in run.changefeeds:
+        for note in (feed.note, feed.advice):
+            if note:
+                say("[yellow]![/] {}: {}", feed.name, note)
+    if source.problem:
+        say("[yellow]![/] source: {}", source.problem)
     for child in run.children:
         if child.restarts or child.state == "failed":
             say("! {}: {}, started again {} times {}", child.name, child.state, child.restarts, child.note)
@@ -146,4 +161,4 @@ def _row(feed: ChangefeedStatus, run: RunStatus) -> tuple[str, ...]:
         "never" if feed.last_write_ms is None else f"{human_seconds((run.now_ms - feed.last_write_ms) / 1000)} ago"
     )
     lag = human_seconds(feed.lag_seconds)
-    return (feed.name, feed.state, lag, f"{feed.rows:,}", str(feed.files), str(feed.tables), written, feed.note)
+    return (feed.name, feed.state, lag, f"{feed.rows:,}", str(feed.files), str(feed.tables), written)

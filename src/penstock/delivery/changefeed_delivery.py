@@ -65,6 +65,7 @@ class ChangefeedDelivery:
         metrics: Metrics = METRICS,
     ) -> None:
         self.name = name
+        self.paused = False  # somebody asked for no more rows; what was published is still written
         self.stats = PublishStats()
         drained = metrics.ddl_drain_seconds.labels(name)
         self.spool = Spool(
@@ -336,8 +337,9 @@ class ChangefeedDelivery:
     # ---- pressure, flush, status
 
     def pressure(self, run: str | None = None) -> dict[str, Any]:
-        """`suppressed` while a wake is kept back: upstream sends nothing more until that wake has run. `StaleRun` where
-        `run` is not the current one: a new process of delivery has nothing of what an older one was given.
+        """`suppressed` while a wake is kept back, or the changefeed is paused: upstream sends nothing more until then.
+        `StaleRun` where `run` is not the current one: a new process of delivery has nothing of what an older one was
+        given.
 
         A file that was begun before a restart can only be finished with exactly its rows. As long as some of them did not
         come, nothing is suppressed: what is held could never leave. `until` is then where their last one is; a batch
@@ -351,9 +353,9 @@ class ChangefeedDelivery:
                 self._current(run)
             until = self._awaited.until if held_back else None
         return {
-            "suppressed": held_back and until is None,
+            "suppressed": self.paused or (held_back and until is None),
             "spool_bytes": self.spool.bytes,
-            "until": str(until) if until is not None else None,
+            "until": str(until) if until is not None and not self.paused else None,
         }
 
     def _suppressed(self) -> bool:

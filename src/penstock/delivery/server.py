@@ -67,6 +67,7 @@ class DeliveryServer:
                 "dead_letter": self._dead_letter,
                 "publish": self._publish,
                 "pressure": lambda arguments, _: self.delivery_of(arguments).pressure(arguments.get("run")),
+                "pause": self._pause,
                 "flush": self._flush,
                 "status": self._status,
                 "table": self._table,
@@ -141,7 +142,13 @@ class DeliveryServer:
         delivery = self.delivery_of(arguments)
         if not arguments.get("run"):
             raise BadInput("begin_run: the argument 'run' is missing")
-        return delivery.begin_run(str(arguments["run"]))
+        answer = delivery.begin_run(str(arguments["run"]))
+        delivery.paused = arguments.get("paused") is True
+        return answer
+
+    def _pause(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        self.delivery_of(arguments).paused = arguments.get("paused") is True
+        return {}
 
     def _stage(self, arguments: dict[str, Any], body: memoryview) -> dict[str, Any]:
         key, payload = parse_stage(arguments, body)

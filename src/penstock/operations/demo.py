@@ -76,6 +76,7 @@ class Demo:
                     "sinks": {
                         _SINK: {"url": f"./{_SINK}", "format": "parquet", "flush": {"size": "4MiB", "every": "2s"}}
                     },
+                    "log": {"keep": {"for": None}},  # all of it is compared with the sink at the end
                 },
                 sort_keys=False,
             ),

@@ -30,7 +30,7 @@ from penstock.schema.model import TableSchema
 from penstock.schema.parking import parkings
 from penstock.sources.settings import Tables
 from penstock.state import StateReader
-from penstock.supervisor.status import ParkedTable, RunStatus, XaStatus
+from penstock.supervisor.status import ParkedTable, RunStatus, XaStatus, is_well
 from penstock.wire import connect, socket_path
 
 _TIMEOUT_SECONDS = 5.0
@@ -82,12 +82,7 @@ def read_status(config: Places) -> StatusReport:
             xa=xa,
             note=f"no penstock run owns {config.state_dir}",
         )
-    unwell = (
-        run.parked_count
-        or any(f.state == "recovering" for f in run.changefeeds)
-        or any(c.state in ("failed", "waiting") for c in run.children)
-    )
-    return StatusReport(exit_code=EXIT_DIFFERENT if unwell else EXIT_OK, run=run)
+    return StatusReport(exit_code=EXIT_OK if is_well(run) else EXIT_DIFFERENT, run=run)
 
 
 def parked_tables(state: StateReader, tables: Tables) -> tuple[ParkedTable, ...]:

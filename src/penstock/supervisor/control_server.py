@@ -8,6 +8,7 @@ has one of the wrong type, gets `BadInput` with the argument's name.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from penstock.changefeed.facts import parse_seq
 from penstock.changefeed.maintainer import Maintainer
 from penstock.delivery.keeper_client import Intent, LastRow
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import BadInput, PenstockError, Unavailable
 from penstock.log.position import Position
 from penstock.supervisor.status import RunStatus
 from penstock.wire import Server, socket_path
@@ -39,10 +40,12 @@ class ControlServer:
         names: list[str],
         status: Callable[[], RunStatus],
         ask_capture: Callable[[Arguments], Arguments] | None = None,
+        pause_at_delivery: Callable[[str, bool], None] = lambda _name, _paused: None,
     ) -> None:
         self._names = frozenset(names)
         self._status = status
         self._ask_capture = ask_capture
+        self._pause_at_delivery = pause_at_delivery
         self._maintainers: dict[str, Maintainer] = {}
         self._attached = threading.Condition()
         self._ending = False
@@ -57,6 +60,7 @@ class ControlServer:
                 "dispatchers": self._dispatchers,
                 "checkpoint": self._checkpoint,
                 "resume": self._resume,
+                "pause": self._pause,
                 "status": lambda _arguments, _body: self._status().model_dump(mode="json"),
             },
         )
@@ -139,6 +143,16 @@ class ControlServer:
     def _dispatchers(self, arguments: Arguments, _body: memoryview) -> Arguments:
         facts = self._of(arguments).keeper.facts()
         return {"facts": {dispatcher: one.to_json() for dispatcher, one in facts.items()}}
+
+    def _pause(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        """Pauses a changefeed, or lets it go on. Order: (1) durable; (2) delivery, if it answers; else the next run of the
+        changefeed tells it."""
+        keeper, paused = self._of(arguments).keeper, _get(arguments, "paused") is True
+        before = keeper.paused_ms is not None
+        keeper.pause() if paused else keeper.resume()
+        with contextlib.suppress(PenstockError):
+            self._pause_at_delivery(keeper.name, paused)
+        return {"paused": paused, "changed": before != paused, "since_ms": keeper.paused_ms}
 
     def _resume(self, arguments: Arguments, _body: memoryview) -> Arguments:
         """Passes the request on to capture, the log's only writer. Its answer, or the error that it refuses with."""

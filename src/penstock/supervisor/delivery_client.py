@@ -21,13 +21,23 @@ class DeliveryClient:
     def path(self) -> Path:
         return socket_path(self._run_dir, "delivery")
 
-    def begin_run(self, changefeed: str, run: str) -> dict[str, Any]:
+    def begin_run(self, changefeed: str, run: str, paused: bool = False) -> dict[str, Any]:
         with connect(self.path, timeout_seconds=BEGIN_RUN_SECONDS_MAX) as client:
-            return client.call("begin_run", changefeed=changefeed, run=run)
+            return client.call("begin_run", changefeed=changefeed, run=run, paused=paused)
+
+    def pause(self, changefeed: str, *, paused: bool) -> None:
+        """From here on delivery asks for nothing more of the changefeed, or asks again."""
+        with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
+            client.call("pause", changefeed=changefeed, paused=paused)
 
     def status(self) -> dict[str, Any]:
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
             return client.call("status")
+
+    def metrics(self) -> str:
+        """Delivery's metrics, as text for Prometheus."""
+        with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
+            return str(client.call("metrics")["text"])
 
     def flush(self, changefeeds: list[str], timeout_seconds: float) -> Flush:
         """Asks delivery to bring everything published to the sinks, for all changefeeds at the same time."""

@@ -11,8 +11,10 @@ from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.lag import Lag
 from penstock.clock import Clock
 from penstock.log import LogReader
+from penstock.log.position import Position
 from penstock.supervisor.restarts import ChildSlot
 from penstock.supervisor.settings import RunSettings
+from penstock.supervisor.source_health import SourceHealth
 from penstock.supervisor.status import (
     ChangefeedState,
     ChangefeedStatus,
@@ -22,6 +24,9 @@ from penstock.supervisor.status import (
     SourceStatus,
     XaStatus,
 )
+
+SMALL_FILES_MIN = 20  # of this run, before their size says something
+SMALL_FILE_BYTES = 1 << 20  # readers open each file: smaller ones cost more to open than to read
 
 Phase = Literal["starting", "running", "draining", "stopped"]
 
@@ -66,9 +71,11 @@ class Reporter:
         self._parked: tuple[ParkedTable, ...] = ()
         self._parked_count = 0
         self._xa = XaStatus()
+        self._health = SourceHealth(str(settings.source.get("type", "")), slots["capture"], clock)
 
     def on_capture_event(self, event: dict[str, Any]) -> None:
         """Keeps what capture says about the source."""
+        self._health.on_event(event)
         position, lag_ms = event.get("position"), event.get("lag_ms")
         if isinstance(position, dict):
             self._source_position = position
@@ -107,11 +114,8 @@ class Reporter:
             bytes=delivered.bytes,
             lag_seconds=max((feed.lag_seconds for feed in feeds), default=0.0),
             restarts=sum(slot.restarts for slot in self._slots.values()),
-            source=self._source(),
-            log=LogStatus(
-                bytes=_directory_bytes(self._settings.state_dir / "log"),
-                end=str(self.reader.end()) if self.reader is not None else None,
-            ),
+            source=self._source(phase),
+            log=self._log(feeds),
             changefeeds=feeds,
             children=tuple(slot.status() for slot in self._slots.values()),
             parked=self._parked,
@@ -119,13 +123,27 @@ class Reporter:
             note=note,
         )
 
-    def _source(self) -> SourceStatus:
+    def _log(self, feeds: tuple[ChangefeedStatus, ...]) -> LogStatus:
+        behind = [f for f in feeds if f.backlog_entries and f.mark_delete is not None]
+        slowest = min(behind, key=lambda f: Position.parse(str(f.mark_delete)), default=None)
+        limit = self._settings.limits.get("log_disk")
+        return LogStatus(
+            bytes=_directory_bytes(self._settings.state_dir / "log"),
+            end=str(self.reader.end()) if self.reader is not None else None,
+            bytes_max=int(limit) if limit is not None else None,
+            pinned_by=slowest.name if slowest is not None else None,
+            paused=self._health.paused,
+        )
+
+    def _source(self, phase: Phase) -> SourceStatus:
         return SourceStatus(
             type=str(self._settings.source.get("type", "unknown")),
             state=self._slots["capture"].state,
             position=self._source_position,
             positions=self._source_positions,
             lag_seconds=self._source_lag_seconds,
+            heard_ms=self._health.heard_ms,
+            problem=self._health.problem() if phase in ("starting", "running") else "",
             xa=self._xa,
         )
 
@@ -138,6 +156,8 @@ class Reporter:
         if watched is None:
             return ChangefeedStatus(name=name, state=state, note="waits for capture to make the log")
         keeper = watched.keeper
+        if keeper.paused_ms is not None and state == "running":
+            state, note = "paused", f"penstock resume {name} lets it go on"
         facts = keeper.snapshot().values()
         total = totals(keeper)
         return ChangefeedStatus(
@@ -153,6 +173,8 @@ class Reporter:
             published_end=str(keeper.published_end),
             checkpoint_ts=keeper.checkpoint_ts,
             last_write_ms=max((f.last_write_ms for f in facts), default=0) or None,
+            paused_ms=keeper.paused_ms,
+            advice=_advice(name, self._settings.changefeeds[name], total, watched.before),
             note=note,
         )
 
@@ -167,6 +189,18 @@ class Reporter:
         if not opened or any(slot.state == "starting" for slot in path):
             return "starting"
         return "running"
+
+
+def _advice(name: str, settings: dict[str, Any], total: Totals, before: Totals) -> str:
+    """That the files of this run are small for what was asked for, and the key that makes them larger; else empty."""
+    flush, files = settings.get("flush"), total.files - before.files
+    if not isinstance(flush, dict) or files < SMALL_FILES_MIN:
+        return ""
+    mean, wanted = (total.bytes - before.bytes) / files, int(flush.get("size") or 0)
+    if mean >= min(SMALL_FILE_BYTES, wanted / 2):
+        return ""
+    every = float(flush.get("every") or 0)
+    return f"files of {mean / (1 << 20):.2f} MiB on average → raise sinks.{name}.flush.every (now {every:g}s)"
 
 
 def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> str:

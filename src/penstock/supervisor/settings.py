@@ -31,15 +31,17 @@ DEFAULT_COMMANDS: Mapping[str, ChildCommand] = {
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Of one run. `source`, `log`, `state`, `spark` and the dict of each changefeed are passed on to the children as they
-    are."""
+    """Of one run. `source`, `log`, `state`, `limits`, `spark` and the dict of each changefeed are passed on to the children
+    as they are."""
 
     state_dir: Path
     source: dict[str, Any]
     changefeeds: dict[str, dict[str, Any]]
     log: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
     spark: dict[str, Any] = field(default_factory=dict)
+    http_listen: str | None = None  # where /metrics, /healthz and /readyz are served; None: nowhere
     once: bool = False
     stop_seconds_max: float = 30.0  # how long a stop may drain before the children are killed
     progress_every_seconds: float = 1.0

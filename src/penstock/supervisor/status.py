@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 ChildState = Literal["starting", "running", "waiting", "stopping", "stopped", "failed"]
-ChangefeedState = Literal["starting", "running", "recovering", "stopping", "stopped"]
+ChangefeedState = Literal["starting", "running", "paused", "recovering", "stopping", "stopped"]
 
 
 class _Model(BaseModel):
@@ -64,19 +64,28 @@ class XaStatus(_Model):
 
 class SourceStatus(_Model):
     """`position` is the one that is saved. `positions` has them all (docs/cli.md, *Positions*); None before the first
-    transaction of this process."""
+    transaction of this process. `heard_ms` is when it sent something last, a heartbeat too. `problem`: why it is degraded;
+    empty while it is well."""
 
     type: str
     state: ChildState
     position: dict[str, Any] | None = None
     positions: dict[str, Any] | None = None
     lag_seconds: float | None = None
+    heard_ms: int | None = None
+    problem: str = ""
     xa: XaStatus = XaStatus()
 
 
 class LogStatus(_Model):
+    """`pinned_by` is the changefeed that has delivered least, where it has not delivered all; `paused`: why capture appends
+    nothing now."""
+
     bytes: int = 0
     end: str | None = None
+    bytes_max: int | None = None
+    pinned_by: str | None = None
+    paused: str = ""
 
 
 class ChangefeedStatus(_Model):
@@ -94,6 +103,8 @@ class ChangefeedStatus(_Model):
     published_end: str | None = None
     checkpoint_ts: int = 0
     last_write_ms: int | None = None
+    paused_ms: int | None = None  # since when; None: it is not
+    advice: str = ""  # what would be better with another setting, and which
     note: str = ""
 
 
@@ -118,6 +129,16 @@ class RunStatus(_Model):
     note: str = ""
 
 
+def is_well(run: RunStatus) -> bool:
+    """Whether nothing is degraded: what exit code 0 of `penstock status` means."""
+    return not (
+        run.parked_count
+        or run.source.problem
+        or any(feed.state == "recovering" for feed in run.changefeeds)
+        or any(child.state in ("failed", "waiting") for child in run.children)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """How a run ended. `rows`, `files` and `bytes` count what this run brought to the sinks."""
@@ -134,5 +155,6 @@ class RunSummary:
     log_end: str | None = None
     mark_delete: dict[str, str] = field(default_factory=dict)
     left_bytes: dict[str, int] = field(default_factory=dict)  # of the log, by changefeed: not at its sink yet
+    paused: tuple[str, ...] = ()  # changefeeds that somebody paused: nobody waited for them
     driver_ready_seconds: float | None = None  # from the start of the run to the first driver that could work
     stage_seconds: dict[str, float] = field(default_factory=dict)  # the tasks' time by stage, all changefeeds together

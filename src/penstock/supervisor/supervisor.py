@@ -3,10 +3,10 @@
 It owns the state directory's lock. One thread decides: it handles the children's reports, starts a child again that
 died (after a backoff), and ends the run when a child reports an error that does not heal.
 
-A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, so
-nothing new is published; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the keepers
-close. A second request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next run
-goes on from progress and cursor.
+A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, once it
+has published what the log holds; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the
+keepers close. A second request to stop, or the end of the time, kills what is left. Nothing is lost either way: the next
+run goes on from progress and cursor, and the summary says what is left for it (`EXIT_LEFT`).
 
 With `once`, capture reads up to where the source was at the start and reports where the log ended; the run is over when
 the mark-delete position of every changefeed is there.
@@ -27,12 +27,13 @@ from penstock.errors import BadInput, PenstockError, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
-from penstock.process import EXIT_INTERRUPTED, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
+from penstock.process import EXIT_INTERRUPTED, EXIT_LEFT, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
 from penstock.rules.settings import identity, rules_from_json
 from penstock.secret import Secret
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
+from penstock.supervisor.http_server import HttpServer
 from penstock.supervisor.reporter import Phase, Reporter, Watched
 from penstock.supervisor.requests import Requests
 from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
@@ -47,6 +48,7 @@ TICK_SECONDS = 0.1
 FLUSH_AGAIN_SECONDS = 0.5  # with `once`: the pause between two flushes while delivery does not have everything yet
 ONCE_DEATHS_MAX = 5  # with `once`: deaths of one child in a row before the run ends with "try again later"
 ONCE_STUCK_MAX = 3  # with `once`: flushes in a row that end in a terminal error before the run fails
+PUBLISH_STILL_SECONDS_MAX = 8.0  # a stop: how long a driver that works may publish nothing before it is not waited for
 _KILL_SECONDS_MAX = 5.0  # how long killed children may take to be gone
 
 
@@ -116,8 +118,17 @@ class _Run:
         self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by driver process and changefeed
         self._status = self._reporter.status("starting", {}, note)
         self._capture_requests = Requests(self._slots["capture"])
+        self._http = (
+            HttpServer(settings.http_listen, lambda: self._status, self._delivery.metrics)
+            if settings.http_listen is not None
+            else None
+        )
         self._control = ControlServer(
-            control_path(settings.state_dir), self._names, lambda: self._status, self._capture_requests.ask
+            control_path(settings.state_dir),
+            self._names,
+            lambda: self._status,
+            self._capture_requests.ask,
+            lambda name, paused: self._delivery.pause(name, paused=paused),
         )
 
     def run(self) -> RunSummary:
@@ -134,6 +145,8 @@ class _Run:
             self._kill_all()
             self._poll.close()
             self._control.close()
+            if self._http is not None:
+                self._http.close()
             self._show_status("stopped")
             summary = self._summary(drained, self._clock.monotonic() - started)
             for maintainer in self._maintainers.values():
@@ -149,10 +162,18 @@ class _Run:
 
     @property
     def _caught_up(self) -> bool:
-        """With `once`: what the source had at the start is at every sink."""
-        return self._log_end is not None and all(
-            name in self._maintainers and self._maintainers[name].keeper.reached(self._log_end) for name in self._names
+        """With `once`: what the source had at the start is at every sink that is not paused."""
+        end = self._log_end
+        return (
+            end is not None
+            and len(self._maintainers) == len(self._names)
+            and all(m.keeper.reached(end) for m in self._active.values())
         )
+
+    @property
+    def _active(self) -> dict[str, Maintainer]:
+        """The changefeeds that are not paused: nobody waits for the others."""
+        return {name: m for name, m in self._maintainers.items() if m.keeper.paused_ms is None}
 
     def _turn(self) -> None:
         self._handle_reports(TICK_SECONDS)
@@ -262,9 +283,10 @@ class _Run:
         deadline = self._clock.monotonic() + self._settings.stop_seconds_max
         self._phase = "draining"
         self._control.end()
-        for name in ("capture", "driver"):
-            # Killing one of these loses nothing, so it gets only a third of the time: the rest is left for the flush.
-            self._end(name, self._clock.monotonic() + self._settings.stop_seconds_max / 3)
+        # Killing capture or the driver loses nothing, so they get only a part of the time: the rest is left for the flush.
+        self._end("capture", self._clock.monotonic() + self._settings.stop_seconds_max / 3)
+        self._publish_the_rest(deadline - self._settings.stop_seconds_max / 4)
+        self._end("driver", self._clock.monotonic() + self._settings.stop_seconds_max / 3)
         self._flush_all(deadline)
         self._end("delivery", deadline)
         return all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
@@ -272,12 +294,34 @@ class _Run:
     def _end(self, name: str, deadline: float) -> None:
         slot = self._slots[name]
         if name == "driver" and slot.state == "starting":
-            slot.kill()  # it has published nothing, and does not listen while Spark's JVM starts
+            slot.kill()  # it does not listen while Spark's JVM starts
         slot.ask_to_stop()
         while slot.alive and self._may_wait(deadline):
             self._handle_reports(TICK_SECONDS)
             self._show_status_if_due()
         slot.kill()
+
+    def _publish_the_rest(self, deadline: float) -> None:
+        """Waits until the driver has published all that the log holds. A transaction whose end is not in the log is never
+        published: a driver that publishes nothing for a while has nothing more."""
+        reader, driver = self._reporter.reader, self._slots["driver"]
+        if reader is None or self._failure is not None:
+            return
+        end = reader.end()
+        before, moved_at = self._published_ends(), self._clock.monotonic()
+        while driver.alive and self._slots["delivery"].alive and self._may_wait(deadline):
+            if all(m.keeper.published_reached(end) or not m.keeper.backlog_bytes() for m in self._active.values()):
+                return
+            self._handle_reports(TICK_SECONDS)
+            self._show_status_if_due()
+            now, ends = self._clock.monotonic(), self._published_ends()
+            if ends != before or driver.state != "running":
+                before, moved_at = ends, now
+            if now - moved_at > PUBLISH_STILL_SECONDS_MAX:
+                return
+
+    def _published_ends(self) -> list[Position]:
+        return [maintainer.keeper.published_end for maintainer in self._maintainers.values()]
 
     def _flush_all(self, deadline: float) -> None:
         remaining = deadline - self._clock.monotonic()
@@ -317,7 +361,8 @@ class _Run:
     def _summary(self, drained: bool, seconds: float) -> RunSummary:
         delivered = self._reporter.delivered()
         left = {name: m.keeper.backlog_bytes() for name, m in self._maintainers.items()}
-        drained = drained and not any(left.values())  # what was captured and never published is left too
+        # What was captured and never published is left too; of a paused changefeed that is meant.
+        drained = drained and not any(left[name] for name in self._active)
         if self._failure is not None:
             failure = self._failure
         elif self._settings.once and not self._caught_up:
@@ -325,7 +370,9 @@ class _Run:
                 EXIT_INTERRUPTED, "stopped before it had caught up with the source", "run it again to go on"
             )
         else:
-            failure = Failure(EXIT_OK, "" if drained else self._undrained())
+            failure = (
+                Failure(EXIT_OK, "") if drained else Failure(EXIT_LEFT, self._undrained(), "penstock run goes on there")
+            )
         return RunSummary(
             exit_code=failure.exit_code,
             rows=delivered.rows,
@@ -339,6 +386,7 @@ class _Run:
             log_end=str(self._log_end) if self._log_end is not None else None,
             mark_delete={name: str(m.keeper.mark_delete) for name, m in self._maintainers.items()},
             left_bytes=left,
+            paused=tuple(name for name in self._maintainers if name not in self._active),
             driver_ready_seconds=self._driver_ready_seconds,
             stage_seconds=self._total_stage_seconds(),
         )
@@ -352,7 +400,7 @@ class _Run:
 
     def _undrained(self) -> str:
         how = "stopped at once, before" if self._at_once else "stopped before"
-        return f"{how} everything was at the sinks; nothing is lost, the next run goes on there"
+        return f"{how} everything was at the sinks; nothing is lost"
 
     def _make_slots(self) -> dict[str, ChildSlot]:
         settings = self._settings
@@ -363,6 +411,7 @@ class _Run:
                 "source": settings.source,
                 "log": settings.log,
                 "state": settings.state,
+                "limits": settings.limits,
                 "until": "now" if settings.once else None,
             },
             "delivery": {"state_dir": state_dir, "changefeeds": _without_keys(settings.changefeeds)},

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from penstock.errors import BadInput
 from penstock.files.private import check_not_planted
 from penstock.operations.config.anchoring import anchored
+from penstock.operations.config.known_keys import nearest_key
 from penstock.operations.config.model import Config, Places
 from penstock.quantities import is_size, shown_size
 
@@ -27,10 +28,6 @@ _DEPTH_MAX, _NODES_MAX = 32, 100_000  # of a document: far more than anybody wri
 # What YAML quotes of the file, which may be half of a password: `*abc` and `!abc` mean something else to it. What it expected
 # instead (`'<block end>'`) stays.
 _QUOTED = re.compile(r"""(['"])(?!<).{2,}\1""")
-_NOT_YET = {
-    "limits": "limits are not in this version yet",
-    "http": "the HTTP endpoint is not in this version yet",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +61,6 @@ def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) ->
     value, lines = _read(text, path)
     problems: list[Problem] = []
     value = _substitute(value, environment, (), lines, problems)
-    for key in [k for k in value if k in _NOT_YET]:
-        problems.append(Problem(key, lines.get((key,), 0), _NOT_YET[key]))
-        del value[key]
     try:
         config = TypeAdapter(Config).validate_python(value)
     except ValidationError as error:
@@ -182,7 +176,8 @@ def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[in
     line = next((lines[known[:n]] for n in range(len(known), 0, -1) if known[:n] in lines), 0)
     message = message.removeprefix("Value error, ")
     if message == "Extra inputs are not permitted":
-        message = "unknown key"
+        nearest = nearest_key(Config, known)
+        message = f"unknown key; did you mean {nearest}?" if nearest else "unknown key"
     return Problem(".".join(str(part) for part in known), line, message[:1].lower() + message[1:])
 
 

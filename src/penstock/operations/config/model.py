@@ -13,17 +13,42 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from penstock.capture.log_config import LogConfig
+from penstock.capture.log_config import LimitsConfig, LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
+from penstock.errors import BadInput
 from penstock.rules.settings import Rule, check_key, rules_to_json, uses_key
 from penstock.secret import Secret, is_secret_setting
 from penstock.sources.settings import ServerSettings, SourceSettings, Tables, process_settings
+from penstock.supervisor.http_server import is_loopback, parse_listen
 from penstock.supervisor.settings import RunSettings
 
 _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
 # What Spark puts into the arguments or the environment of a process, where others can read it.
 _SEEN_BY_OTHERS = ("javaoptions", "executorenv.", "appmasterenv.")
+
+
+class HttpConfig(BaseModel):
+    """Where a run serves /metrics, /healthz and /readyz. An address that other machines reach is refused unless
+    `allow_remote` says that this is meant: there is no login."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: str
+    allow_remote: bool = False
+
+    @model_validator(mode="after")
+    def _an_address(self) -> HttpConfig:
+        try:
+            host, _ = parse_listen(self.listen)
+        except BadInput as error:
+            raise ValueError(f"{error.message}; {error.hint}") from None
+        if not is_loopback(host) and not self.allow_remote:
+            raise ValueError(
+                f"{self.listen} can be reached from other machines, and nobody has to log in there; "
+                "listen on 127.0.0.1, or set allow_remote: true"
+            )
+        return self
 
 
 class Config(BaseModel):
@@ -38,6 +63,8 @@ class Config(BaseModel):
     sinks: dict[str, SinkSettings] = Field(min_length=1)
     log: LogConfig = LogConfig()
     state: StateConfig = StateConfig()
+    limits: LimitsConfig = LimitsConfig()
+    http: HttpConfig | None = None
     spark: dict[str, str | Secret] = Field(default_factory=dict)
     mask_key: Secret | None = None
 
@@ -110,7 +137,9 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
         changefeeds={name: changefeed_settings(config, name) for name in config.sinks},
         log=config.log.model_dump(mode="json", by_alias=True),
         state=config.state.model_dump(mode="json"),
+        limits=config.limits.model_dump(mode="json"),
         spark=dict(config.spark),
+        http_listen=config.http.listen if config.http is not None else None,
         once=once,
     )
 

@@ -48,8 +48,10 @@ source:
 # rules:                              # which rows, columns and names the sinks get: docs/rules.md
 #   - {{table: shop.customers, mask: {{email: hmac-sha256}}, filter: active = 1}}
 # mask_key: ${{PENSTOCK_MASK_KEY}}       # for hmac-sha256
-# log:                                # what every sink has already: kept for ever unless told otherwise
-#   keep: {{for: 7d, size: 100GiB}}     # older, or beyond this size: trimmed
+# http: {{listen: "127.0.0.1:8400"}}      # /metrics /healthz /readyz
+# limits: {{log_disk: 200GiB}}          # a log of this size: capture pauses until the slowest sink has caught up
+# log:                                # what every sink has already is deleted, unless more is to be kept:
+#   keep: {{for: 7d, size: 100GiB}}     # until it is older, or the log is larger
 #   offload: {{url: s3://bucket/log, keep_local: 10GiB, lag: 4h}}
 #                                     # every other key of log: is in docs/log-settings.md, of state: in docs/state.md
 """

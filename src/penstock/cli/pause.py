@@ -1,0 +1,40 @@
+"""`penstock pause SINK`; `penstock resume SINK` (resume.py) ends it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
+from penstock.cli.output import human_time, print_json, translate_errors
+from penstock.cli.screen import say
+from penstock.operations.config.loading import load_places
+from penstock.operations.pause import Pause, set_paused
+
+
+def pause(
+    sink: Annotated[str, typer.Argument(metavar="SINK", help="The sink, as penstock.yaml names it.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    json: JsonOption = False,
+) -> None:
+    """Pause one sink of a running flow; the others go on. `penstock resume SINK` lets it go on.
+
+    What is on its way is still written, then nothing more. The sink keeps its place, over restarts too, and so the log
+    keeps everything from there on: `limits.log_disk` bounds it.
+    """
+    with translate_errors(as_json=json):
+        done = set_paused(load_places(config), sink, paused=True)
+    show_pause(done, as_json=json)
+
+
+def show_pause(done: Pause, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(done))
+    elif done.paused:
+        since = f"since {human_time(done.since_ms or 0)} (UTC)"
+        say("[green]✓[/] {} is paused {}{}", done.sink, since, "" if done.changed else ", as before")
+        say("  → penstock resume {}", done.sink)
+    else:
+        say("[green]✓[/] {} {}", done.sink, "goes on" if done.changed else "was not paused")

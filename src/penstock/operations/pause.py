@@ -1,0 +1,34 @@
+"""Pausing a changefeed, and letting it go on: asked of the run, which makes it durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import Unavailable
+from penstock.operations.config.model import Places
+from penstock.operations.feeds import check_sink
+from penstock.wire import connect, socket_path
+
+_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """`changed`: it was not so before. `since_ms`: when the pause began."""
+
+    sink: str
+    paused: bool
+    changed: bool
+    since_ms: int | None
+
+
+def set_paused(places: Places, sink: str, *, paused: bool) -> Pause:
+    """Pauses the sink's changefeed, or lets it go on. Raises `Unavailable` if no run answers."""
+    check_sink(places, sink)
+    path = socket_path(places.state_dir / "run", "control")
+    if not path.exists():
+        raise Unavailable(f"no penstock run owns {places.state_dir}", hint="a stopped flow delivers nothing anyway")
+    with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
+        answer: dict[str, Any] = client.call("pause", changefeed=sink, paused=paused)
+    return Pause(sink, paused, bool(answer["changed"]), answer.get("since_ms"))

@@ -1,0 +1,99 @@
+"""The live view of a run and `penstock status` fit a terminal of 80 columns; status names the key behind small files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.run import COLUMNS, RunScreen
+from penstock.supervisor.reporter import SMALL_FILES_MIN, Totals, _advice
+from penstock.supervisor.status import ChangefeedStatus, RunStatus
+from tests.cli.test_feeds import STATUS, Flow, flow
+
+__all__ = ["flow"]
+
+LONG = "shop.orders retrying, attempt 7: " + "the bucket does not answer " * 6
+BUSY = STATUS.model_copy(
+    update={
+        "source": STATUS.source.model_copy(update={"problem": "nothing came from it " * 8, "heard_ms": 50_000}),
+        "changefeeds": (
+            ChangefeedStatus(
+                name="lake",
+                state="running",
+                rows=1_234_567_890,
+                files=123_456,
+                bytes=1 << 44,
+                tables=61,
+                lag_seconds=86_399,
+            ),
+            ChangefeedStatus(name="a-sink-with-a-name-that-is-long", state="recovering", note=LONG, last_write_ms=1),
+            ChangefeedStatus(
+                name="bus", state="paused", note="penstock resume bus lets it go on", advice="files of 0.01 MiB"
+            ),
+        ),
+    }
+)
+
+
+def later(status: RunStatus, rows: int) -> RunStatus:
+    feeds = tuple(one.model_copy(update={"rows": one.rows + rows}) for one in status.changefeeds)
+    return status.model_copy(update={"now_ms": status.now_ms + 1000, "changefeeds": feeds})
+
+
+def test_the_live_view_has_one_line_a_sink_within_eighty_columns() -> None:
+    screen = RunScreen(as_json=False)
+    screen.update(BUSY)
+    screen.update(later(BUSY, 9_999_999))
+    lines = screen.lines(later(BUSY, 9_999_999))
+    assert [line.split()[0] for line in lines] == ["source", *(feed.name for feed in BUSY.changefeeds)]
+    assert all(len(line) < COLUMNS for line in lines), lines
+    assert "5,000,000 rows/s" in lines[1] and "streaming" in lines[1]
+    assert "recovering" in lines[2]
+    assert "paused" in lines[3]
+
+
+def test_a_narrow_window_cuts_lines_and_never_wraps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    console = Console(force_terminal=True, width=40, height=20)
+    monkeypatch.setattr("penstock.cli.run.console", console)
+    screen = RunScreen(as_json=False)
+    screen.update(BUSY)
+    assert screen._live is not None
+    drawn = console.render_lines(screen._live.renderable)
+    assert len(drawn) == len(screen.lines(BUSY)), "Rich goes back over as many lines as it drew"
+
+
+def test_status_fits_eighty_columns_but_for_messages(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    flow.status = BUSY
+    done = flow.penstock("status")
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    fixed = [line for line in lines if not line.startswith("! ")]
+    assert all(len(line.rstrip()) <= 80 for line in fixed), [line for line in fixed if len(line) > 80]
+    (heading,) = (line for line in lines if line.startswith("SINK"))
+    assert heading.split() == ["SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST", "WRITE"]
+    assert "last event 10.0 s ago" in done.stdout
+    assert f"! a-sink-with-a-name-that-is-long: {LONG.strip()[:60]}" in done.stdout
+    assert "! bus: files of 0.01 MiB" in done.stdout
+
+
+def test_small_files_are_named_with_the_key_to_change() -> None:
+    settings = {"flush": {"size": 64 << 20, "every": 60.0}}
+    few, many = Totals(files=SMALL_FILES_MIN - 1, bytes=100), Totals(files=SMALL_FILES_MIN, bytes=SMALL_FILES_MIN << 18)
+    assert _advice("raw", settings, few, Totals()) == ""
+    assert (
+        _advice("raw", settings, many, Totals())
+        == "files of 0.25 MiB on average → raise sinks.raw.flush.every (now 60s)"
+    )
+    assert _advice("raw", settings, many, many) == "", "of this run"
+    large = Totals(files=SMALL_FILES_MIN, bytes=SMALL_FILES_MIN << 26)
+    assert _advice("raw", settings, large, Totals()) == ""
+    asked_for = {"flush": {"size": 128 << 10, "every": 60.0}}
+    assert _advice("raw", asked_for, many, Totals()) == "", "small files are what was asked for"
+
+
+def test_nothing_is_shown_of_a_flow_without_changefeeds(tmp_path: Path) -> None:
+    assert RunScreen(as_json=False).lines(STATUS.model_copy(update={"changefeeds": ()})) == []
