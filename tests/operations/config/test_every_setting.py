@@ -154,7 +154,7 @@ def test_of_a_format(tmp_path: Path, format_name: str, name: str) -> None:
     run = run_settings(sink_of(tmp_path, format_name, key, text), once=True)
     expected = OPTIONS[format_name]().model_copy(update={name: value})
     assert ChangefeedSettings.model_validate(run.changefeeds["lake"]).format_options == expected
-    job = Job.from_options({"job": job_of(tmp_path, "lake", run.changefeeds["lake"]).to_json()})
+    job = Job.from_json(job_of(tmp_path, "lake", run.changefeeds["lake"]).to_json())
     assert options_of(job.format, job.format_options) == expected
     for wrong in bad:
         with pytest.raises(BadConfig) as caught:

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from penstock.errors import BadInput, PenstockError
 from penstock.files.private import (
-    FILE_MODE,
     check_private_directory,
     make_private_directory,
     open_private,
@@ -29,6 +28,7 @@ from penstock.files.private import (
     write_private,
 )
 from penstock.files.user_cache import cache_places
+from penstock.secret import environment_without_secrets
 from penstock.spark.jvm.installed import spark_home
 from penstock.spark.jvm.java import choose_java
 
@@ -68,6 +68,7 @@ class ClassArchive:
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
                     cwd="/",
+                    env=environment_without_secrets(),
                 )
 
     def make(self) -> None:
@@ -95,13 +96,12 @@ class ClassArchive:
                     launch.process.wait(_DUMP_SECONDS_MAX)
                 finally:
                     launch.end()
-                new.chmod(FILE_MODE)  # Java lets everybody read it
+                new.replace(self.path)
             except (PenstockError, OSError, subprocess.TimeoutExpired) as error:
                 write_private(self._failed, f"{error}\n")  # the next try would end in the same way
                 return
             finally:
                 remove_private(scratch)
-            new.replace(self.path)
             self._forget_older()
 
     @property
