@@ -1,4 +1,4 @@
-"""A flow with a filter, masks, a computed column, a choice of columns and a route, kept through a kill and verified."""
+"""A flow with a filter, masks, a computed column, a choice of columns and a route, verified; other rules are refused."""
 
 from __future__ import annotations
 
