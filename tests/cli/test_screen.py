@@ -161,8 +161,8 @@ def test_status_shows_parked_tables_and_positions(terminal: io.StringIO) -> None
     _show(StatusReport(exit_code=0, run=positions("bin.1")))
     lines = [" ".join(line.split()) for line in unpainted(terminal.getvalue()).splitlines()]
     assert "read bin.1:4 gtid bin.1" in lines
-    assert "snapshot bin.1:4 gtid bin.1 (a reconnect reads on here)" in lines
-    assert "pending snapshot bin.1:4 gtid bin.1 (a restart reads on here)" in lines
+    assert "snapshot bin.1:4 gtid bin.1 (a reconnect)" in lines
+    assert "pending snapshot bin.1:4 gtid bin.1 (a restart)" in lines
     assert "unfinished 3 transactions, the oldest in flight, from bin.1:4 gtid bin.1" in lines
 
 

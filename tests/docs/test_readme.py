@@ -30,7 +30,11 @@ _EXIT_CODES = {
     "penstock status": 5,
     "penstock status --table shop.orders": 5,
     "penstock resume shop.orders": 2,
-}  # stopped; no table is parked
+    "penstock lag --max 60s": 5,
+    "penstock errors": 5,
+    "penstock dispatchers": 5,
+    "penstock pause lake": 75,
+}  # stopped; no table is parked; no run to ask
 _ELSEWHERE = {"penstock demo"}  # tests/e2e and `make demo` run it; `make compat` after an install
 
 

@@ -28,7 +28,7 @@ WELL = RunStatus(
     phase="running",
     source=SourceStatus(type="mariadb", state="running", heard_ms=60_000),
     log=LogStatus(bytes=5),
-    changefeeds=(ChangefeedStatus(name="lake", state="running", rows=7, lag_seconds=1.5),),
+    changefeeds=(ChangefeedStatus(name="lake", state="running", rows=123_456_789, lag_seconds=1.5),),
     children=(ChildStatus(name="capture", state="running", restarts=2),),
 )
 
@@ -72,7 +72,7 @@ def test_metrics_of_the_run_and_of_delivery_are_served_together(server: HttpServ
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    assert found["penstock_run_rows_total", "lake"] == 7
+    assert found["penstock_run_rows_total", "lake"] == 123_456_789
     assert found["penstock_run_lag_seconds", "lake"] == 1.5
     assert found["penstock_run_child_restarts_total", "capture"] == 2
     assert found["penstock_run_source_last_event_age_seconds", ""] == 1
@@ -88,7 +88,7 @@ def test_metrics_without_delivery_are_those_of_the_run(told: Told) -> None:
         code, text = get(server, "/metrics")
     finally:
         server.close()
-    assert (code, "penstock_run_well 1" in text) == (200, True)
+    assert (code, "penstock_run_well 1.0" in text) == (200, True)
 
 
 def test_ready_is_what_status_calls_healthy(server: HttpServer, told: Told) -> None:
@@ -155,6 +155,6 @@ def test_a_run_serves_its_own_status(tmp_path: Path) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
-    assert 'penstock_run_child_up{process="driver"} 1' in text
+    assert 'penstock_run_child_up{process="driver"} 1.0' in text
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port))

@@ -14,8 +14,9 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import binlog, check, config, demo, feeds, init, pause, resume, run, status, verify
+from penstock.cli import binlog, check, config, demo, init, run, status, verify
 from penstock.cli.delivery import spool
+from penstock.cli.flow import feeds, pause, resume
 from penstock.cli.help import let_help_flow
 from penstock.cli.log import changing, listing, reading
 from penstock.cli.log import verify as log_verify

@@ -28,7 +28,7 @@ from penstock.supervisor.status import RunStatus, RunSummary
 
 log = logging.getLogger(__name__)
 
-COLUMNS = 80  # that a line of the live view has at most
+COLUMNS = 77  # more than a line of the live view has: with the ^C that a terminal prints behind it, it fits 80
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
         settings = run_settings(loaded, once=once)
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
-            say("Penstock {} · {} → {} · Ctrl-C drains and stops", __version__, loaded.source.type, names)
+            say("Penstock {} · {} → {} · Ctrl-C drains", __version__, loaded.source.type, names)
         if exposure := exposure_of(loaded):
             log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:

@@ -111,7 +111,7 @@ def _show(report: StatusReport) -> None:
 
 def _show_positions(positions: dict[str, Any]) -> None:
     """Where capture reads, and from where it would read again (docs/cli.md, *Positions*)."""
-    purposes = {positions["reconnect"]: "a reconnect reads on here", positions["restart"]: "a restart reads on here"}
+    purposes = {positions["reconnect"]: "a reconnect", positions["restart"]: "a restart"}
     for name in ("read", "snapshot", "pending_snapshot"):
         purpose = f"  ({purposes[name]})" if name in purposes else ""
         say("        {} {}{}", f"{name.replace('_', ' '):<17}", _place(positions[name]), purpose)

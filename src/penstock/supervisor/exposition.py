@@ -21,7 +21,7 @@ def run_metrics(status: RunStatus) -> str:
     def family(name: str, kind: str, what: str, samples: Iterable[Sample]) -> None:
         full = f"penstock_run_{name}"
         lines.extend((f"# HELP {full} {what}", f"# TYPE {full} {kind}"))
-        lines.extend(f"{full}{_labels(labels)} {value:g}" for labels, value in samples)
+        lines.extend(f"{full}{_labels(labels)} {value!r}" for labels, value in samples)
 
     def of_feed(name: str, kind: str, what: str, field: str) -> None:
         samples = [({"changefeed": feed.name}, float(getattr(feed, field) or 0)) for feed in feeds]

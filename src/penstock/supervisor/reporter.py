@@ -156,7 +156,7 @@ class Reporter:
         if watched is None:
             return ChangefeedStatus(name=name, state=state, note="waits for capture to make the log")
         keeper = watched.keeper
-        if keeper.paused_ms is not None and state == "running":
+        if keeper.paused_ms is not None and state not in ("stopping", "stopped"):
             state, note = "paused", f"penstock resume {name} lets it go on"
         facts = keeper.snapshot().values()
         total = totals(keeper)

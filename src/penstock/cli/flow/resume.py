@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.flow.pause import show_pause
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import counted, print_json, shortened, translate_errors
-from penstock.cli.pause import show_pause
 from penstock.cli.screen import say
 from penstock.errors import BadInput
 from penstock.operations.config.loading import load, load_places
