@@ -177,7 +177,7 @@ def test_a_sink_in_an_object_store(tmp_path: Path, url: str) -> None:
 
 def test_what_comes_later_is_refused_and_not_ignored(tmp_path: Path) -> None:
     [problem] = problems(tmp_path, GOOD + "limits: {memory: 1GiB}\n", {"SHOP_PASSWORD": "x"})
-    assert (problem.key, problem.line) == ("limits", 12)
+    assert (problem.key, problem.line) == ("limits.memory", 12)
 
 
 @pytest.mark.parametrize(

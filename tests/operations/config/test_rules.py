@@ -12,6 +12,7 @@ from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.config.model import Config, describe, run_settings
 from penstock.rules.settings import identity, rules_from_json
 from penstock.secret import Secret, revealed
+from penstock.spark.job import Job
 from penstock.spark.process import job_of
 from penstock.spark.task import rules_of
 
@@ -80,7 +81,7 @@ def test_the_driver_gets_the_key_and_the_job_does_not(tmp_path: Path) -> None:
     assert isinstance(settings.changefeeds["lake"]["mask_key"], Secret) and KEY not in repr(settings)
     value: dict[str, Any] = revealed(settings.changefeeds["raw"])
     job = job_of(tmp_path, "raw", value)
-    assert KEY not in job.to_json() and job.from_options({"job": job.to_json()}).rules == job.rules
+    assert KEY not in job.to_json() and Job.from_json(job.to_json()).rules == job.rules
     key_file = Path(job.mask_key_file)
     key_file.parent.mkdir(parents=True)
     key_file.write_text(KEY)

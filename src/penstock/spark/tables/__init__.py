@@ -42,7 +42,7 @@ def data_source() -> type:
     except ImportError as error:
         raise NotSupported(
             f'format("penstock") needs pyspark 4.0 or newer, and this is {pyspark.__version__}',
-            hint="changefeeds run without it; read a Parquet sink with spark.read.parquet",
+            hint="changefeeds run without it; Spark reads a Parquet sink without it, too",
         ) from error
     from penstock.spark.tables.source import PenstockTables
 
