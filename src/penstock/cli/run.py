@@ -13,7 +13,7 @@ from rich.text import Text
 
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import human_bytes, human_seconds, print_error, print_json, translate_errors
+from penstock.cli.output import human_bytes, human_seconds, load_words, print_error, print_json, translate_errors
 from penstock.cli.screen import console, say, warn
 from penstock.observe.shown import shown
 from penstock.operations.adopt import adopt_sinks
@@ -149,6 +149,9 @@ class RunScreen:
     def line(self, status: RunStatus) -> str:
         """`streaming  41,200 rows/s · lag 1.2 s · 38 files · 96.0 MiB`."""
         phase = {"running": "streaming"}.get(status.phase, status.phase)
+        load = status.source.load
+        if load is not None and load.done < load.tables and status.phase == "running":
+            phase = f"loading {load_words(load)} ·"
         return (
             f"  {phase}  {status.rows:,} rows · {self._rate:,.0f} rows/s · lag {human_seconds(status.lag_seconds)} · "
             f"{status.files} files · {human_bytes(status.bytes)}"

@@ -10,7 +10,16 @@ import typer
 
 from penstock.cli.delivery.table import print_metrics, show_table
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import counted, end_quietly, human_bytes, human_seconds, human_time, print_json, shortened
+from penstock.cli.output import (
+    counted,
+    end_quietly,
+    human_bytes,
+    human_seconds,
+    human_time,
+    load_words,
+    print_json,
+    shortened,
+)
 from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.operations.config.loading import load_places
 from penstock.operations.status import StatusReport, read_status
@@ -79,6 +88,10 @@ def _show(report: StatusReport) -> None:
     say("[bold]SOURCE[/]  {}  {}  {}{}", source.type, source.state, place, lag)
     if positions is not None:
         _show_positions(positions)
+    if source.load is not None and source.load.done < source.load.tables:
+        say("[bold]LOAD[/]    {}", load_words(source.load))
+        for one in source.load.loading:
+            say("        {}: {} of about {} rows", one.table, f"{one.rows:,}", f"{max(one.rows, one.estimate):,}")
     say("[bold]LOG[/]     {}  end {}", human_bytes(run.log.bytes), run.log.end or "empty")
     table = table_of("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE", "NOTE")
     for feed in run.changefeeds:

@@ -16,6 +16,7 @@ from penstock.supervisor.settings import RunSettings
 from penstock.supervisor.status import (
     ChangefeedState,
     ChangefeedStatus,
+    LoadStatus,
     LogStatus,
     ParkedTable,
     RunStatus,
@@ -66,6 +67,7 @@ class Reporter:
         self._parked: tuple[ParkedTable, ...] = ()
         self._parked_count = 0
         self._xa = XaStatus()
+        self._load: LoadStatus | None = None
 
     def on_capture_event(self, event: dict[str, Any]) -> None:
         """Keeps what capture says about the source."""
@@ -80,6 +82,8 @@ class Reporter:
         if isinstance(parked, dict):
             self._parked = tuple(ParkedTable.model_validate(one) for one in parked["tables"])
             self._parked_count = int(parked["count"])
+        if isinstance(event.get("load"), dict):
+            self._load = LoadStatus.model_validate(event["load"])
         if isinstance(event.get("xa"), dict):
             self._xa = XaStatus.model_validate(event["xa"])
 
@@ -127,6 +131,7 @@ class Reporter:
             positions=self._source_positions,
             lag_seconds=self._source_lag_seconds,
             xa=self._xa,
+            load=self._load,
         )
 
     def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:
