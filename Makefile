@@ -60,7 +60,7 @@ format: $(STAMP) ## Put the source into shape
 compat: $(STAMP) | $(filter-out uv,$(UV)) ## The package in empty environments, with the lowest and the newest versions of what it needs; every Python with PYTHONS=1
 	UV=$(UV) $(BIN)/python -m tools.compat $(if $(PYTHONS),pythons,lowest newest)
 
-bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline, BENCH=log, BENCH=state, BENCH=binlog, BENCH=sink or BENCH=verify
+bench: $(STAMP) $(PEERS)/.synced ## Measure beside a peer, into bench/results.json; one group with BENCH=pipeline, BENCH=load, BENCH=log, BENCH=state, BENCH=binlog, BENCH=sink or BENCH=verify
 	$(BIN)/python -m bench.run $(BENCH)
 
 # The peers live in an environment of their own: nothing of theirs is ever imported by Penstock.

@@ -13,8 +13,8 @@ from penstock.binlog.types import ColumnType as C
 from penstock.binlog.types import Flavour
 from penstock.entries import decode as module
 from penstock.entries.decode import SchemaView, decode_entries
-from penstock.entries.format import TXN_DTYPE, EntryHeader, Kind, encode_entry
-from penstock.errors import BadInput, NotSupported
+from penstock.entries.format import TXN_DTYPE, BadEntry, EntryHeader, Kind, encode_entry
+from penstock.errors import BadInput
 from penstock.log import Entry
 from penstock.log.position import Position, Seq
 from penstock.schema.changes import ChangeBatch, SchemaChange
@@ -193,7 +193,7 @@ def test_rows_of_a_sequence_are_passed_over() -> None:
     assert list(decode_entries([entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 1), XID]))], view(sequence))) == []
 
 
-def test_held_and_void_are_passed_over_and_chunks_refused() -> None:
+def test_held_and_void_are_passed_over_and_mixed_chunks_refused() -> None:
     schemas = view(table("a"))
     (batch,) = batches(
         entry(
@@ -205,8 +205,9 @@ def test_held_and_void_are_passed_over_and_chunks_refused() -> None:
         schemas=schemas,
     )
     assert batch.after[0].to_pylist() == [2] and batch.commit_ts.tolist() == [2]
-    with pytest.raises(NotSupported, match="initial load"):
-        list(decode_entries([entry(Position(1, 1), (1, Kind.CHUNK, insert("a", 1)))], schemas))
+    with pytest.raises(BadEntry, match="not alone"):
+        chunk = entry(Position(1, 1), (1, Kind.CHUNK, insert("a", 1)), (2, Kind.ROWS, [*insert("a", 2), XID]))
+        list(decode_entries([chunk], schemas))
 
 
 def test_tables_that_do_not_count() -> None:

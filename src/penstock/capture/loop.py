@@ -5,7 +5,8 @@
 3. Read, cut into transactions, append.
 4. When the connection is lost, continue from the last frame, after pauses that grow.
 5. While there is no room for more of the log (room.py), read nothing.
-6. Between transactions, answer the requests of the run: a parked table is resumed by the log's only writer.
+6. Between transactions, append chunks of the initial load (capture/load), and answer the requests of the run: a parked
+   table is resumed by the log's only writer.
 7. To stop, flush the complete transactions, wait until they are durable, and close. An event that ends the flow does
    not keep back what came before it.
 
@@ -21,6 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.capture.load.initial_load import InitialLoad
 from penstock.capture.recorder import Recorder
 from penstock.capture.requests import Requests
 from penstock.capture.resumption import Resumption, followed_schemas, resume
@@ -35,8 +37,9 @@ from penstock.entries.xa_groups import xa_facts
 from penstock.errors import Corruption, PenstockError, Transient, Unavailable
 from penstock.log import Log, LogSettings
 from penstock.process import Event
+from penstock.sources.load import Loadable
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import Tables
+from penstock.sources.settings import SnapshotSettings, Tables
 from penstock.sources.source import Chunk, Source, SourceError
 from penstock.state import BucketState, StateSettings
 
@@ -71,6 +74,7 @@ class Capture:
         source: Source,
         *,
         tables: Tables | None = None,
+        snapshot: SnapshotSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         stop: threading.Event | None = None,
         report: Report = lambda event: None,
@@ -97,6 +101,8 @@ class Capture:
         self._recorder = Recorder(log, self._state, self._schemas, clock)
         stored = self._recorder.position
         self._commit_clock = CommitClock(stored.commit_ts if stored else 0, clock)
+        self._snapshot = snapshot or SnapshotSettings()
+        self._load: InitialLoad | None = None
         self._waiting_since: float | None = None
         self._reported = clock.monotonic()
         self._idle = True
@@ -107,13 +113,29 @@ class Capture:
         one. False if it was stopped.
         """
         position = self._recorder.position or self._begin()
+        self._load = self._open_load()
+        try:
+            return self._run(position, until_now=until_now)
+        finally:
+            if self._load is not None:
+                self._load.close()
+
+    def _run(self, position: SourcePosition, *, until_now: bool) -> bool:
         target = self._source.end() if until_now else None
         if target is not None and position.is_beyond(target) and not (position.gtid and target.gtid):
             raise SourceError(
                 f"the source ends at {target}, and the log was filled up to {position}. Nothing was skipped.",
                 hint="was RESET MASTER run, or is this another server? Start again with a new state_dir",
             )
-        self._report({"event": Event.READY, "position": asdict(position), "parked": self._parked(), "xa": self._xa()})
+        self._report(
+            {
+                "event": Event.READY,
+                "position": asdict(position),
+                "parked": self._parked(),
+                "xa": self._xa(),
+                "load": self._load and self._load.facts(),
+            }
+        )
         failures = 0
         hindsight: Hindsight | None = None
         repeated = done = 0
@@ -170,9 +192,34 @@ class Capture:
     def _begin(self) -> SourcePosition:
         beginning = self._source.begin(self._commit_clock.next())
         position = replace(beginning.position, commit_ts=self._commit_clock.last)
-        self._recorder.append(FrameContent([], position, schemas=beginning.schemas))
+        self._recorder.append(FrameContent([], position, schemas=beginning.schemas, loads=beginning.loads))
         self._recorder.finish()
         return position
+
+    def _open_load(self) -> InitialLoad | None:
+        """What is left of the initial load; whether there is one, the log says."""
+        if not isinstance(self._source, Loadable):
+            return None
+        return InitialLoad(
+            self._log,
+            self._recorder,
+            schemas=self._schemas,
+            commit_clock=self._commit_clock,
+            clock=self._clock,
+            settings=self._snapshot,
+            open_reader=self._source.table_reader,
+        )
+
+    def _step_load(self, cutter: TransactionCutter) -> None:
+        if self._load is None or not self._load.is_due(cutter.passed):
+            return
+        self._flush(cutter)
+        if cutter.between_transactions:
+            self._load.step(cutter.passed)
+
+    @property
+    def _loaded(self) -> bool:
+        return self._load is None or self._load.done
 
     def _read(self, cutter: TransactionCutter, position: SourcePosition, target: SourcePosition | None) -> bool:
         for chunk in self._chunks(position):
@@ -185,8 +232,14 @@ class Capture:
             for frame in cutter.feed(chunk):
                 self._recorder.append(frame)
             self._flush_if_due(cutter, chunk)
+            self._step_load(cutter)
             self._answer(cutter)
-            if target is not None and (chunk.idle or not cutter.waiting) and cutter.passed.reaches(target):
+            if (
+                target is not None
+                and self._loaded
+                and (chunk.idle or not cutter.waiting)
+                and cutter.passed.reaches(target)
+            ):
                 return True
             self._say_progress()
         return not self._stop.is_set()
@@ -316,6 +369,7 @@ class Capture:
             "positions": recorder.status(),
             "parked": self._parked(),
             "xa": self._xa(),
+            "load": self._load and self._load.facts(),
             "commit_ts": position.commit_ts if position else 0,
             "heard_ms": self._heard_ms,
             "paused": self._paused,

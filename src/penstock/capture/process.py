@@ -87,6 +87,7 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
             log,
             source,
             tables=settings.source.tables,
+            snapshot=settings.source.snapshot if isinstance(settings.source, ServerSettings) else None,
             stop=child.stop,
             report=child.say,
             requests=Requests(child.requests, child.say),

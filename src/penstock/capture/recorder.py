@@ -18,6 +18,7 @@ from penstock.capture.schemas import SchemaTracker
 from penstock.capture.transactions.frame_content import FrameContent
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.entries.stores import (
+    LOAD_TABLE,
     SCHEMA_HISTORY,
     SCHEMA_RESUMED,
     SOURCE,
@@ -28,7 +29,7 @@ from penstock.entries.stores import (
 )
 from penstock.errors import StorageFailed
 from penstock.log import Log, Pending
-from penstock.schema.model import TableSchema
+from penstock.schema.model import ChangeKind, TableSchema
 from penstock.sources.position import OpenTransaction, SourcePosition
 from penstock.state import BucketState
 
@@ -52,6 +53,7 @@ class Recorder:
         self._resumed = state.store(SCHEMA_RESUMED)
         self._missed = state.store(SOURCE_MISSED)
         self._voids = state.store(SOURCE_VOID)
+        self.loads = state.store(LOAD_TABLE)
         self.groups = LogHeldGroups(log, state, self.finish)
         self._tracker: PositionTracker | None = None
         self._waiting: deque[tuple[Pending[Any], int, int]] = deque()
@@ -63,6 +65,7 @@ class Recorder:
         self._release_due = True  # a kill may have left a pin behind
         self._released = clock.monotonic() - RELEASE_SECONDS_MIN
         self.transactions = self.events = self.bytes = 0
+        self.entries = self.voids = 0  # frames with events, and with parts that never happened, since the start
         self.failed = False  # a frame could not be appended: nothing may come after it
 
     @property
@@ -126,6 +129,8 @@ class Recorder:
             self._voids.put(change, frame.void, frame.void_reason)
         for table in frame.schemas:
             self._history.put(change, self._schemas.record(table), table)
+        for name, load in frame.loads.items():
+            self.loads.put(change, name, load)
         size = sum(len(buffer) for buffer in frame.data)
         pending = self._state.commit(change, frame.data)
         self._waiting.append((pending, ticket, size))
@@ -133,6 +138,8 @@ class Recorder:
         self.transactions += frame.transactions
         self.events += frame.events
         self.bytes += size
+        self.entries += bool(frame.data and not frame.loads)
+        self.voids += bool(frame.void)
         if frame.held is not None:
             self.groups.remember(frame.held, frame.data)
         if frame.released or frame.void:
@@ -156,6 +163,15 @@ class Recorder:
         self.failed = False
         for table in tables:
             self._schemas.resume(table)
+
+    def renamed(self, schema: str, table: str) -> tuple[str, str] | None:
+        """The name that the last version of a table went to; None if that was no rename."""
+        versions = [version for _, version in self._history.prefix((schema, table))]
+        if not versions or versions[-1].kind is not ChangeKind.RENAME or versions[-1].columns:
+            return None
+        name = versions[-1].other
+        names = {(known.schema, known.table) for _, known in self._history.items() if known.name == name}
+        return names.pop() if len(names) == 1 else None
 
     def _with_hold(self, frame: FrameContent) -> FrameContent:
         """The frame, with the position of the log that keeps its held entries."""

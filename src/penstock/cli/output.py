@@ -26,6 +26,7 @@ from penstock.process import (
     EXIT_FAILED,
     EXIT_TRY_AGAIN,
 )
+from penstock.supervisor.status import LoadStatus
 
 
 def print_json(value: Any) -> None:
@@ -136,3 +137,10 @@ def shortened(statement: str, characters_max: int = 120) -> str:
     """A statement on one line."""
     line = " ".join(statement.split())
     return line if len(line) <= characters_max else f"{line[: characters_max - 1]}…"
+
+
+def load_words(load: LoadStatus) -> str:
+    """How far an initial load is: `3 of 20 tables, 1,200,000 rows, 24 %, about 3 min left`."""
+    share = load.rows * 100 // (load.rows + load.rows_left) if load.rows + load.rows_left else 0
+    left = f", about {human_seconds(load.seconds_left)} left" if load.seconds_left is not None else ""
+    return f"{load.done} of {load.tables} tables, {load.rows:,} rows, {share} %{left}"

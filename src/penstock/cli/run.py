@@ -14,7 +14,7 @@ from rich.text import Text
 
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import human_bytes, human_seconds, print_error, print_json, translate_errors
+from penstock.cli.output import human_bytes, human_seconds, load_words, print_error, print_json, translate_errors
 from penstock.cli.screen import console, say, warn
 from penstock.observe.shown import shown
 from penstock.operations.adopt import adopt_sinks
@@ -177,9 +177,12 @@ class RunScreen:
             self._rates[feed.name] = max(0.0, 0.5 * self._rates.get(feed.name, 0.0) + 0.5 * fresh)
 
     def lines(self, status: RunStatus) -> list[str]:
-        """One for the source if it is not well, and one for each sink, within 80 columns:
+        """One for the source if it is not well, one for a load, and one for each sink, within 80 columns:
         `  lake      streaming   41,200 rows/s · lag 1.2 s · 38 files · 96.0 MiB`."""
         found = [f"  source    {status.source.problem}"] if status.source.problem else []
+        load = status.source.load
+        if load is not None and load.done < load.tables and status.phase == "running":
+            found.append(f"  loading   {load_words(load)}")
         width = max((len(feed.name) for feed in status.changefeeds), default=0)
         for feed in status.changefeeds:
             state = {"running": "streaming"}.get(feed.state, feed.state)

@@ -10,7 +10,16 @@ import typer
 
 from penstock.cli.delivery.table import print_metrics, show_table
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import counted, end_quietly, human_bytes, human_seconds, human_time, print_json, shortened
+from penstock.cli.output import (
+    counted,
+    end_quietly,
+    human_bytes,
+    human_seconds,
+    human_time,
+    load_words,
+    print_json,
+    shortened,
+)
 from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.operations.config.loading import load_places
 from penstock.operations.status import StatusReport, read_status
@@ -84,6 +93,10 @@ def _show(report: StatusReport) -> None:
         _show_positions(positions)
     elif place:
         say("        {}", place)
+    if source.load is not None and source.load.done < source.load.tables:
+        say("[bold]LOAD[/]    {}", load_words(source.load))
+        for one in source.load.loading:
+            say("        {}: {} of about {} rows", one.table, f"{one.rows:,}", f"{max(one.rows, one.estimate):,}")
     log = run.log
     size = human_bytes(log.bytes) + (f" of {human_bytes(log.bytes_max)}" if log.bytes_max is not None else "")
     say(

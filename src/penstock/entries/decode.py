@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.binlog.bodies import FormatDescription, parse_format_description, parse_query
 from penstock.binlog.errors import BadEvent
@@ -21,13 +22,14 @@ from penstock.binlog.events import Events, split_events
 from penstock.binlog.rows import BATCH_BYTES_MAX, DecodedRows, count_rows, decode_rows, group_rows
 from penstock.binlog.table_map import TableMap, parse_table_map
 from penstock.binlog.types import EventType
+from penstock.entries.chunk import read_chunk
 from penstock.entries.format import EntryHeader, Kind, ParsedEntry, parse_entry
 from penstock.entries.merge import in_log_order
 from penstock.errors import BadInput, NotSupported
 from penstock.log import Entry
 from penstock.log.position import Position, Seq
 from penstock.schema.catalog import SYSTEM_SCHEMAS
-from penstock.schema.changes import SEQ_DTYPE, ChangeBatch, SchemaChange
+from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch, SchemaChange
 from penstock.schema.ddl.session import Statement
 from penstock.schema.from_table_map import complete_table_map
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
@@ -68,6 +70,11 @@ def decode_entries(
         if not len(entry.data):
             continue  # a frame with state only
         parsed = _without_void(parse_entry(entry.data), void)
+        if Kind.CHUNK in parsed.transactions["kind"]:
+            yield from _changes(group)
+            group = EntryGroup(schemas, follows)
+            yield from _chunk(entry.position, parsed, schemas, follows)
+            continue
         is_ddl = _has_ddl(parsed.transactions["kind"], entry.position)
         if is_ddl or not group.takes(parsed):
             yield from _changes(group)
@@ -110,6 +117,39 @@ def _changes(group: EntryGroup) -> Iterator[ChangeBatch | SchemaChange]:
             yield _batch(one.table, part, origins)
 
 
+def _chunk(
+    position: Position, parsed: ParsedEntry, schemas: SchemaView, follows: Wanted
+) -> Iterator[ChangeBatch | SchemaChange]:
+    """The rows of a chunk, as inserts; in their place, a change of kind UNKNOWN where the table is parked."""
+    chunk = read_chunk(parsed)
+    if not follows(chunk.schema, chunk.table):
+        return
+    commit_ts = int(parsed.transactions["commit_ts"][0])
+    known = schemas.find(chunk.schema, chunk.table, position)
+    if known is not None and known.parked:
+        seq = Seq(position.ledger_id, position.entry_id, 0, 0).to_bytes()
+        yield SchemaChange(known, seq, commit_ts, known)
+        return
+    table = schemas.at(chunk.schema, chunk.table, position)
+    if table.version != chunk.version or len(table.columns) != len(chunk.columns):
+        raise BadInput(
+            f"entry {position}: the chunk of {table.name} is of version {chunk.version}, not {table.version}"
+        )
+    count = len(chunk)
+    seq_of = np.zeros(count, SEQ_DTYPE)
+    seq_of["ledger"], seq_of["entry"] = position
+    seq_of["row"] = np.arange(count)
+    missing = {column.type: pa.nulls(count, column.type) for column in chunk.columns}
+    yield ChangeBatch(
+        table,
+        np.full(count, OP_INSERT, np.uint8),
+        seq_of,
+        np.full(count, commit_ts, np.uint64),
+        [missing[column.type] for column in chunk.columns],
+        chunk.columns,
+    )
+
+
 def _without_void(parsed: ParsedEntry, void: Collection[int]) -> ParsedEntry:
     """The entry with the parts of void transactions marked as void; itself if it has none."""
     if not void or not np.isin(parsed.transactions["commit_ts"], list(void)).any():
@@ -124,8 +164,6 @@ def _has_ddl(kinds: npt.NDArray[np.uint8], position: Position) -> bool:
     highest = int(kinds.max(initial=0))
     if highest == 0:
         return False  # nearly always: rows only
-    if np.any(kinds == Kind.CHUNK):
-        raise NotSupported(f"entry {position} holds a chunk of an initial load, which this version does not read")
     if highest > Kind.VOID:
         raise BadInput(f"entry {position} holds transactions of an unknown kind {highest}")
     return bool(np.any(kinds == Kind.DDL))

@@ -77,7 +77,7 @@ class Part(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a record stands for (docs/formats/entry.md). CHUNK is not written yet."""
+    """What a record stands for (docs/formats/entry.md)."""
 
     ROWS = 0
     DDL = 1

@@ -9,6 +9,7 @@
 | `source.void` | commit_ts | why the parts with this commit_ts never happened |
 | `schema.history` | (schema, table, n) | `TableSchema`; n grows by one for each change of that table |
 | `schema.resumed` | (schema, table, version) | `TableSchema`: what stands for that version, which is parked in the history |
+| `load.table` | (schema, table) | `TableLoad`: how far the initial load of a table is; absent for tables that are not loaded |
 
 `store.prefix((schema, table))` gives all versions of a table in order.
 """
@@ -20,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.errors import BadInput
 from penstock.schema.model import TableSchema
+from penstock.sources.load import TableLoad
 from penstock.sources.position import HeldGroup, OpenTransaction, SourcePosition
 from penstock.state import StateDescriptor
 from penstock.state.types import codecs
@@ -83,4 +85,10 @@ SCHEMA_RESUMED: StateDescriptor[SchemaKey, TableSchema] = StateDescriptor(
     OPERATOR,
     codecs.tuple_of(codecs.text, codecs.text, codecs.u64),
     _JsonObject("table-schema", TableSchema.from_json),
+)
+LOAD_TABLE: StateDescriptor[SchemaKey, TableLoad] = StateDescriptor(
+    "load.table",
+    OPERATOR,
+    codecs.tuple_of(codecs.text, codecs.text),
+    _JsonObject("table-load", TableLoad.from_json),
 )

@@ -115,6 +115,14 @@ class BinlogFilesSettings(_Model):
     tables: Tables = Tables()
 
 
+class SnapshotSettings(_Model):
+    """The initial load of `start: snapshot`: over how many connections, how fast at most, and which of the tables."""
+
+    parallel: int = Field(default=2, ge=1, le=32)  # tables that are read at the same time
+    max_rows_per_second: int = Field(default=0, ge=0)  # of all together; 0: no limit
+    tables: Tables = Tables()  # of source.tables; the others are followed from the start on without being loaded
+
+
 class ServerSettings(_Model):
     """A live server. `type` may be either word: which of the two a server is, it says itself."""
 
@@ -131,15 +139,14 @@ class ServerSettings(_Model):
     # As which replica it registers with the server; by default made from the state directory.
     server_id: int | None = Field(default=None, ge=1, lt=1 << 32)
     tables: Tables = Tables()
+    snapshot: SnapshotSettings = SnapshotSettings()
 
     @model_validator(mode="after")
     def _one_password(self) -> ServerSettings:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
-        if self.start == "snapshot":
-            raise ValueError(
-                "start: snapshot (an initial load) is not in this version yet; use now, {gtid} or {file, pos}"
-            )
+        if self.start != "snapshot" and "snapshot" in self.model_fields_set:
+            raise ValueError("snapshot says how rows are loaded, which only start: snapshot does")
         return self
 
     @property

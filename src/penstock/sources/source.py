@@ -6,8 +6,8 @@ again from any position that capture made durable, and gives the same bytes each
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from penstock.errors import Terminal
 from penstock.schema.model import TableSchema
+from penstock.sources.load import TableLoad
 from penstock.sources.position import SourcePosition
 
 
@@ -42,10 +43,11 @@ IDLE = Chunk(np.empty(0, np.uint8), idle=True)
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where a new log starts, and the tables as they are there."""
+    """Where a new log starts, the tables as they are there, and those whose rows are loaded: (schema, table) → nothing done."""
 
     position: SourcePosition
     schemas: tuple[TableSchema, ...] = ()
+    loads: Mapping[tuple[str, str], TableLoad] = field(default_factory=dict)
 
 
 class Source(Protocol):

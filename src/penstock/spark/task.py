@@ -151,7 +151,7 @@ def _entries(job: Job, taken: PlannedRange, manifest: RangeManifest) -> Iterator
 def _last_commit_ts(entry: Entry) -> int:
     transactions = parse_entry(entry.data).transactions
     ends = np.isin(transactions["part"], (TransactionPart.WHOLE, TransactionPart.LAST)) & np.isin(
-        transactions["kind"], (Kind.ROWS, Kind.DDL)
+        transactions["kind"], (Kind.ROWS, Kind.DDL, Kind.CHUNK)
     )
     return int(transactions["commit_ts"][ends].max(initial=0))
 

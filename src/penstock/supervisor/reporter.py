@@ -18,6 +18,7 @@ from penstock.supervisor.source_health import SourceHealth
 from penstock.supervisor.status import (
     ChangefeedState,
     ChangefeedStatus,
+    LoadStatus,
     LogStatus,
     ParkedTable,
     RunStatus,
@@ -72,6 +73,7 @@ class Reporter:
         self._parked_count = 0
         self._xa = XaStatus()
         self._health = SourceHealth(str(settings.source.get("type", "")), slots["capture"], clock)
+        self._load: LoadStatus | None = None
 
     def on_capture_event(self, event: dict[str, Any]) -> None:
         """Keeps what capture says about the source."""
@@ -87,6 +89,8 @@ class Reporter:
         if isinstance(parked, dict):
             self._parked = tuple(ParkedTable.model_validate(one) for one in parked["tables"])
             self._parked_count = int(parked["count"])
+        if isinstance(event.get("load"), dict):
+            self._load = LoadStatus.model_validate(event["load"])
         if isinstance(event.get("xa"), dict):
             self._xa = XaStatus.model_validate(event["xa"])
 
@@ -145,6 +149,7 @@ class Reporter:
             heard_ms=self._health.heard_ms,
             problem=self._health.problem() if phase in ("starting", "running") else "",
             xa=self._xa,
+            load=self._load,
         )
 
     def _feed(self, name: str, phase: Phase, delivery: dict[str, Any], now_ms: int) -> ChangefeedStatus:

@@ -62,6 +62,23 @@ class XaStatus(_Model):
     missed_count: int = 0
 
 
+class LoadingTable(_Model):
+    table: str
+    rows: int
+    estimate: int  # of the server's, at the start
+
+
+class LoadStatus(_Model):
+    """The initial load. `rows_left` is by the server's estimates; `loading` are some of the tables that are being read."""
+
+    tables: int
+    done: int
+    rows: int
+    rows_left: int
+    seconds_left: float | None = None
+    loading: tuple[LoadingTable, ...] = ()
+
+
 class SourceStatus(_Model):
     """`position` is the one that is saved. `positions` has them all (docs/cli.md, *Positions*); None before the first
     transaction of this process. `heard_ms` is when it sent something last, a heartbeat too. `problem`: why it is degraded;
@@ -75,6 +92,7 @@ class SourceStatus(_Model):
     heard_ms: int | None = None
     problem: str = ""
     xa: XaStatus = XaStatus()
+    load: LoadStatus | None = None  # None where no table was ever loaded
 
 
 class LogStatus(_Model):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.binlog.bodies import Query
 from penstock.files import Buffer
 from penstock.schema.model import TableSchema
+from penstock.sources.load import TableLoad
 from penstock.sources.position import HeldGroup, OpenTransaction, SourcePosition
 
 
@@ -51,4 +53,5 @@ class FrameContent:
     missed: str = ""  # id of an XA group that committed, and was prepared before the log's start
     void: int = 0  # commit_ts of the parts that never happened
     void_reason: str = ""
+    loads: Mapping[tuple[str, str], TableLoad] = field(default_factory=dict)  # how far the load of these tables is now
     told: Told | None = None  # state only: nothing of it goes into the log

@@ -21,10 +21,13 @@ from penstock.binlog.errors import too_large_event
 from penstock.binlog.types import HEADER_BYTES
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Unavailable
+from penstock.sources.load import TableReader
 from penstock.sources.mysql.checks import naming_lost_grants, require
 from penstock.sources.mysql.connection import connect, rows, translate_errors, where
 from penstock.sources.mysql.definitions import read_definitions, versions_of
 from penstock.sources.mysql.family import Family, family_of, server_version
+from penstock.sources.mysql.load.plan import plan_loads
+from penstock.sources.mysql.load.reader import ServerTableReader
 from penstock.sources.mysql.packets import NOT_AN_EVENT, TOO_LARGE, unpack
 from penstock.sources.mysql.replica import Replica, in_use
 from penstock.sources.position import SourcePosition
@@ -69,8 +72,16 @@ class ServerSource:
                 position = self._start(connection, family, identity)
                 if read_definitions(connection, self._settings.tables) == before:
                     mariadb = "mariadb" in server_version(connection).lower()
-                    return Beginning(position, versions_of(before, version, mariadb=mariadb))
+                    versions = versions_of(before, version, mariadb=mariadb)
+                    if self._settings.start != "snapshot":
+                        return Beginning(position, versions)
+                    return Beginning(
+                        position, versions, plan_loads(connection, versions, self._settings.snapshot.tables)
+                    )
             raise Unavailable("tables changed again and again while their definitions were read")
+
+    def table_reader(self) -> TableReader:
+        return ServerTableReader(self._settings)
 
     def end(self) -> SourcePosition:
         with contextlib.closing(connect(self._settings)) as connection:

@@ -1,0 +1,90 @@
+"""The initial load: rows a second from a server's tables into the log, beside a bare fetch of the same tables."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.result import Result
+from penstock.capture.loop import Capture
+from penstock.log import Log
+from penstock.sources.mysql.source import ServerSource
+from penstock.sources.settings import ServerSettings
+from tools.components import MissingComponent
+from tools.components.mariadb import MariaDbServer
+
+ROWS = 300_000  # of each table
+TABLES = 2
+_COLUMNS = "id, customer, name, price, born, state, body"
+
+
+def measure() -> Iterator[Result]:
+    client = shutil.which("mariadb") or shutil.which("mysql")
+    if client is None:
+        raise MissingComponent("the client of MariaDB is not here: apt-get install mariadb-client")
+    with tempfile.TemporaryDirectory() as scratch, MariaDbServer(Path(scratch) / "server") as server:
+        Path(scratch).chmod(0o755)
+        _fill(server)
+        _load(server, Path(scratch) / "first", tables=("t0",))  # kernels are compiled, pages are in memory
+        peer = _fetch(client, server)
+        seconds = _load(server, Path(scratch) / "load", tables=("t*",))
+        rows = ROWS * TABLES
+        name = f"initial load, {TABLES} tables of {ROWS:,} rows of {len(_COLUMNS.split(','))} columns"
+        yield Result(
+            name, rows / seconds, "rows/s", "a bare fetch over one connection (mariadb --quick)", rows / peer, 1.5
+        )
+
+
+def _fill(server: MariaDbServer) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE bench")
+        cursor.execute("USE bench")  # where the numbers of the engine SEQUENCE are looked for
+        for i in range(TABLES):
+            cursor.execute(
+                f"CREATE TABLE bench.t{i} (id BIGINT PRIMARY KEY, customer INT, name VARCHAR(60), price DECIMAL(12,2), "
+                "born DATETIME(3), state ENUM('new','paid','gone'), body VARCHAR(200))"
+            )
+            cursor.execute(
+                f"INSERT INTO bench.t{i} SELECT seq, seq % 9999, CONCAT('name ', seq), seq / 7, NOW(3) - INTERVAL seq MINUTE, "
+                f"1 + seq % 3, REPEAT('x', seq % 120) FROM seq_1_to_{ROWS}"
+            )
+
+
+def _fetch(client: str, server: MariaDbServer) -> float:
+    begun = time.perf_counter()
+    for i in range(TABLES):
+        subprocess.run(
+            [client, f"--socket={server.socket}", f"--user={server.user}", f"--password={server.password}", "--quick",
+             "--batch", "-e", f"SELECT {_COLUMNS} FROM bench.t{i}"],
+            stdout=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+    return time.perf_counter() - begun
+
+
+def _load(server: MariaDbServer, state_dir: Path, tables: tuple[str, ...]) -> float:
+    """Seconds from the first connection until all rows are durable in the log."""
+    settings = ServerSettings.model_validate(
+        {
+            "type": "mariadb",
+            "unix_socket": str(server.socket),
+            "user": server.user,
+            "password": server.password,
+            "start": "snapshot",
+            "tables": {"include": [f"bench.{name}" for name in tables]},
+        }
+    )
+    state_dir.mkdir()
+    source = ServerSource(settings, state_dir)
+    log = Log.open(state_dir / "log")
+    try:
+        capture = Capture(log, source, tables=settings.tables, snapshot=settings.snapshot)
+        begun = time.perf_counter()
+        capture.run(until_now=True)
+        return time.perf_counter() - begun
+    finally:
+        source.close()
+        log.close()

@@ -1,0 +1,8 @@
+"""The initial load: rows that the source held before the log began, through the log in chunks (decision 12).
+
+| module | job |
+|---|---|
+| `tables.py` | the tables that are being read, and the threads that read them |
+| `cleaning.py` | a chunk without the rows that the stream has changed meanwhile |
+| `initial_load.py` | chunks into the log, at the right moment: the side of the log's writer |
+"""
