@@ -39,6 +39,19 @@ def create_tables(server: MariaDbServer, database: str, tables: int) -> None:
             )
 
 
+def fill_tables(server: MariaDbServer, database: str, tables: int, rows: int) -> None:
+    """Rows that are there before anybody looks at the binlog."""
+    with server.connect(database) as connection, connection.cursor() as cursor:
+        for i in range(tables):
+            cursor.execute(
+                f"INSERT INTO t{i} (name, price, state, flags, born, seen, day, span, small, big, ratio, part, bits, doc, raw, body) "
+                "SELECT CONCAT('grüße ', seq), seq / 7, 1 + seq % 3, seq % 8, NOW(3) - INTERVAL seq HOUR, IF(seq % 5, NOW(6), NULL), "
+                "IF(seq % 9, CURDATE() - INTERVAL seq DAY, '0000-00-00'), SEC_TO_TIME(-7.25 * seq), CAST(seq % 256 AS SIGNED) - 128, "
+                "18446744073709551615 - seq, seq / 3, seq / 3, seq, CONCAT('{\"n\": ', seq, '}'), UNHEX(MD5(seq)), "
+                f"REPEAT('x', seq) FROM seq_1_to_{rows}"
+            )
+
+
 class Load:
     """Inserts, updates and deletes over all tables, in transactions of several sizes, until it is stopped."""
 

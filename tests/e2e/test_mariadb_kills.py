@@ -1,4 +1,5 @@
-"""A real MariaDB with twenty tables under load, while each process in turn is killed with -9."""
+"""A real MariaDB with twenty tables that have rows from the start on, under load, while each process in turn is killed with
+-9: an initial load and a stream in one order."""
 
 from __future__ import annotations
 
@@ -10,22 +11,28 @@ import pytest
 from penstock.operations.verify.sink_tables import data_directories
 from tests.delivery.rig import local_objects
 from tests.e2e.flow import Flow
-from tests.e2e.load import SEED, Load, create_tables, source_of
+from tests.e2e.load import SEED, Load, create_tables, fill_tables, source_of
 from tests.support.budget import LOAD_PAUSE_MS
 from tools.components.mariadb import MariaDbServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
 TABLES = 20
 DATABASE = "kills"
+FILLED = 400  # rows of each table, before the start
 
 
 @pytest.fixture(scope="module")
 def delivered(mariadb_server: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     print(f"seed {SEED}")
     create_tables(mariadb_server, DATABASE, TABLES)
+    fill_tables(mariadb_server, DATABASE, TABLES, FILLED)
     flow = Flow(
         tmp_path_factory.mktemp("mariadb-kills"),
-        source_of(mariadb_server, DATABASE),
+        {
+            **source_of(mariadb_server, DATABASE),
+            "start": "snapshot",
+            "snapshot": {"max_rows_per_second": FILLED * TABLES // 10},  # so that it is killed, too
+        },
         {
             "lake": {"format": "parquet", "flush": {"size": "1MiB", "every": "1s"}},
             "raw": {"format": "canal-json", "flush": {"size": "1MiB", "every": "1s"}},
@@ -53,6 +60,12 @@ def test_tables_and_changes_are_equal(delivered: Flow) -> None:
         assert sink["tables_count"] == TABLES
         assert sink["compared_with_source"] == TABLES
         assert sink["lost"] == sink["doubled"] == sink["wrong"] == 0
+
+
+def test_the_load_was_whole(delivered: Flow) -> None:
+    load = delivered.last["source"]["load"]
+    assert load["done"] == load["tables"] == TABLES
+    assert load["rows"] > FILLED * TABLES // 2  # the others came from the stream first
 
 
 @pytest.mark.parametrize("sink", ["lake", "raw"])

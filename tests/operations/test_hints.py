@@ -25,7 +25,7 @@ _COMMAND = re.compile(r"\bpenstock ([a-z]+)(?: ([a-z]+))?")
 _OPTION = re.compile(r"(?<![\w-])(?<!mysqldump )--[a-z][a-z-]*")  # those of the server's programs are not ours
 _SETTING = re.compile(r"\b(?:source|sinks|log|spark)(?:\.\w+)+|\bstate_dir\b|`\w+:`")
 # What earlier plans had and this version does not: a hint that advises one of these cannot be followed.
-_NOT_BUILT = re.compile(r"\b(?:snapshot|backfill)\b")
+_NOT_BUILT = re.compile(r"\b(?:backfill)\b")
 _ANY_NAME = "\0"  # a value that the program fills in, such as a sink's name
 
 
@@ -142,7 +142,7 @@ def test_hints_name_only_what_exists() -> None:
         "set log.keep.bytes",
         "set sinks.lake.colour",
         "add one under `changefeeds:`",
-        "restart with a new snapshot",
+        "restart with a new backfill",
     ],
 )
 def test_a_wrong_hint_is_found(text: str) -> None:
