@@ -39,6 +39,8 @@ _WRONG = ("x", b"x", [], -1, -0.5, float("nan"), float("inf"), True, object())
 @pytest.mark.parametrize("field", dataclasses.fields(LogSettings), ids=lambda field: field.name)
 def test_nonsense_is_refused_by_name(field: dataclasses.Field[object]) -> None:
     for value in _WRONG:
+        if value is True and isinstance(field.default, bool):
+            continue
         with pytest.raises(BadInput, match=None if field.name == "offload_url" and value == "x" else field.name):
             LogSettings(**{field.name: value})  # type: ignore[arg-type]
 

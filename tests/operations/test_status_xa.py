@@ -23,7 +23,7 @@ def said_of_a_run(event: dict[str, Any]) -> Any:
     slots: Any = {"capture": SimpleNamespace(state="running")}
     reporter = Reporter(settings, slots, ManualClock())
     reporter.on_capture_event(event)
-    return reporter._source().xa
+    return reporter._source("running").xa
 
 
 def test_groups_without_an_outcome_and_missed_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,6 +130,7 @@ class LogConfig(BaseModel):
             cursor_inactive_seconds_max=self.cursor_inactive_max,
             retention_seconds=self.keep.for_,
             retention_bytes=size,
+            trim_without_cursors=False,  # capture begins before the sinks have their cursors
             offload_url=offload.url if offload else None,
             offload_threshold_bytes=offload.keep_local if offload else None,
             offload_deletion_lag_seconds=offload.lag if offload else _DEFAULT.offload_deletion_lag_seconds,

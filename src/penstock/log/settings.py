@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.arguments import check_amount, check_count
+from penstock.arguments import check_amount, check_count, check_type
 from penstock.errors import BadInput
 from penstock.objects import checked_url
 
@@ -29,6 +29,7 @@ class LogSettings:
     # Trim: entries that every cursor and pin has passed go once they are older or the log is larger than this
     retention_seconds: float | None = None
     retention_bytes: int | None = None
+    trim_without_cursors: bool = True  # False: nothing goes before somebody reads; the first reader is still to come
     maintenance_interval_seconds: float = 60.0  # between looks at age, retention, failed deletes, offload; 0: on demand
     cursor_inactive_seconds_max: float | None = None  # a cursor unused for longer is deleted; None: never
 
@@ -60,4 +61,5 @@ class LogSettings:
         for name in ("ledger_age_max_seconds", "ledger_idle_max_seconds", "retention_seconds",
                      "cursor_inactive_seconds_max"):  # fmt: skip
             check_amount(name, getattr(self, name), optional=True)
+        check_type("trim_without_cursors", self.trim_without_cursors, bool)
         check_amount("stall_seconds_max", self.stall_seconds_max, optional=True, above=True)

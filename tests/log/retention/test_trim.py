@@ -34,6 +34,18 @@ def test_without_cursors_closed_ledgers_are_trimmed_and_the_open_one_stays() -> 
     world.log.close()
 
 
+def test_nothing_goes_before_the_first_cursor_where_somebody_is_to_come() -> None:
+    world = world_of(dataclasses.replace(ZERO, trim_without_cursors=False))
+    world.log.pin("other", Position(3, 0))
+    assert world.log.trim() == []
+    assert world.ledgers() == [1, 2, 3, 4]
+    cursor = world.log.open_cursor("c")
+    cursor.mark_delete(Position(2, 2)).result()
+    world.reopen()
+    assert world.log.trim() == [1, 2]
+    world.log.close()
+
+
 def test_a_ledger_goes_when_the_mark_delete_sits_on_its_last_entry() -> None:
     world = world_of()
     cursor = world.log.open_cursor("c")

@@ -139,7 +139,8 @@ def as_capture_gets_it(config: Config) -> CaptureSettings:
 
 
 def test_no_setting_is_left_out() -> None:
-    assert set(LOG) == {field.name for field in dataclasses.fields(LogSettings)}
+    always = {"trim_without_cursors"}  # what a flow needs, whatever anybody says
+    assert set(LOG) | always == {field.name for field in dataclasses.fields(LogSettings)}
     assert set(STATE) == {field.name for field in dataclasses.fields(StateSettings)}
     assert set(CACHE) == set(inspect.signature(configure_cache).parameters)
     assert {name: set(options) for name, options in FORMATS.items()} == {
@@ -184,7 +185,7 @@ def test_of_the_log(tmp_path: Path, name: str) -> None:
     settings = as_capture_gets_it(loaded(tmp_path, key, text)).log.settings()
     assert getattr(settings, name) == value
     others = {field.name for field in dataclasses.fields(LogSettings)} - {name}
-    default = dataclasses.replace(LogSettings(), retention_seconds=None if name == "retention_bytes" else 0.0)
+    default = LogSettings(retention_seconds=None if name == "retention_bytes" else 0.0, trim_without_cursors=False)
     changed = {one for one in others if getattr(settings, one) != getattr(default, one)}
     assert changed <= {"offload_url", "offload_threshold_bytes"}, "a setting changes nothing else"
 
@@ -227,7 +228,9 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
     path = tmp_path / "penstock.yaml"
     path.write_text(BASE)
     capture = as_capture_gets_it(load(path))
-    assert capture.log.settings() == LogSettings(retention_seconds=0.0), "what every sink has goes"
+    assert capture.log.settings() == LogSettings(retention_seconds=0.0, trim_without_cursors=False), (
+        "what every sink has"
+    )
     assert capture.state.settings() == StateSettings()
     defaults = inspect.signature(configure_cache).parameters["in_flight_bytes_max"].default
     assert CacheConfig().in_flight == defaults

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.log import LogReader
-from penstock.operations.verify.source_truth import select_rows
+from penstock.operations.verify.source_truth import select_chunks
 from penstock.schema.model import TableSchema
 from penstock.spark.tables.log import read_content
-from penstock.spark.tables.rows import OWN, rows_of_batch
+from penstock.spark.tables.rows import OWN, changes_schema, rows_of_batch
 from tests.spark.tables.worlds import capture_files, deliver
 from tests.support.components import missing
 from tools.components import MissingComponent
@@ -142,4 +142,5 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _selected(connection: object, table: TableSchema) -> pa.Table:
-    return rows_of_batch(select_rows(connection, table)).drop_columns(list(OWN))  # type: ignore[arg-type]
+    chunks = [rows_of_batch(chunk) for chunk in select_chunks(connection, table)]  # type: ignore[arg-type]
+    return pa.concat_tables([changes_schema(table).empty_table(), *chunks]).drop_columns(list(OWN))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from penstock.spark.java import find_java_home
 
 from penstock.errors import NotSupported
 from penstock.log import CursorTable, LogReader
+from penstock.spark.jvm.java import find_java_home
 from penstock.spark.tables import data_source
 from tests.docs.documents import ROOT, code_blocks
 from tests.spark.tables.conftest import World

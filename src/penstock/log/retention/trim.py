@@ -118,6 +118,8 @@ class Trimmer:
             self._catalog.change(forget)
 
     def _trimmable(self, listed: LedgerList, holds: Sequence[Hold]) -> list[int]:
+        if not self._settings.trim_without_cursors and not any(hold.kind == "cursor" for hold in holds):
+            return []
         old = over_retention(listed.ledgers, self._settings, self._clock.wall_ms())
         going = []
         for info in listed.ledgers[:old]:
