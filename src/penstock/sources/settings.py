@@ -145,7 +145,7 @@ class ServerSettings(_Model):
     def _one_password(self) -> ServerSettings:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
-        if self.start != "snapshot" and "snapshot" in self.model_fields_set:
+        if self.start != "snapshot" and self.snapshot != SnapshotSettings():  # children get every default spelt out
             raise ValueError("snapshot says how rows are loaded, which only start: snapshot does")
         return self
 

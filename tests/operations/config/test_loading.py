@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from penstock.capture.log_config import LogConfig
 from penstock.errors import BadInput
@@ -14,6 +15,7 @@ from penstock.operations.config.loading import BadConfig, Problem, load
 from penstock.operations.config.model import describe, run_settings
 from penstock.operations.config.template import render
 from penstock.secret import revealed
+from penstock.sources.settings import ServerSettings, SourceSettings
 from tests.support.second_user import SECOND_USER, needs_second_user
 
 GOOD = """\
@@ -218,6 +220,20 @@ def test_the_log_is_told_what_to_keep_and_where_ledgers_go(tmp_path: Path) -> No
     assert (settings.offload_threshold_bytes, settings.offload_deletion_lag_seconds) == (10 << 20, 3600)
     untold = load(write(tmp_path, GOOD), {"SHOP_PASSWORD": "hush"}).log.settings()
     assert untold == LogSettings(retention_seconds=0.0, trim_without_cursors=False), "what every sink has goes"
+
+
+@pytest.mark.parametrize("start", ["now", "snapshot"])
+def test_capture_takes_the_source_as_the_run_hands_it_over(tmp_path: Path, start: str) -> None:
+    """With every default spelt out."""
+    config = load(write(tmp_path, GOOD.replace("source:\n", f"source:\n  start: {start}\n")), {"SHOP_PASSWORD": "x"})
+    given = TypeAdapter(SourceSettings).validate_python(revealed(run_settings(config, once=True).source))
+    assert isinstance(given, ServerSettings) and given == config.source and given.start == start
+
+
+def test_how_to_load_is_refused_where_nothing_is_loaded(tmp_path: Path) -> None:
+    told = GOOD.replace("source:\n", "source:\n  snapshot: {parallel: 4}\n")
+    (problem,) = problems(tmp_path, told, {"SHOP_PASSWORD": "x"})
+    assert "only start: snapshot does" in problem.message
 
 
 @pytest.mark.parametrize(
