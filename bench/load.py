@@ -18,6 +18,7 @@ from tools.components import MissingComponent
 from tools.components.mariadb import MariaDbServer
 
 ROWS = 300_000  # of each table
+LARGE_ROWS = 1_000_000  # of one that is read in several ranges of its key
 TABLES = 2
 _COLUMNS = "id, customer, name, price, born, state, body"
 
@@ -30,36 +31,46 @@ def measure() -> Iterator[Result]:
         Path(scratch).chmod(0o755)
         _fill(server)
         _load(server, Path(scratch) / "first", tables=("t0",))  # kernels are compiled, pages are in memory
-        peer = _fetch(client, server)
-        seconds = _load(server, Path(scratch) / "load", tables=("t*",))
-        rows = ROWS * TABLES
-        name = f"initial load, {TABLES} tables of {ROWS:,} rows of {len(_COLUMNS.split(','))} columns"
-        yield Result(
-            name, rows / seconds, "rows/s", "a bare fetch over one connection (mariadb --quick)", rows / peer, 1.5
-        )
+        of = f"rows of {len(_COLUMNS.split(','))} columns"
+        small = [f"t{i}" for i in range(TABLES)]
+        for what, tables, rows in (
+            (f"{TABLES} tables of {ROWS:,} {of}", small, ROWS * TABLES),
+            (f"one table of {LARGE_ROWS:,} {of}", ["large"], LARGE_ROWS),
+        ):
+            peer = _fetch(client, server, tables)
+            seconds = _load(server, Path(scratch) / f"load-{tables[0]}", tables=tuple(tables))
+            yield Result(
+                f"initial load, {what}",
+                rows / seconds,
+                "rows/s",
+                "a bare fetch over one connection (mariadb --quick)",
+                rows / peer,
+                1.5,
+            )
 
 
 def _fill(server: MariaDbServer) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE bench")
         cursor.execute("USE bench")  # where the numbers of the engine SEQUENCE are looked for
-        for i in range(TABLES):
+        for name, rows in (*((f"t{i}", ROWS) for i in range(TABLES)), ("large", LARGE_ROWS)):
             cursor.execute(
-                f"CREATE TABLE bench.t{i} (id BIGINT PRIMARY KEY, customer INT, name VARCHAR(60), price DECIMAL(12,2), "
+                f"CREATE TABLE bench.{name} (id BIGINT PRIMARY KEY, customer INT, name VARCHAR(60), price DECIMAL(12,2), "
                 "born DATETIME(3), state ENUM('new','paid','gone'), body VARCHAR(200))"
             )
             cursor.execute(
-                f"INSERT INTO bench.t{i} SELECT seq, seq % 9999, CONCAT('name ', seq), seq / 7, NOW(3) - INTERVAL seq MINUTE, "
-                f"1 + seq % 3, REPEAT('x', seq % 120) FROM seq_1_to_{ROWS}"
+                f"INSERT INTO bench.{name} SELECT seq, seq % 9999, CONCAT('name ', seq), seq / 7, NOW(3) - INTERVAL seq MINUTE, "
+                f"1 + seq % 3, REPEAT('x', seq % 120) FROM seq_1_to_{rows}"
             )
+            cursor.execute(f"ANALYZE TABLE bench.{name}")
 
 
-def _fetch(client: str, server: MariaDbServer) -> float:
+def _fetch(client: str, server: MariaDbServer, tables: list[str]) -> float:
     begun = time.perf_counter()
-    for i in range(TABLES):
+    for name in tables:
         subprocess.run(
             [client, f"--socket={server.socket}", f"--user={server.user}", f"--password={server.password}", "--quick",
-             "--batch", "-e", f"SELECT {_COLUMNS} FROM bench.t{i}"],
+             "--batch", "-e", f"SELECT {_COLUMNS} FROM bench.{name}"],
             stdout=subprocess.DEVNULL, check=True,
         )  # fmt: skip
     return time.perf_counter() - begun

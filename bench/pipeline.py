@@ -3,8 +3,9 @@
 Measured with `penstock run --once` as a user runs it. Two figures each: *with start*, from the command to its end,
 including Spark's start and the final flush; and *streaming*, from the moment the driver is ready to the last row at the
 sink (capture reads ahead while Spark starts). On MariaDB both sides read the same preloaded binlog of the same server,
-one after the other; the peer's streaming figure is from its first record to its last. The driver itself measures the
-share of each stage. The start alone is start.py's.
+one after the other; the peer's streaming figure is from its first record to its last. The tasks themselves measure the
+share of each stage, and the processor time of each process is beside it: with two cores, wall time is what all of them
+need together, unless one waits for another. The start alone is start.py's.
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ from typing import Any
 import yaml
 
 from bench import start, workload
+from bench.processes import Watch
 from bench.result import Result
+from penstock.spark.runs import WAITED_FOR_LOG, WAITED_FOR_SINK, WAITED_FOR_TASKS
 from tools.components import CACHE, REPOSITORY, MissingComponent
 from tools.components.mariadb import MariaDbServer
 
-DEMO_ROWS = int(os.environ.get("BENCH_DEMO_ROWS", "1000000"))
-MARIADB_ROWS = int(os.environ.get("BENCH_MARIADB_ROWS", "500000"))
+DEMO_ROWS = int(os.environ.get("BENCH_DEMO_ROWS", "5000000"))
+MARIADB_ROWS = int(os.environ.get("BENCH_MARIADB_ROWS", "3000000"))
+SINGLE_ROWS = int(os.environ.get("BENCH_SINGLE_ROWS", "1000000"))  # each in a transaction of its own
 PEER = "Debezium engine 3.6, JSON"
 TASK_STAGES = ("read", "decode", "encode", "stage")
 _PEER_PYTHON = CACHE / "bench-venv" / "bin" / "python"
 _TIMEOUT_SECONDS = 900.0
+_GOAL_WITH_START = 3.0
 # The newest version for which Debezium's MySQL connector asks for nothing that MariaDB 10.11 does not have.
 _PEER_SERVER_OPTIONS = ("--version=5.7.19",)
 
@@ -47,6 +52,8 @@ class Measured:
     seconds: float  # streaming: without the start
     seconds_with_start: float
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    ready_seconds: float = 0.0  # from the command until the driver could begin
 
 
 def measure() -> Iterator[Result]:
@@ -62,24 +69,30 @@ def measure() -> Iterator[Result]:
 
 
 def on_mariadb(directory: Path) -> Iterator[Result]:
-    with MariaDbServer(directory / "server") as server:
-        workload.load(server, MARIADB_ROWS)
-        source = {
-            "type": "mariadb", "host": server.host, "port": server.port, "user": server.user,
-            "password": server.password, "start": {"file": "binlog.000001", "pos": 4},
-            "tables": {"include": [f"{workload.DATABASE}.*"]},
-        }  # fmt: skip
-        runs = {name: penstock(directory / name, source, name) for name in ("parquet", "canal-json")}
-    with MariaDbServer(directory / "server", options=_PEER_SERVER_OPTIONS) as server:
-        peer = debezium(directory / "peer", server)
-    for name, run in runs.items():
-        yield from results_of(f"MariaDB → {name}", run, peer)
+    for name, rows, load, formats, goal in (
+        ("MariaDB", MARIADB_ROWS, workload.load, ("parquet", "canal-json"), 6.0),
+        ("MariaDB, single-row transactions", SINGLE_ROWS, workload.load_singly, ("canal-json",), 5.0),
+    ):
+        place = directory / f"{rows}-{goal:g}"
+        with MariaDbServer(place / "server") as server:
+            load(server, rows)
+            source = {
+                "type": "mariadb", "host": server.host, "port": server.port, "user": server.user,
+                "password": server.password, "start": {"file": "binlog.000001", "pos": 4},
+                "tables": {"include": [f"{workload.DATABASE}.*"]},
+            }  # fmt: skip
+            runs = {format_name: penstock(place / format_name, source, format_name) for format_name in formats}
+        with MariaDbServer(place / "server", options=_PEER_SERVER_OPTIONS) as server:
+            peer = debezium(place / "peer", server, rows)
+        for format_name, run in runs.items():
+            yield from results_of(f"{name} → {format_name}", run, peer, goal)
+        shutil.rmtree(place)
 
 
-def results_of(name: str, run: Measured, peer: Measured | None = None) -> Iterator[Result]:
-    for what, mine, theirs in (
-        ("streaming", run.seconds, peer.seconds if peer else None),
-        ("with start", run.seconds_with_start, peer.seconds_with_start if peer else None),
+def results_of(name: str, run: Measured, peer: Measured | None = None, goal: float | None = None) -> Iterator[Result]:
+    for what, mine, theirs, wanted in (
+        ("streaming", run.seconds, peer.seconds if peer else None, goal),
+        ("with start", run.seconds_with_start, peer.seconds_with_start if peer else None, goal and _GOAL_WITH_START),
     ):
         yield Result(
             f"{name}, {what}",
@@ -87,21 +100,35 @@ def results_of(name: str, run: Measured, peer: Measured | None = None) -> Iterat
             "rows/s",
             PEER if peer else None,
             peer.rows / theirs if peer and theirs else None,
+            wanted,
         )
-    yield from shares(name, run.stage_seconds)
+    yield from shares(name, run)
+    for kind, seconds in sorted(run.cpu_seconds.items()):
+        yield Result(f"{name}, processor time of {kind}", seconds, "s")
 
 
-def shares(name: str, seconds: dict[str, float]) -> Iterator[Result]:
-    """Where the tasks' time goes, and what the driver adds to it."""
+def shares(name: str, run: Measured) -> Iterator[Result]:
+    """Where the work goes, and what the clock waits for. The stages are sums over all tasks and threads, capture is its
+    process's time on a processor; with two cores their sum passes up to twice as fast as the clock."""
+    seconds = run.stage_seconds
     task = seconds.get("task", 0.0)
     if not task:
         return
-    parts = {stage: seconds.get(stage, 0.0) for stage in TASK_STAGES}
-    parts["the rest"] = max(0.0, task - sum(parts.values()))
+    parts = {"capture": run.cpu_seconds.get("capture", 0.0)}
+    parts |= {stage: seconds.get(stage, 0.0) for stage in TASK_STAGES}
+    parts["the rest of the tasks"] = max(0.0, task - sum(seconds.get(stage, 0.0) for stage in TASK_STAGES))
+    parts |= {"spool": seconds.get("publish", 0.0), "write": seconds.get("write", 0.0)}
+    whole = sum(parts.values())
     for stage, value in parts.items():
-        yield Result(f"{name}, {stage}", 100 * value / task, "% of the tasks' time")
-    for stage in ("task", "batch", "publish"):
+        yield Result(f"{name}, {stage}", 100 * value / whole, "% of all stages' time")
+    for stage in ("task", "batch"):
         yield Result(f"{name}, {stage} in all", seconds.get(stage, 0.0), "s")
+    driver = {"tasks": WAITED_FOR_TASKS, "capture": WAITED_FOR_LOG, "the sink": WAITED_FOR_SINK}
+    waited = {what: seconds.get(key, 0.0) for what, key in driver.items()} | {"the spool": seconds.get("publish", 0.0)}
+    waited = {"Spark's start": run.ready_seconds, **waited}
+    waited["the end"] = max(0.0, run.seconds_with_start - sum(waited.values()))
+    for what, value in waited.items():
+        yield Result(f"{name}, the clock waits for {what}", value, "s")
 
 
 def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Measured:
@@ -129,23 +156,33 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Measu
             text=True,
         )
     assert process.stdout is not None
-    for line in process.stdout:
-        event = json.loads(line)
-        if event.get("event") == "summary":
-            summary = event
-        elif event.get("event") == "progress":
-            status = event
-    code = process.wait(_TIMEOUT_SECONDS)
+    with Watch(process.pid, every_seconds=1.0) as watch:
+        for line in process.stdout:
+            event = json.loads(line)
+            if event.get("event") == "summary":
+                summary = event
+            elif event.get("event") == "progress":
+                status = event
+        code = process.wait(_TIMEOUT_SECONDS)
     ended = time.monotonic()
     if code != 0 or not summary.get("drained"):
         raise RuntimeError(f"penstock run ended with {code}: {summary}; {(directory / 'stderr').read_text()[-2000:]}")
     # Streaming ends with the last write, which the run's last status has: Spark's shutdown comes after it.
     last_write_ms = max(int(feed["last_write_ms"] or 0) for feed in status["changefeeds"])
-    streaming = (last_write_ms - int(status["started_ms"])) / 1000 - float(summary["driver_ready_seconds"] or 0.0)
-    return Measured(int(summary["rows"]), streaming, ended - started, dict(summary["stage_seconds"]))
+    ready = float(summary["driver_ready_seconds"] or 0.0)
+    streaming = (last_write_ms - int(status["started_ms"])) / 1000 - ready
+    before = time.time() - time.monotonic() + started  # the command, on the clock of `started_ms`
+    return Measured(
+        int(summary["rows"]),
+        streaming,
+        ended - started,
+        dict(summary["stage_seconds"]),
+        watch.cpu_of_kind,
+        int(status["started_ms"]) / 1000 - before + ready,
+    )
 
 
-def debezium(directory: Path, server: MariaDbServer) -> Measured:
+def debezium(directory: Path, server: MariaDbServer, rows: int) -> Measured:
     """The peer, over the same binlog from its start."""
     if not shutil.which("java") and not os.environ.get("JAVA_HOME"):
         raise MissingComponent(
@@ -156,7 +193,7 @@ def debezium(directory: Path, server: MariaDbServer) -> Measured:
     directory.mkdir(parents=True)
     settings = {
         **server.address(), "directory": str(directory), "table": f"{workload.DATABASE}.{workload.TABLE}",
-        "rows": MARIADB_ROWS, "timeout_seconds": _TIMEOUT_SECONDS,
+        "rows": rows, "timeout_seconds": _TIMEOUT_SECONDS,
     }  # fmt: skip
     done = subprocess.run(
         [str(_PEER_PYTHON), str(REPOSITORY / "bench" / "debezium_peer.py")],

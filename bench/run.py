@@ -22,7 +22,7 @@ from bench import calibration
 from bench.result import Result
 from tools.components import MissingComponent
 
-GROUPS = ("pipeline", "load", "log", "state", "binlog", "sink", "verify")
+GROUPS = ("pipeline", "running", "load", "log", "state", "binlog", "sink", "verify")
 RESULTS = Path(__file__).with_name("results.json")
 
 

@@ -27,6 +27,7 @@ DURABLE_PACKAGES = ("objects", "log", "state", "delivery")
 # Files outside of files/ that make directories, files or sockets.
 MAKERS = {
     "wire.py",  # sockets, in a directory that files/ has checked
+    "spark/jvm/workers_ahead.py",  # a socket, in the private directory of a run's Spark
     "cli/init.py",  # the user's configuration
     "kernels/places.py",  # one file without a name: whether the directory, which files/ has checked, can be written to
 }

@@ -157,3 +157,16 @@ def test_a_server_that_had_no_descriptor_left_answers_again(root: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         server.close()
+
+
+def test_an_answer_that_was_not_read_is_not_taken_for_the_next_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = socket_path(root, "control")
+    server = Server(path, {"long": lambda _arguments, _body: {"text": "x" * 10_000}, "ping": lambda *_: {"pong": 1}})
+    try:
+        with connect(path, timeout_seconds=10) as client:
+            with monkeypatch.context() as patch, pytest.raises(BadInput, match="too large"):
+                patch.setattr(wire, "_HEADER_BYTES_MAX", 1000)
+                client.call("long")
+            assert client.call("ping") == {"pong": 1}
+    finally:
+        server.close()

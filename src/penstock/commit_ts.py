@@ -51,6 +51,12 @@ class CommitClock:
         self._last = self.peek()
         return self._last
 
+    def next_open(self) -> int:
+        """The next one, for a transaction that is open for a while; the number before it stays free, and lies above all that
+        were given before."""
+        self.next()
+        return self.next()
+
     def take(self, count: int) -> npt.NDArray[np.uint64]:
         """The next `count` of them, ascending by one."""
         first = self.peek()

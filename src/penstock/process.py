@@ -6,13 +6,14 @@ capture, delivery and the driver are such children. The protocol between one of 
 1. **Settings.** The first line of standard input is one JSON object, the settings. (Not arguments: everybody on the machine can
    read those, and settings hold secrets.) Standard input then stays open: each further line is a request, a JSON
    object with `request`, its number, and `op`. The child answers it by an event `answer` with the same number and either
-   `result` or `error`. Only capture has requests to answer; others pass over them.
+   `result` or `error` (`Requests`).
 2. **Stop.** The end of standard input asks the child to stop, as SIGTERM does; before the settings are there, SIGTERM
    ends it at once. SIGINT is ignored: the parent decides in which order its children stop.
 3. **Events.** Each line of standard output is a JSON object with its name under `event` (`Event`). Everything else that
    the process or a library prints goes to standard error, and so do log lines.
 4. **Errors.** An `error` event has `kind` (a class of `penstock.errors`), `message` and `hint`. The process ends after
-   it, with one of the exit codes below; only the driver goes on where the error stopped one of several changefeeds.
+   it, with one of the exit codes below. An error that stops one changefeed alone is a `failed` event of the driver, with
+   the exit code that it is worth; the process goes on with the others.
 5. **Rights.** What the child makes is for its user alone, whatever the umask was that it inherited. A crash leaves no core
    dump, which would have the secrets of the settings in it.
 6. **Parent's death.** The child ends at once when its parent process is gone, however that happened. Nothing is lost:
@@ -26,13 +27,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
+import logging
 import os
 import queue
 import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,6 +80,9 @@ _FOR_PEOPLE = (
     "hint",
 )  # of an event: no secret stands here; the rest is for the run, which needs it as it is
 
+METRICS_SECONDS = 10.0
+_LOOK_SECONDS = 0.25  # between two looks whether the process is to stop, while it waits for requests
+
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PARENT_DIED = signal.SIGUSR2
 
@@ -89,10 +96,48 @@ class Event(StrEnum):
     PROGRESS = "progress"  # figures; at most about once a second
     RETRYING = "retrying"  # capture: the source does not answer, it is asked again
     RESTART = "restart"  # driver: a changefeed's run begins again
+    FAILED = "failed"  # driver, with `changefeed`, `code`, `kind`, `message` and `hint`: it stands still, others go on
     CAUGHT_UP = "caught-up"  # capture with `until: now`, with `log_end`: where the log ended then
     STOPPED = "stopped"  # delivery, with `drained`: everything published is at the sinks
     ANSWER = "answer"  # with `request`, and `result` or `error`: to a line on standard input
+    METRICS = "metrics"  # with `text`, for Prometheus; every few seconds
     ERROR = "error"  # with `kind`, `message` and `hint`
+
+
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
+"""A request → what is answered, once what was asked for is done."""
+
+
+class Requests:
+    """The requests that wait. Each is answered once, by the thread that calls `answer`."""
+
+    def __init__(self, waiting: queue.SimpleQueue[dict[str, Any]], say: Callable[[dict[str, Any]], None]) -> None:
+        self._waiting = waiting
+        self._say = say
+
+    @property
+    def waiting(self) -> bool:
+        return not self._waiting.empty()
+
+    def answer(self, handlers: Mapping[str, Handler], wait_seconds: float = 0.0) -> None:
+        """Answers all that wait; the first may take `wait_seconds` to come. An error of Penstock's own is the answer; the
+        process goes on."""
+        while True:
+            try:
+                request = self._waiting.get(block=wait_seconds > 0, timeout=wait_seconds or None)
+            except queue.Empty:
+                return
+            wait_seconds = 0.0
+            number = request.get("request")
+            try:
+                handler = handlers.get(str(request.get("op")))
+                if handler is None:
+                    raise BadInput(f"this process knows no request {request.get('op')!r}")
+                result = handler(request)
+            except PenstockError as error:
+                self._say({"event": Event.ANSWER, "request": number, "error": error.to_json()})
+            else:
+                self._say({"event": Event.ANSWER, "request": number, "result": result})
 
 
 class ChildProcess:
@@ -139,6 +184,12 @@ class ChildProcess:
         self.say_error(Terminal(f"{name} ended: {failed.exc_type.__name__}: {failed.exc_value}"))
         os._exit(EXIT_TRY_AGAIN)
 
+    def answer_until_stop(self, handlers: Mapping[str, Handler]) -> None:
+        """Answers the parent's requests, one after the other, until the process is asked to stop."""
+        requests = Requests(self.requests, self.say)
+        while not self.stop.is_set():
+            requests.answer(handlers, _LOOK_SECONDS)
+
     def say(self, event: dict[str, Any]) -> None:
         """Writes one event. Thread-safe. That nobody listens any more is no reason to fail: the log is what counts."""
         shown = {name: redact(event[name]) for name in _FOR_PEOPLE if name in event}
@@ -146,6 +197,21 @@ class ChildProcess:
         with self._lock, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(self._output, line) :]
+
+    def report_metrics(self, every_seconds: float = METRICS_SECONDS) -> None:
+        """From here on says this process's metrics every few seconds, on a thread of its own."""
+        threading.Thread(target=self._say_metrics, args=(every_seconds,), name="metrics", daemon=True).start()
+
+    def _say_metrics(self, every_seconds: float) -> None:
+        from penstock.observe.metrics import METRICS
+
+        while True:
+            try:
+                self.say({"event": Event.METRICS, "text": METRICS.render().decode()})
+            except Exception:  # figures are not worth a process, whatever is wrong with them
+                logging.getLogger(__name__).exception("the metrics cannot be rendered")
+            if self.stop.wait(every_seconds):
+                return
 
     def say_error(self, error: PenstockError, **more: Any) -> None:
         self.say({"event": Event.ERROR, **error.to_json(), **more})
@@ -192,9 +258,9 @@ def _first_line(descriptor: int) -> bytes:
     return text.partition(b"\n")[0]
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """Ends this process when its parent process is gone. Called before anything slow is imported, because a parent that is
-    gone by then was never seen; `penstock.supervisor.child.bound` leaves not even that gap.
+    gone by then was never seen, unless its number is given; `penstock.supervisor.child.bound` leaves not even that gap.
 
     The kernel sends the death signal when the *thread* that started us ends, so the handler looks whether the parent
     process is gone. A death signal that was set before this program began stays as it is: `penstock.supervisor.child`
@@ -202,7 +268,7 @@ def end_with_parent() -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
+    parent = parent or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     asked = ctypes.c_int(0)
     if libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(asked), 0, 0, 0) == 0 and asked.value:
@@ -215,3 +281,20 @@ def end_with_parent() -> None:
     signal.signal(_PARENT_DIED, parent_died)
     libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
     parent_died(0, None)  # the parent may have died before prctl
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """For the imports of a start: what they make stays, so nobody looks for garbage among it, now or later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def stay_after_parent() -> None:
+    """Undoes `end_with_parent`: this process has another way to see that it is not needed any more."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)

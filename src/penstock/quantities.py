@@ -53,5 +53,13 @@ def parse_seconds(value: Any) -> float:
     return _quantity(value, _TIME_UNITS, "60s")
 
 
+def shown_seconds(seconds: float) -> str:
+    """As people write it: `5m`, `250ms`; plain seconds where no larger unit fits."""
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds > unit and seconds % unit == 0:
+            return f"{seconds // unit:g}{name}"
+    return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
 Size = Annotated[int, BeforeValidator(parse_size)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]

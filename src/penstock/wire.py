@@ -1,6 +1,8 @@
 """Requests between Penstock's own processes on one machine: framed messages over a Unix socket.
 
-A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A request's header has
+A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A large body may come as
+memory instead: the highest bit of its length is set, and a descriptor comes with the frame (`penstock.shared_memory`), so
+that the bytes are copied once, and not through the socket. A request's header has
 `op` and its arguments; the answer's header is the result, or `error` with kind, message and hint, which the client
 raises again as the same kind of error. One thread serves one connection, so a slow caller never holds up another. The
 socket's directory is private to the user, and both ends ask the kernel who the other one is: a server answers its own
@@ -24,11 +26,14 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable, error_from_json
 from penstock.files.private import FILE_MODE
 from penstock.files.socket_address import SocketDirectory
+from penstock.shared_memory import map_shared, share
 
 _logger = logging.getLogger(__name__)
 _FRAME = struct.Struct("<IQ")
 _HEADER_BYTES_MAX = 64 << 20
 _BODY_BYTES_MAX = 1 << 30
+_SHARED = 1 << 63  # in the length of a body that comes as memory
+_SHARED_BYTES_MIN = 4 << 20  # below that a copy costs less than a mapping
 _AGAIN_SECONDS = 0.1  # between two tries to accept a connection
 _CREDENTIALS = struct.Struct("3i")  # process, user and group of the peer
 
@@ -68,23 +73,49 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
 def _send(connection: socket.socket, header: dict[str, Any], body: Buffer = b"") -> None:
     text = json.dumps(header, separators=(",", ":")).encode()
     with memoryview(body) as view:
+        shared = share(view) if view.nbytes >= _SHARED_BYTES_MIN else None
+        if shared is not None:
+            with contextlib.closing(shared):
+                frame = _FRAME.pack(len(text), view.nbytes | _SHARED)
+                sent = socket.send_fds(connection, [frame], [shared.fileno()])
+            connection.sendall(frame[sent:] + text)
+            return
         connection.sendall(_FRAME.pack(len(text), view.nbytes) + text)
         if view.nbytes:
             connection.sendall(view)
 
 
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], memoryview] | None:
-    head = _receive_exactly(connection, _FRAME.size)
-    if head is None:
-        return None
-    header_bytes, body_bytes = _FRAME.unpack(head)
-    if header_bytes > _HEADER_BYTES_MAX or body_bytes > _BODY_BYTES_MAX:
-        raise BadInput(f"a message of {header_bytes} + {body_bytes} bytes is too large")
-    header = _receive_exactly(connection, header_bytes)
-    body = _receive_exactly(connection, body_bytes) if body_bytes else bytearray()
+    head, descriptors, flags, _ = socket.recv_fds(connection, _FRAME.size, 1)
+    try:
+        if not head:
+            return None
+        if len(head) < _FRAME.size:
+            head += _receive_exactly(connection, _FRAME.size - len(head)) or b""
+        if len(head) < _FRAME.size:
+            raise Unavailable("the connection ended in the middle of a message")
+        header_bytes, body_bytes = _FRAME.unpack(head)
+        is_shared = bool(body_bytes & _SHARED)
+        body_bytes &= ~_SHARED
+        if header_bytes > _HEADER_BYTES_MAX or body_bytes > _BODY_BYTES_MAX:
+            raise BadInput(f"a message of {header_bytes} + {body_bytes} bytes is too large")
+        header = _receive_exactly(connection, header_bytes)
+        body: memoryview | None = memoryview(b"")
+        if is_shared:
+            if not descriptors:
+                if flags & socket.MSG_CTRUNC:  # it came, and the kernel could not give it to us
+                    raise Unavailable("a body came as memory, and this process has too many open files")
+                raise BadInput("a message says that its body comes as memory, and no descriptor came with it")
+            body = map_shared(descriptors[0], body_bytes)
+        elif body_bytes:
+            received = _receive_exactly(connection, body_bytes)
+            body = None if received is None else memoryview(received)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
     if header is None or body is None:
         raise Unavailable("the connection ended in the middle of a message")
-    return json.loads(header), memoryview(body)
+    return json.loads(header), body
 
 
 class Server:
@@ -145,9 +176,11 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            with contextlib.suppress(OSError, Unavailable), connection:
+            with contextlib.suppress(OSError), connection:
                 while (message := _receive(connection)) is not None:
                     _send(connection, self._answer(*message))
+        except (PenstockError, ValueError) as error:  # where the next message would begin is not known any more
+            _logger.warning("%s: a connection was closed: %s", self._path, error)
         finally:
             with self._lock:
                 self._connections.discard(connection)
@@ -189,6 +222,9 @@ class Client:
             except (OSError, Unavailable) as error:
                 self._drop()
                 raise Unavailable(f"{self._path.stem} does not answer: {error}") from error
+            except BaseException:  # the rest of this answer would be taken for the next one
+                self._drop()
+                raise
             if answer is None:
                 self._drop()
                 raise Unavailable(f"{self._path.stem} closed the connection")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from penstock.capture.loop import Capture
-from penstock.capture.requests import Requests
 from penstock.capture.resumption import Resumption, resume_stopped
 from penstock.errors import BadInput, Unavailable
 from penstock.log import Log, LogReader
 from penstock.log.position import Position
 from penstock.operations.resume.definition import Definition
 from penstock.operations.resume.plan import plan_resume
+from penstock.process import Requests
 from penstock.sources.settings import Tables
 from penstock.sources.source import Chunk
 from tests.capture.streams import StreamSource

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from penstock.capture.loop import Capture
-from penstock.capture.requests import Requests
 from penstock.capture.resumption import Resumption
 from penstock.clock import ManualClock
 from penstock.entries.stores import SCHEMA_RESUMED
@@ -23,7 +22,7 @@ from penstock.metadata.memory import MemoryMetadata
 from penstock.operations.resume.definition import Definition
 from penstock.operations.resume.plan import plan_resume
 from penstock.operations.verify.log_replay import LogReplay
-from penstock.sources.settings import Tables
+from penstock.process import Requests
 from penstock.sources.source import Chunk
 from penstock.state import StateReader
 from tests.capture.streams import StreamSource
@@ -142,7 +141,7 @@ def resumed(disk: Disk) -> int:
 def delivered(disk: Disk) -> tuple[dict[str, list[int]], set[str]]:
     """The ids of each table's rows as a changefeed reads them, and the tables that are held back."""
     reader = disk.reader()
-    replay = LogReplay(reader, (Tables(),), reader.end())
+    replay = LogReplay(reader, reader.end())
     rows: dict[str, list[int]] = {}
     for batch, _ in replay.changes():
         at = [column.name for column in batch.table.columns].index("id")

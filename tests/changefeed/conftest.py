@@ -33,13 +33,13 @@ def state_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_keeper(state_dir: Path) -> Iterator[OpenKeeper]:
     """Opens the keeper of `lake`; the one before is closed first, as a restart does."""
-    opened: list[Keeper] = []
+    opened: list[Keeper | LogReader] = []
 
     def open_again() -> Keeper:
         while opened:
             opened.pop().close()
-        keeper = Keeper.open(state_dir, "lake", LogReader.open(state_dir / "log"))
-        opened.append(keeper)
+        opened.append(reader := LogReader.open(state_dir / "log"))
+        opened.append(keeper := Keeper.open(state_dir, "lake", reader))
         return keeper
 
     yield open_again

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,11 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     fill_log(tmp_path, ENTRIES)
     for _ in range(3):
         said = run_and_kill(tmp_path, rng.randrange(20, 200))
-        keeper = Keeper.open(tmp_path, "lake", LogReader.open(tmp_path / "log"))
-        try:
+        with (
+            closing(LogReader.open(tmp_path / "log")) as reader,
+            closing(Keeper.open(tmp_path, "lake", reader)) as keeper,
+        ):
             check(keeper, said)
-        finally:
-            keeper.close()
 
 
 def check(keeper: Keeper, said: list[str]) -> None:
@@ -86,8 +87,7 @@ def test_cut_right_after_each_answer(tmp_path: Path, answers: int) -> None:
     assert ended.returncode == -9, ended.stderr
     said = ended.stdout.decode().splitlines()
     assert len(said) == answers + 1
-    keeper = Keeper.open(tmp_path, "lake", LogReader.open(tmp_path / "log"))
-    try:
+    with closing(LogReader.open(tmp_path / "log")) as reader, closing(Keeper.open(tmp_path, "lake", reader)) as keeper:
         check(keeper, said)
         _, dispatcher, entry, *_ = said[-1].split(" ")
         intent = intent_for(dispatcher, int(entry))
@@ -101,5 +101,3 @@ def test_cut_right_after_each_answer(tmp_path: Path, answers: int) -> None:
             assert (facts.intent, facts.progress, facts.last_path) == (None, intent.last_seq, intent.path)
         assert keeper.mark_delete == Position(1, answers // 4 - 1)
         assert keeper.checkpoint_ts == answers // 4
-    finally:
-        keeper.close()

@@ -75,7 +75,9 @@ def test_the_resume_table_says_epoch_progress_and_open_intent(open_keeper: OpenK
     maintainer.intent(run, ORDERS, 1, Intent("p2", Seq(1, 4, 0, 0), Seq(1, 8, 0, 0), 1, 1))
     again = Maintainer(open_keeper(), Delivery().begin_run).begin_run()
     assert again["start"] == "1:0", "the range is not complete"
-    assert again["resume"] == {ORDERS: {"epoch": 1, "progress": "1:3:0:0", "intent_last_seq": "1:8:0:0"}}
+    assert again["resume"] == {
+        ORDERS: {"epoch": 1, "progress": "1:3:0:0", "intent_last_seq": "1:8:0:0", "left_out": False}
+    }
     assert again["run"] != run
 
 

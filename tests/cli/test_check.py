@@ -36,6 +36,40 @@ def test_a_server_that_is_ready(server: DatabaseServer, tmp_path: Path) -> None:
     assert "✗" not in done.output
 
 
+def test_rows_that_a_foreign_key_changes_by_itself_are_named(server: DatabaseServer, tmp_path: Path) -> None:
+    """No server logs them: a sink would keep rows that are gone at the source, and nobody would say so."""
+    with session(server) as cursor:
+        fresh(cursor, "cascading")
+        cursor.execute("CREATE TABLE cascading.orders (id int primary key)")
+        for name, action in (("items", "ON DELETE CASCADE"), ("notes", "ON UPDATE SET NULL"), ("plain", "")):
+            cursor.execute(
+                f"CREATE TABLE cascading.{name} (id int primary key, o int, FOREIGN KEY (o) REFERENCES orders (id) {action})"
+            )
+    source = {"tables": {"include": ["cascading.*"]}}
+    done = penstock_check(tmp_path, server, **source)
+    assert done.exit_code == 0, done.output
+    assert "! the server changes rows of cascading.items, cascading.notes by foreign keys" in done.output
+    without = penstock_check(tmp_path, server, tables={"include": ["cascading.orders", "cascading.plain"]})
+    assert "foreign keys" not in without.output
+
+
+def test_a_table_that_cannot_be_loaded_is_named_before_anything_begins(server: DatabaseServer, tmp_path: Path) -> None:
+    with session(server) as cursor:
+        fresh(cursor, "bareness")
+        cursor.execute("CREATE TABLE bareness.t (id int primary key)")
+        cursor.execute("CREATE TABLE bareness.audit (id int)")
+    source: dict[str, Any] = {"tables": {"include": ["bareness.*"]}, "start": "snapshot"}
+    done = penstock_check(tmp_path, server, **source)
+    assert done.exit_code == 3
+    assert "✗ cannot load bareness.audit: it has no primary key" in done.output
+    assert "ALTER TABLE `bareness`.`audit` ADD PRIMARY KEY" in done.output
+    (tmp_path / "penstock-data" / "log").mkdir(parents=True)  # a log that began before the table came
+    assert penstock_check(tmp_path, server, **source).exit_code == 0
+    (tmp_path / "penstock-data" / "log").rmdir()
+    without = penstock_check(tmp_path, server, **source, snapshot={"tables": {"exclude": ["bareness.audit"]}})
+    assert without.exit_code == 0 and "every table that is loaded has a primary key" in without.output
+
+
 def test_each_thing_that_is_missing_with_what_gives_it(server: DatabaseServer, tmp_path: Path) -> None:
     with session(server) as cursor:
         cursor.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'x'")

@@ -16,8 +16,24 @@ from penstock.cli.main import app
 from tests.support.waiting import LIMIT_SECONDS
 
 COMMANDS = (
-    *("init", "check", "run", "status", "lag", "errors", "pause", "resume", "verify", "demo", "config"),
-    *("dispatchers", "binlog", "log", "state", "spool"),
+    *(
+        "init",
+        "check",
+        "plan",
+        "run",
+        "status",
+        "lag",
+        "tail",
+        "errors",
+        "pause",
+        "resume",
+        "backfill",
+        "reload",
+        "forget",
+        "verify",
+    ),
+    "demo",
+    *("config", "dispatchers", "binlog", "log", "state", "spool"),
 )
 GROUPS = ("binlog", "log", "state", "spool", "config")
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli.run import COLUMNS, RunScreen
 from penstock.supervisor.reporter import SMALL_FILES_MIN, Totals, _advice
-from penstock.supervisor.status import ChangefeedStatus, RunStatus
+from penstock.supervisor.status import ChangefeedStatus, HeadroomStatus, LogStatus, RunStatus
 from tests.cli.test_feeds import STATUS, Flow, flow
 
 __all__ = ["flow"]
@@ -16,7 +16,19 @@ __all__ = ["flow"]
 LONG = "shop.orders retrying, attempt 7: " + "the bucket does not answer " * 6
 BUSY = STATUS.model_copy(
     update={
-        "source": STATUS.source.model_copy(update={"problem": "nothing came from it " * 8, "heard_ms": 50_000}),
+        "source": STATUS.source.model_copy(
+            update={
+                "problem": "nothing came from it " * 8,
+                "heard_ms": 50_000,
+                "lag_seconds": 86_399.0,
+                "place": "db-of-the-shop-7.eu-central-1.example.internal",
+                "server": "MariaDB 10.11.6",
+                "headroom": HeadroomStatus(
+                    file="mysql-bin.000041", oldest="mysql-bin.000040", expire_seconds=864_000, seconds=1800, low=True
+                ),
+            }
+        ),
+        "log": LogStatus(bytes=14 << 30, bytes_max=200 << 30, end="1234:5678", pinned_by="lake", full_seconds=68_400),
         "changefeeds": (
             ChangefeedStatus(
                 name="lake",
@@ -25,6 +37,7 @@ BUSY = STATUS.model_copy(
                 files=123_456,
                 bytes=1 << 44,
                 tables=61,
+                rows_per_second=12_412.0,
                 lag_seconds=86_399,
             ),
             ChangefeedStatus(name="a-sink-with-a-name-that-is-long", state="recovering", note=LONG, last_write_ms=1),
@@ -53,6 +66,26 @@ def test_the_live_view_has_one_line_a_sink_within_eighty_columns() -> None:
     assert "paused" in lines[3]
 
 
+def test_a_sink_that_refuses_is_said_in_full_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where no row arrives, in a file: the full disk of a sink was silent for as long as it lasted."""
+    well = STATUS.model_copy(update={"changefeeds": (ChangefeedStatus(name="lake", state="running"),)})
+
+    def full(attempt: int) -> RunStatus:
+        note = f"shop.orders retrying, attempt {attempt}: no space left on the disk of the sink, which is rather a long story"
+        return well.model_copy(update={"changefeeds": (ChangefeedStatus(name="lake", state="recovering", note=note),)})
+
+    screen = RunScreen(as_json=False)
+    for status in (well, full(1), full(2), full(13), well, well):
+        screen.update(status)
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  !", "  ✓ lake"))]
+    assert said == [
+        "  ! lake: shop.orders retrying, attempt 1: no space left on the disk of the sink, which is rather a long story",
+        "  ✓ lake is well again",
+    ]
+    screen.update(STATUS.model_copy(update={"source": STATUS.source.model_copy(update={"problem": "it is down"})}))
+    assert "  ! source: it is down" in capsys.readouterr().out
+
+
 def test_a_narrow_window_cuts_lines_and_never_wraps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
@@ -74,10 +107,15 @@ def test_status_fits_eighty_columns_but_for_messages(flow: Flow, monkeypatch: py
     fixed = [line for line in lines if not line.startswith("! ")]
     assert all(len(line.rstrip()) <= 80 for line in fixed), [line for line in fixed if len(line) > 80]
     (heading,) = (line for line in lines if line.startswith("SINK"))
-    assert heading.split() == ["SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST", "WRITE"]
+    assert heading.split() == ["SINK", "STATE", "LAG", "ROWS", "ROWS/S", "TABLES", "LAST", "WRITE"]
     assert "last event 10.0 s ago" in done.stdout
     assert f"! a-sink-with-a-name-that-is-long: {LONG.strip()[:60]}" in done.stdout
     assert "! bus: files of 0.01 MiB" in done.stdout
+    assert "SOURCE  db-of-the-shop-7.eu-central-1.example.internal (MariaDB 10.11.6)" in lines
+    assert "        binlog headroom 30 m 0 s" in lines
+    assert "pinned by lake (full in 19 h 0 m at this rate)" in done.stdout
+    assert "12.4k" in done.stdout
+    assert "! the server purges mysql-bin.000041 in about 30 m 0 s" in done.stdout
 
 
 def test_small_files_are_named_with_the_key_to_change() -> None:

@@ -52,7 +52,7 @@ def test_a_run_that_failed_tells_what_it_did_and_what_is_left(capsys: pytest.Cap
     failed = RunSummary(3, 5, 1, 9, 1.0, drained=False, message="no", hint="do", left_bytes={"lake": 60 << 20})
     show_summary(failed, as_json=False)
     said = capsys.readouterr()
-    assert "✓" not in said.out and "5 rows in 1 files" in said.out and "lake: 60.0 MiB of the log" in said.out
+    assert "✓" not in said.out and "5 rows in 1 file," in said.out and "lake: 60.0 MiB of the log" in said.out
     assert "✗ no" in said.err
     show_summary(failed, as_json=True)
     said = capsys.readouterr()

@@ -33,12 +33,16 @@ class MemoryKeeper:
     calls: list[tuple[str, Any]] = field(default_factory=list)
     hook: Callable[[str], None] = lambda _name: None
     ranges: list[Range] = field(default_factory=list)
+    point: dict[str, Any] | None = None
+    schemas: str = "[]"
+    published_end: Position = field(default_factory=lambda: Position(1, -1))
     not_yet: int = 0  # how often `drained` says no
     lock: Any = field(default_factory=threading.RLock)
 
     def begin_run(self, run: str) -> dict[str, dict[str, Any]]:
         with self.lock:
             self.run, self.ranges = run, []
+            self.published_end = self.mark_delete or Position(1, -1)
             return dict(self.facts)
 
     def published(
@@ -50,6 +54,7 @@ class MemoryKeeper:
                 raise StaleRun("over")
             if self.ranges and end <= self.ranges[-1].end:
                 return
+            self.published_end = end
             for dispatcher, each in last.items():
                 self.facts.setdefault(dispatcher, DispatcherStart(1, each.schema, each.table, None, None, None))
             self.ranges.append(Range(start, end, commit_ts, {d: x.seq for d, x in last.items()}))
@@ -102,12 +107,33 @@ class MemoryKeeper:
         self.hook("after drained")
         return True
 
+    def begin_replay(self, run: str, dispatchers: list[str]) -> dict[str, tuple[Position, DispatcherStart]]:
+        """As the real one: epoch + 1, and the oldest range that waits for each."""
+        with self.lock:
+            if run != self.run or any(self.facts[each].left_out for each in dispatchers):
+                raise StaleRun("over")
+            found = {}
+            for each in dispatchers:
+                facts = self.facts[each] = replace(self.facts[each], epoch=self.facts[each].epoch + 1)
+                waiting = [
+                    one.start
+                    for one in self.ranges
+                    if each in one.last and (facts.progress is None or one.last[each] > facts.progress)
+                ]
+                end = self.published_end
+                found[each] = (waiting[0] if waiting else Position(end.ledger_id, end.entry_id + 1), facts)
+            return found
+
     def dispatchers(self, changefeed: str) -> dict[str, DispatcherStart]:
         with self.lock:
             return dict(self.facts)
 
     def checkpoint(self, changefeed: str) -> int:
         return self.checkpoint_ts
+
+    def recovery_point(self, changefeed: str, known: str) -> dict[str, Any]:
+        text = self.schemas if self.point is not None and self.point["schemas"] != known else None
+        return {"point": self.point, "schemas": text}
 
     def _owned(self, run: str, dispatcher: str, epoch: int) -> DispatcherStart:
         if self.run is not None and run != self.run:
@@ -161,6 +187,7 @@ class MemoryKeeper:
                     for d, f in self.dispatchers(a["changefeed"]).items()
                 }
             },
+            "recovery_point": lambda a, _: self.recovery_point(a["changefeed"], a["known"]),
             "checkpoint": lambda a, _: {"checkpoint_ts": self.checkpoint_ts, "mark_delete": str(self.mark_delete)},
         }
 

@@ -353,7 +353,15 @@ def test_enqueue_ack_comes_before_the_flush_ack_and_pressure_holds(tmp_path: Pat
     size = payload.size + ITEM_BYTES + len(payload.table_schema or "")
     world, delivery, incarnation = begun(tmp_path, limits=SpoolLimits(high_bytes=size, low_bytes=0))
     publish(delivery, incarnation, 0, 3, data_payload("orders", 0, 3))
-    assert delivery.pressure() == {"suppressed": False, "spool_bytes": size, "until": None}
+    quota = delivery.spool.limits.quota_bytes
+    assert delivery.pressure() == {
+        "suppressed": False,
+        "spool_bytes": size,
+        "room_bytes": quota - size,
+        "until": None,
+        "left_out": [],
+        "replay": [],
+    }
     assert world.keeper.facts[id_of("orders")].progress is None
     publish(delivery, incarnation, 4, 7, data_payload("items", 4, 7))  # never blocks
     assert delivery.pressure()["suppressed"]
@@ -364,7 +372,14 @@ def test_enqueue_ack_comes_before_the_flush_ack_and_pressure_holds(tmp_path: Pat
         assert delivery.writer.step()
     assert delivery.pressure()["suppressed"]  # below high, above low
     work(delivery)
-    assert delivery.pressure() == {"suppressed": False, "spool_bytes": 0, "until": None}
+    assert delivery.pressure() == {
+        "suppressed": False,
+        "spool_bytes": 0,
+        "room_bytes": quota,
+        "until": None,
+        "left_out": [],
+        "replay": [],
+    }
     assert delivery.status()["wakes_suppressed"] == 1
 
 

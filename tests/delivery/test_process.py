@@ -117,6 +117,11 @@ def deliver(keeper: MemoryKeeper, delivery: Delivery, rows: list[Row], run: str,
     delivery.client.call("flush", changefeed=CHANGEFEED, timeout_seconds=LIMIT_SECONDS)
 
 
+def stopped_well(event: dict[str, Any]) -> bool:
+    seconds = event.pop("stage_seconds")
+    return set(seconds) == {"write"} and seconds["write"] > 0 and event == {"event": "stopped", "drained": True}
+
+
 def read_json_tables(sink: Path) -> dict[str, list[bytes]]:
     from tests.delivery.rig import read_tables
 
@@ -198,7 +203,7 @@ def test_stops_when_standard_input_closes_and_drains(tmp_path: Path) -> None:
             assert delivery.client.call("pressure", changefeed=CHANGEFEED)["suppressed"] is paused
         assert delivery.process.stdin is not None
         delivery.process.stdin.close()
-        assert delivery.hear() == {"event": "stopped", "drained": True}
+        assert stopped_well(delivery.hear())
         assert delivery.process.wait(LIMIT_SECONDS) == 0
         assert read_json_tables(tmp_path / "sink") == expected_tables(rows)
         assert (tmp_path / "sink/metadata").exists()
@@ -261,3 +266,38 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "Z"
+
+
+def test_changefeeds_come_and_go_while_others_go_on(tmp_path: Path) -> None:
+    """One is added by a request and delivers; the first is removed, with what was published of it at the sink."""
+    rows = stream(20, tables=["orders"], seed=1)
+    with a_world(tmp_path) as (keeper, stack):
+        one = Delivery(tmp_path, tmp_path / "sink", every=60.0, size=1 << 20)
+        stack.callback(one.kill)
+        incarnation = begin(keeper, one, "r1")
+        wrong = ask(one, op="add", changefeed="new", settings={"url": "ftp://x", "format": "canal-json"})
+        assert wrong["error"]["kind"] == "BadInput" and "url" in wrong["error"]["message"]
+        settings = {"url": f"file://{tmp_path / 'new'}", "format": "parquet", "rules": []}
+        assert ask(one, op="add", changefeed="new", settings=settings)["result"] == {}
+        assert ask(one, op="add", changefeed="new", settings=settings)["result"] == {}, "it stays as it is"
+        assert one.client.call("begin_run", changefeed="new", run="n1")["incarnation"] == incarnation
+        named = stage(one.client, "r1", 0, 19, payloads_of(rows, {}, rows_max=5))
+        one.client.call("publish", changefeed=CHANGEFEED, run="r1", incarnation=incarnation, ranges=[named])
+        assert ask(one, op="remove", changefeed=CHANGEFEED)["result"] == {"drained": True}
+        assert read_json_tables(tmp_path / "sink") == expected_tables(rows)
+        assert list(one.client.call("status")["changefeeds"]) == ["new"]
+        with pytest.raises(BadInput, match="knows no changefeed"):
+            one.client.call("pressure", changefeed=CHANGEFEED)
+        assert ask(one, op="remove", changefeed=CHANGEFEED)["result"] == {"drained": True}, "it is gone already"
+        assert ask(one, op="dance")["error"]["kind"] == "BadInput"
+        one.process.stdin.close()  # type: ignore[union-attr]
+        assert stopped_well(one.hear())
+
+
+def ask(delivery: Delivery, **request: Any) -> dict[str, Any]:
+    assert delivery.process.stdin is not None
+    delivery.process.stdin.write(json.dumps({"request": 7, **request}) + "\n")
+    delivery.process.stdin.flush()
+    answer = delivery.hear()
+    assert (answer["event"], answer["request"]) == ("answer", 7)
+    return answer

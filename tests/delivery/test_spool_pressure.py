@@ -294,7 +294,16 @@ def test_suppression_acts_where_the_rows_of_an_open_file_never_come(tmp_path: Pa
     delivery.publish("r2", incarnation, [stage_all(delivery, "r2", 0, 2, [data_payload("items", 0, 2)])])
     delivery.publish("r2", incarnation, [stage_all(delivery, "r2", 3, 3, [data_payload("items", 3, 3)])])
     assert delivery.spool.suppressed
-    assert delivery.pressure() == {"suppressed": True, "spool_bytes": delivery.spool.bytes, "until": None}
+    spool = delivery.spool
+    room = max(0, spool.limits.quota_bytes - spool.bytes)
+    assert delivery.pressure() == {
+        "suppressed": True,
+        "spool_bytes": spool.bytes,
+        "room_bytes": room,
+        "until": None,
+        "left_out": [],
+        "replay": [],
+    }
 
 
 # ---- a full spool makes room before the interval

@@ -115,6 +115,23 @@ def take(root: Path, changefeed: str = "raw", log_uuid: str = "u1", format_name:
     return claim(place, ManualClock(), changefeed=changefeed, log_uuid=log_uuid, format_name=format_name)
 
 
+@pytest.mark.parametrize("adopted", [False, True])
+def test_files_of_before_a_sink_was_forgotten_are_named(tmp_path: Path, adopted: bool) -> None:
+    """It would begin anew in their place: every table would stop at "another writer uses this prefix"."""
+    place = open_place(str(tmp_path), REAL_FILES)
+    settings: dict[str, str] = {"changefeed": "raw", "log_uuid": "u1", "format_name": "canal-json"}
+    claim(place, ManualClock(), anew=True, **settings).close()
+    claim(place, ManualClock(), anew=True, **settings).close()  # it was killed before its first file
+    place.objects.put("shop/orders/5/2024-10-04/meta/CDC.index", b"CDC00000000000000000001.json\n")
+    claim(place, ManualClock(), **settings).close()
+    if adopted:
+        value = json.loads((tmp_path / "_penstock/owner.json").read_text())
+        place.objects.put("_penstock/owner.json", json.dumps({**value, "adopted": True}).encode())
+    expected = contextlib.nullcontext() if adopted else pytest.raises(BadInput, match="before it was forgotten")
+    with expected:
+        claim(place, ManualClock(), anew=True, **settings).close()
+
+
 def test_one_owner(tmp_path: Path) -> None:
     first = take(tmp_path)
     assert first.owner.epoch == 1
@@ -268,6 +285,33 @@ def test_nor_what_it_says_of_it_to_others(tmp_path: Path) -> None:
     with pytest.raises(ObjectChanged):
         old.write(10)
     assert json.loads((tmp_path / "_penstock/progress.json").read_text())["checkpoint_ts"] == 20
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"{",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        b'{"changefeed": "raw", "checkpoint_ts": "x"}',
+        b'{"changefeed": "raw", "point": "x"}',
+        b'{"changefeed": "raw", "point": {"x": 1}}',
+        b'{"changefeed": "raw", "point": {"schemas": "../../etc/passwd"}}',
+    ],
+)
+def test_a_progress_object_that_cannot_be_read_is_named_and_the_checkpoint_goes_on(
+    tmp_path: Path, damaged: bytes
+) -> None:
+    """Any other error would end the thread that writes the checkpoint, and looks for tables that can be replayed."""
+    objects = local_objects(tmp_path)
+    objects.put("_penstock/progress.json", damaged)
+    file = CheckpointFile(objects, ManualClock(), "raw", ask_point=lambda _known: {"point": None, "schemas": None})
+    for checkpoint_ts in (10, 11):
+        with pytest.raises(Corruption, match=r"progress\.json cannot be read"):
+            file.write(checkpoint_ts, at_once=True)
+    assert (tmp_path / "metadata").read_bytes() == b'{"checkpoint-ts":11}'
+    assert (tmp_path / "_penstock/progress.json").read_bytes() == damaged, "nor is it overwritten"
 
 
 def test_an_index_that_is_no_text_is_named(tmp_path: Path) -> None:

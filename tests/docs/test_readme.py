@@ -22,6 +22,7 @@ _COMMAND_SECONDS_MAX = 600  # generous: a busy laptop starts Spark in a minute
 # What the README's commands say → what the test says in its place, and the exit code where it is not 0.
 _INSTEAD = {
     "penstock run": "penstock run --once",
+    "penstock tail shop.orders": "penstock tail shop.orders --from earliest --no-follow --limit 3",
     "penstock check": "penstock check --offline",  # no server of that name here
     "penstock log offload penstock-data/log --to s3://b/l": "penstock log offload penstock-data/log --to {copies}",
     "penstock binlog decode mysql-bin.000042": "penstock binlog decode {binlog}",
@@ -30,11 +31,16 @@ _EXIT_CODES = {
     "penstock status": 5,
     "penstock status --table shop.orders": 5,
     "penstock resume shop.orders": 2,
+    "penstock backfill shop.orders": 75,
     "penstock lag --max 60s": 5,
     "penstock errors": 5,
     "penstock dispatchers": 5,
     "penstock pause lake": 75,
-}  # stopped; no table is parked; no run to ask
+    "penstock pause lake --table shop.orders": 75,
+    "penstock reload": 75,
+    "penstock forget old": 2,
+    "penstock run --recover-from-sink": 2,
+}  # stopped; no table is parked; no run to ask; no such sink; the state is not lost
 _ELSEWHERE = {"penstock demo"}  # tests/e2e and `make demo` run it; `make compat` after an install
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from penstock.process import EXIT_LEFT
+from penstock.objects import open_objects
+from penstock.process import EXIT_LEFT, EXIT_OK
 from tests.consumer.consumer import read_sink, settings_for
 from tests.support.waiting import LIMIT_SECONDS, wait_until
 
@@ -43,23 +45,32 @@ class Flow:
         source: dict[str, Any],
         sinks: dict[str, dict[str, Any]],
         log: dict[str, Any] | None = None,
+        **sections: Any,
     ) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.config = directory / "penstock.yaml"
         self.state_dir = directory / "state"
-        for name, sink in sinks.items():
-            sink.setdefault("url", f"file://{directory}/{name}")
         self._source, self._sinks = source, sinks
+        self.sinks = sinks  # what is changed here holds from the next `configure` on
         self._log = log or {"keep": {"for": None}}  # all of it is compared with the sinks
+        self._sections = sections  # of the configuration, beside those that every flow has
         self.configure()
         self.process: subprocess.Popen[str] | None = None
         self._reading: threading.Thread | None = None
+        self._interrupted = False
         self.events: list[dict[str, Any]] = []
         self.restarts: dict[str, int] = {}
 
+    def configure_sinks(self, **sinks: dict[str, Any]) -> None:
+        """Writes the configuration, with these sinks alone."""
+        self._sinks = sinks
+        self.configure()
+
     def configure(self, **source: Any) -> None:
         """Writes the configuration, with some of the source's settings changed."""
+        for name, sink in self._sinks.items():
+            sink.setdefault("url", f"file://{self.directory}/{name}")
         value = {
             "version": 1,
             "state_dir": str(self.state_dir),
@@ -67,6 +78,7 @@ class Flow:
             "sinks": self._sinks,
             "log": self._log,
             "spark": {"master": "local[2,3]"},
+            **self._sections,
         }
         self.config.write_text(yaml.safe_dump(value))
 
@@ -79,21 +91,33 @@ class Flow:
         rows = self.last["rows"]
         self.wait_for("progress after the last kill", lambda s: s["rows"] > rows)
 
-    def start(self, *, once: bool) -> None:
+    def kill_next(self, number: int, victim: str, others: Mapping[str, Callable[[], None]]) -> None:
+        """As `kill_each`, of one: of `run`, too, which is then started again. `others`: what kills those that are no processes
+        of the flow. Says what it does, for whoever watches a long run."""
+        rows = self.last.get("rows", 0)
+        self.wait_for(f"progress before {victim} dies", lambda s: s["rows"] > rows)
+        print(f"kill {number}, of {victim}: {self.last['rows']:,} rows since the last start", flush=True)
+        if victim in others:
+            others[victim]()
+        elif victim == "run":
+            self.kill()
+            self.start(once=False)
+        else:
+            self.kill_victim(victim)
+
+    def start(self, *options: str, once: bool) -> None:
+        """Starts it. `events` are those of this start."""
+        self.events = []
+        self._interrupted = False
         log = (self.directory / "run.err").open("a")
         self.process = subprocess.Popen(
-            [*PENSTOCK, "run", "-c", str(self.config), "--json", *(["--once"] if once else [])],
+            [*PENSTOCK, "run", "-c", str(self.config), "--json", *(["--once"] if once else []), *options],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
-        self._reading = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reading = threading.Thread(target=_read_events, args=(self.process, self.events), daemon=True)
         self._reading.start()
-
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            self.events.append(json.loads(line))
 
     @property
     def last(self) -> dict[str, Any]:
@@ -111,8 +135,8 @@ class Flow:
 
         wait_until(met, what, lambda: f"; the last snapshot: {self.last}; {self.errors()}", seconds=_LIMIT_SECONDS)
 
-    def finish(self) -> dict[str, Any]:
-        """Waits for the run's end and gives its summary."""
+    def finish(self, *, consumed: bool = True) -> dict[str, Any]:
+        """Waits for the run's end and gives its summary. `consumed`: then its sinks are read as a consumer reads them."""
         assert self.process is not None and self._reading is not None
         try:
             code = self.process.wait(_LIMIT_SECONDS)
@@ -122,18 +146,38 @@ class Flow:
             raise AssertionError(f"the run did not end in {_LIMIT_SECONDS} s: {last}; {self.errors()}") from None
         self._reading.join(_LIMIT_SECONDS)  # the summary is the last line
         summary = next((e for e in reversed(self.events) if e.get("event") == "summary"), {})
-        assert code in (0, EXIT_LEFT), f"exit {code}: {self.events[-1:]}; {self.errors()}"
-        self.consume(settled=bool(summary.get("drained")))
+        # What is interrupted may leave something; what ends by itself has done all.
+        assert code in ((EXIT_OK, EXIT_LEFT) if self._interrupted else (EXIT_OK,)), (
+            f"exit {code}: {self.events[-1:]}; {self.errors()}"
+        )
+        if consumed:
+            self.consume(settled=bool(summary.get("drained")))
         return summary
 
     def consume(self, *, settled: bool) -> None:
         """Every sink satisfies what a consumer needs; `settled`: and nothing is half done."""
         for name, sink in self._sinks.items():
             protocol = sink["format"] if sink["format"] != "debezium-json" else None
-            read_sink(self.directory / name, settings_for(protocol, settled=settled))
+            read_sink(self.files_of(name), settings_for(protocol, settled=settled))
+
+    def files_of(self, sink: str) -> Path:
+        """The sink's files: where they are, or a new copy of those in an object store."""
+        url = str(self._sinks[sink]["url"])
+        if url.startswith("file://"):
+            return Path(url.removeprefix("file://"))
+        copy = self.directory / "copies" / sink
+        shutil.rmtree(copy, ignore_errors=True)
+        objects = open_objects(url)
+        for name in objects.walk():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            found = objects.read(name)
+            assert found is not None, name
+            (copy / name).write_bytes(found.data)
+        return copy
 
     def interrupt(self) -> None:
         assert self.process is not None
+        self._interrupted = True
         self.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
@@ -194,6 +238,13 @@ class Flow:
         done = penstock("verify", "-c", self.config, "--json", *arguments)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _read_events(process: subprocess.Popen[str], events: list[dict[str, Any]]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.endswith("\n"):  # a killed process may have said half of one
+            events.append(json.loads(line))
 
 
 def _read(path: str) -> str:

@@ -63,6 +63,7 @@ class Load:
         self._stop = threading.Event()
         self._random = random.Random(SEED)
         self._error: BaseException | None = None
+        self.transactions = 0  # that were committed so far
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
@@ -74,6 +75,7 @@ class Load:
                     step += 1
                     self._transaction(cursor, step)
                     connection.commit()
+                    self.transactions = step
                     if step % 100 == 0:
                         cursor.execute(f"ALTER TABLE t{step // 100 % self._tables} ADD COLUMN extra{step} int NULL")
                     self._stop.wait(self._pause_seconds)

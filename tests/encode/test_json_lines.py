@@ -91,6 +91,20 @@ def test_what_is_no_line_of_ours_is_refused(line: bytes) -> None:
         lines.find([("a", "b")])
 
 
+@given(st.lists(st.integers(0, 700), max_size=40))
+def test_lines_of_any_length_are_told_apart(lengths: list[int]) -> None:
+    """Newlines are looked for in blocks, of which the last one is shorter."""
+    lines = [b'{"a":"%s"}' % (b"x" * length) for length in lengths]
+    found = JsonLines(b"".join(line + b"\n" for line in lines), "\n")
+    assert [found.line(number) for number in range(len(found))] == lines
+
+
+def test_more_lines_than_were_guessed() -> None:
+    found = JsonLines(b"{}\n" * 10_000, "\n")
+    assert len(found) == 10_000
+    assert {found.line(number) for number in range(10_000)} == {b"{}"}
+
+
 def test_a_line_without_an_end() -> None:
     with pytest.raises(ValueError, match="no end"):
         JsonLines(b'{"a":1}\n{"a":2}', "\n")

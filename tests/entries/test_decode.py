@@ -11,7 +11,7 @@ import pytest
 from penstock.binlog.errors import BadEvent
 from penstock.binlog.types import ColumnType as C
 from penstock.binlog.types import Flavour
-from penstock.entries import decode as module
+from penstock.entries import group as module
 from penstock.entries.decode import SchemaView, decode_entries
 from penstock.entries.format import TXN_DTYPE, BadEntry, EntryHeader, Kind, encode_entry
 from penstock.errors import BadInput
@@ -214,11 +214,23 @@ def test_tables_that_do_not_count() -> None:
     found = batches(entry(Position(1, 1), (1, Kind.ROWS, [*insert("user", 1, schema="mysql"), XID])), schemas=view())
     assert found == []
     one = entry(Position(1, 1), (1, Kind.ROWS, [*insert("a", 1), *insert("b", 2, table_id=8), XID]))
-    with pytest.raises(BadInput, match=r"s\.b"):
-        list(decode_entries([one], view(table("a"))))
+    (batch,) = list(decode_entries([one], view(table("a"))))  # nobody followed the other one then: it has no version
+    assert batch.table.table == "a"
+    with pytest.raises(BadInput, match=r"s\.b"):  # it had one, and has none now
+        gone = replace(table("b"), columns=(), ddl_type=DdlType.DROP_TABLE)
+        list(decode_entries([one], view(table("a"), gone)))
     (batch,) = list(decode_entries([one], view(table("a")), lambda _s, t: t == "a"))
     assert batch.table.table == "a"
     assert list(decode_entries([Entry(Position(1, 1), memoryview(b""), (), 0)], view())) == []
+
+
+def test_rows_count_from_the_first_version_of_their_table_on() -> None:
+    """A table that is followed from the second entry on; its rows of before and after are decoded together."""
+    entries = [entry(Position(1, n), (n, Kind.ROWS, [*insert("a", n), XID])) for n in (1, 2, 3)]
+    schemas = SchemaView([(Position(1, 2), table("a"))])
+    (batch,) = batches(*entries, schemas=schemas)
+    assert batch.after[0].to_pylist() == [2, 3] and seqs(batch) == ["1:2:1:0", "1:3:1:0"]
+    assert batches(entries[0], schemas=schemas) == []
 
 
 def test_a_table_map_does_not_reach_into_the_next_entry() -> None:
@@ -252,6 +264,55 @@ def test_bad_rows_name_the_entry_the_file_the_offset_and_the_type() -> None:
     ) as told:
         list(decode_entries([first, second], view(table("a"))))
     assert told.value.offset == len(bad[0])  # after the start of its transaction, which is at offset 0 of this source
+
+
+def test_a_table_whose_rows_cannot_be_read_parks_alone_in_front_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_BYTES_MAX", 1)  # so that rows before the bad ones are there already
+    bad = [table_map(TWO, table="a"), rows(30, 2, [b"\0\1\0"])]
+    entries = [
+        entry(Position(1, 4), (10, Kind.ROWS, [*insert("a", 1), XID]), (11, Kind.ROWS, [*insert("b", 9), XID])),
+        entry(Position(1, 5), (20, Kind.ROWS, [*bad, XID]), (30, Kind.ROWS, [*insert("b", 8), *insert("a", 2), XID])),
+    ]
+    found = list(decode_entries(entries, view(table("a"), table("b")), parks=True))
+    rows_: dict[str, list[int]] = {}
+    for change in found:
+        if isinstance(change, ChangeBatch):
+            rows_.setdefault(change.table.name, []).extend(change.after[0].to_pylist())
+    assert rows_ in ({"s.a": [1], "s.b": [9, 8]}, {"s.b": [9, 8]})
+    [parked] = (change for change in found if isinstance(change, SchemaChange))
+    assert parked.table.parked and parked.table.name == "s.a" and parked.before == table("a")
+    assert "log entry 1:5" in parked.table.reason and parked.table.columns
+    after = max(
+        (seq for c in found if isinstance(c, ChangeBatch) and c.table.name == "s.a" for seq in seqs(c)), default=""
+    )
+    assert after < str(Seq.from_bytes(parked.seq)) <= "1:5:1:0", "behind what was read, not behind what was not"
+
+
+def test_a_table_whose_columns_are_not_those_of_its_rows_parks_alone() -> None:
+    entries = [entry(Position(1, 4), (10, Kind.ROWS, [*insert("a", 1), *insert("b", 9, table_id=8), XID]))]
+    schemas = view(table("a", columns=5), table("b"))
+    with pytest.raises(SchemaDrift):
+        list(decode_entries(entries, schemas))
+    parked, other = decode_entries(entries, schemas, parks=True)
+    assert isinstance(parked, SchemaChange) and parked.table.parked and parked.table.name == "s.a"
+    assert (str(Seq.from_bytes(parked.seq)), parked.commit_ts) == ("1:4:1:0", 10)
+    assert isinstance(other, ChangeBatch) and other.after[0].to_pylist() == [9]
+
+
+def test_rows_from_before_the_columns_drifted_come_before_the_stop() -> None:
+    """Delivery refuses a range whose payloads of a table are not in order: all tables of the sink would stand still."""
+    drifted = [
+        table_map([*TWO, TWO[1]], table="a", table_id=9),
+        rows(30, 3, [image([struct.pack("<i", 5), None, None])], table_id=9),
+    ]
+    entries = [
+        entry(Position(1, 4), (10, Kind.ROWS, [*insert("a", 1), XID])),
+        entry(Position(1, 5), (20, Kind.ROWS, [*drifted, XID])),
+        entry(Position(1, 6), (30, Kind.ROWS, [*insert("a", 3), XID])),
+    ]
+    before, parked = decode_entries(entries, view(table("a")), parks=True)
+    assert isinstance(before, ChangeBatch) and seqs(before) == ["1:4:1:0"]
+    assert isinstance(parked, SchemaChange) and parked.table.parked and str(Seq.from_bytes(parked.seq)) == "1:5:1:0"
 
 
 def test_a_group_gives_small_batches_of_one_table_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,3 +102,32 @@ def test_code_that_was_imported_before_its_file_was_replaced_is_not_kept_for_the
 def test_kernels_run_as_plain_python_where_numba_is_told_to_leave_them() -> None:
     program = "from penstock.kernels.compile import kernel\nprint(kernel(lambda x: x + 1)(1))"
     assert run_fresh(program, NUMBA_DISABLE_JIT="1").strip() == "2"
+
+
+ALLOCATES = (
+    "import numpy as np\nfrom penstock.kernels.compile import kernel\n\n"
+    "@kernel\ndef counted(texts, n):\n    out = np.zeros(n, np.int64)\n"
+    "    for at in range(len(texts)):\n        out[texts[at] % n] += 1\n    return out, n\n\n"
+    "@kernel\ndef fails(n):\n    if n > 1:\n        raise ValueError('too large')\n    return n\n\n"
+    "@kernel\ndef hashes(text):\n    return hash(text)\n"
+)
+
+
+def test_a_loaded_kernel_works_without_all_that_numba_can_compile(package: Path) -> None:
+    (package / "pack" / "allocates.py").write_text(ALLOCATES)
+    program = (
+        "import sys, numpy as np, pack.allocates as a\n"
+        "out, n = a.counted(np.arange(10, dtype=np.uint8), 3)\n"
+        "try:\n    a.fails(2)\nexcept ValueError as error:\n    said = str(error)\n"
+        "print(sum(a.counted.stats.cache_hits.values()), *out.tolist(), n, said.replace(' ', '_'), "
+        "'numba.np.linalg' in sys.modules)\n"
+    )
+    assert run_fresh(program, cwd=package).split() == ["0", "4", "3", "3", "3", "too_large", "True"]
+    assert run_fresh(program, cwd=package).split() == ["1", "4", "3", "3", "3", "too_large", "False"]
+
+
+def test_a_kernel_that_hashes_is_compiled_anew_because_it_needs_what_is_not_loaded(package: Path) -> None:
+    (package / "pack" / "allocates.py").write_text(ALLOCATES)
+    program = "import pack.allocates as a\nprint(a.hashes('ab') == hash('ab'), sum(a.hashes.stats.cache_hits.values()))"
+    assert run_fresh(program, cwd=package).split() == ["True", "0"]
+    assert run_fresh(program, cwd=package).split() == ["True", "0"]

@@ -21,7 +21,8 @@ def said_of_a_run(event: dict[str, Any]) -> Any:
     """What the status of a run shows once its capture has said this."""
     settings: Any = SimpleNamespace(source={"type": "mariadb"})
     slots: Any = {"capture": SimpleNamespace(state="running")}
-    reporter = Reporter(settings, slots, ManualClock())
+    feeds: Any = None
+    reporter = Reporter(settings, slots, ManualClock(), feeds)
     reporter.on_capture_event(event)
     return reporter._source("running").xa
 

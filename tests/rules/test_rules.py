@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from penstock.rules.passage import Passage
 from penstock.rules.rules import Rules, everything
 from penstock.rules.settings import Rule
 from penstock.rules.table_rules import RuleMismatch
 from penstock.schema.changes import SchemaChange
 from penstock.schema.ddl.session import Statement
-from penstock.schema.forwarding import forwarded
+from penstock.schema.forwarding import forwarded, without_statement
 from penstock.schema.model import Column, DdlType, TableSchema
 from penstock.schema.parking import STOPPED_BY_RULES
 from tests.rules.reference import Row
@@ -123,18 +124,18 @@ def test_two_tables_that_meet_are_stopped() -> None:
 def test_of_tables_that_meet_one_stops_the_name_once() -> None:
     """Delivery takes what a dispatcher gets in the order of seqs alone."""
     made = rules({"table": "shop.orders", "route": "shop.other"})
-    passage = made.passage([("shop", "orders"), ("shop", "other")], everything)
+    passage = Passage(made, [("shop", "orders"), ("shop", "other")], everything)
     one = batch_of([Row("I", None, {"id": 1})])
     first = list(passage.apply(one))
     second = list(passage.apply(replace(one, table=replace(TABLE, table="other"))))
     assert len(first) == 1 and first[0].table.parked and first[0].table.name == "shop.other"
     assert second == []
-    free = made.passage([("shop", "orders")], everything)
+    free = Passage(made, [("shop", "orders")], everything)
     assert [len(list(free.apply(one))) for _ in range(2)] == [1, 1]
 
 
 def test_a_table_that_has_stopped_has_nothing_more_in_its_range() -> None:
-    passage = rules({"table": "shop.*", "filter": "n = 1"}).passage([], everything)
+    passage = Passage(rules({"table": "shop.*", "filter": "n = 1"}), [], everything)
     told, untold = Row("I", None, {"id": 1, "n": 1}), Row("I", None, {"id": 2})
     found = list(passage.apply(batch_of([told, untold, told])))
     assert [isinstance(one, SchemaChange) for one in found] == [False, True]
@@ -197,6 +198,18 @@ def test_a_rename_keeps_its_rules_or_stops() -> None:
     assert told.parked and "crm.users became crm.people, which has other rules" in told.reason
 
 
+def test_a_table_that_has_stopped_stays_so_under_further_names() -> None:
+    """Neither of the later names has rules, and its rows would be there in the clear."""
+    names = [("crm", name) for name in ("users", "p", "people")]
+    passage = Passage(rules({"table": "crm.users", "mask": {"mail": "redact"}}), names, everything)
+    first, second = _renamed(USERS, "p"), _renamed(replace(USERS, table="p"), "people")
+    told = [one.table for change in (first, second) for one in passage.apply(change) if isinstance(one, SchemaChange)]
+    assert [(one.name, one.parked) for one in told] == [("crm.p", True), ("crm.people", True)]
+    assert "crm.p has stopped, and became crm.people" in told[1].reason
+    people = replace(batch_of([Row("I", None, {"id": 1})]), table=replace(TABLE, schema="crm", table="people"))
+    assert list(passage.apply(people)) == []
+
+
 def test_a_rename_from_a_name_that_the_sink_does_not_take_begins_anew() -> None:
     """As the last step of an online schema change does: the copy was nobody's."""
     copy = replace(USERS, table="_users_new")
@@ -231,3 +244,28 @@ def test_databases() -> None:
     assert list(made.apply(drop)) == [], "others' tables are in it"
     drop = SchemaChange(TableSchema("shop", "", 6, (), "DROP DATABASE shop", DdlType.DROP_SCHEMA), SEQ, 6)
     assert list(made.apply(drop)) == [drop]
+
+
+def test_a_copy_that_takes_the_place_of_a_table_must_have_what_rules_name() -> None:
+    """As gh-ost and pt-online-schema-change do it: the column is there under another name, in a table that never had it."""
+    phone = Column("phone", "varchar(90)")
+    copy = replace(USERS, table="_users_new", columns=(ID, phone, NAME))
+    moved = replace(copy, table="users", version=6, ddl_type=DdlType.RENAME_TABLE, other="crm._users_new")
+    left = replace(copy, version=6, columns=(), ddl_type=DdlType.RENAME_TABLE, other="crm.users")
+    old = replace(USERS, table="_users_old", version=6, ddl_type=DdlType.RENAME_TABLE, other="crm.users")
+    change = SchemaChange(moved, SEQ, 6, USERS, None, (moved, left, old), (USERS, copy))
+    made = rules({"table": "crm.*", "mask": {"mail": "redact"}})
+    (stopped,) = made.apply(change)
+    assert "has no column mail any more" in stopped.table.reason
+    replaced = replace(moved, ddl_type=DdlType.CREATE_TABLE, other="")
+    (stopped,) = made.apply(SchemaChange(replaced, SEQ, 6, USERS, None, (replaced,), (USERS,)))
+    assert "has no column mail any more" in stopped.table.reason, "CREATE OR REPLACE TABLE"
+
+
+def test_partitions_tell_nothing_of_a_column_that_is_hidden() -> None:
+    born = Column("born", "date")
+    query = "CREATE TABLE users (id int, born date) PARTITION BY RANGE COLUMNS(born) (PARTITION p VALUES LESS THAN ('1984-05-06'))"
+    table = replace(USERS, columns=(ID, born), query=query)
+    made = rules({"table": "crm.users", "mask": {"born": None}})
+    assert made.table(table).columns == table.columns, "its definition says NULL already"
+    assert "1984" not in without_statement(made.table(table), first=True).query

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,14 @@ class Rig:
         self.capture(changes)
         self.reader = LogReader.open(self.state_dir / "log")
         self.keeper = Keeper.open(self.state_dir, CHANGEFEED, self.reader)
-        self.control = ControlServer(control_path(self.state_dir), [CHANGEFEED], _no_status)
-        self.control.attach(Maintainer(self.keeper, DeliveryClient(self.state_dir).begin_run))
+        client = DeliveryClient(self.state_dir)
+        self.control = ControlServer(
+            control_path(self.state_dir),
+            [CHANGEFEED],
+            _no_status,
+            leave_out_at_delivery=lambda name, dispatcher, out: client.leave_out(name, dispatcher, out=out),
+        )
+        self.control.attach(Maintainer(self.keeper, client.begin_run))
         self._delivery_settings = delivery
         self.delivery: DeliveryServer | None = None
         self.start_delivery()
@@ -111,7 +117,7 @@ class Rig:
             self.failure = error
 
     def wait_until(
-        self, what: str, condition: Callable[[], bool], seconds: float = 90.0, *, check: bool = True
+        self, what: str, condition: Callable[[], bool], seconds: float = LIMIT_SECONDS, *, check: bool = True
     ) -> None:
         end = time.monotonic() + seconds
         while not condition():
@@ -119,7 +125,7 @@ class Rig:
             assert time.monotonic() < end, f"no {what} in {seconds} s: {self.events[-3:]}"
             time.sleep(0.02)
 
-    def wait_delivered(self, seconds: float = 90.0) -> None:
+    def wait_delivered(self, seconds: float = LIMIT_SECONDS) -> None:
         """Everything in the log is at the sink and acked."""
         end = self.reader.end()
         self.wait_until("delivery", lambda: self.keeper.reached(end), seconds)
@@ -133,14 +139,19 @@ class Rig:
         self.keeper.close()
         self.reader.close()
 
-    def expected(self) -> dict[str, list[Seq]]:
-        """Every row of the log, per table, decoded without Spark."""
+    def batches(self, table: str = "") -> Iterator[ChangeBatch]:
+        """The rows of the log, or of one of its tables, decoded without Spark."""
         view = schemas_of(self.state_dir / "log")
         entries = [e for e in self.reader.read(self.reader.first, self.reader.end()) if len(e.data)]
-        rows: dict[str, list[Seq]] = {}
         for change in decode_entries(entries, view):
-            if isinstance(change, ChangeBatch):
-                rows.setdefault(change.table.name, []).extend(Seq.from_bytes(s.tobytes()) for s in change.seq)
+            if isinstance(change, ChangeBatch) and table in ("", change.table.table):
+                yield change
+
+    def expected(self) -> dict[str, list[Seq]]:
+        """Every row of the log, per table, decoded without Spark."""
+        rows: dict[str, list[Seq]] = {}
+        for change in self.batches():
+            rows.setdefault(change.table.name, []).extend(Seq.from_bytes(s.tobytes()) for s in change.seq)
         return rows
 
     def delivered(self) -> dict[str, list[Seq]]:

@@ -52,6 +52,25 @@ def test_a_table_that_is_resumed_ends_the_run() -> None:
         subject.end_of_batch(Position(1, 0))
 
 
+def test_a_table_with_sql_has_one_version_in_a_batch() -> None:
+    """Also where its new version comes in the middle of a transaction, whose end must be known before a part of it is read."""
+    orders, other = (TableSchema("shop", name, 5, (Column("id", "int"),)) for name in ("orders", "other"))
+    frames = [
+        FrameSummary(Position(1, 0), 10, True, (orders,)),
+        FrameSummary(Position(1, 1), 10, True, (other,)),
+        FrameSummary(Position(1, 2), 10, False),
+        FrameSummary(Position(1, 3), 0, False, (other, orders)),
+        FrameSummary(Position(1, 4), 10, True),
+        FrameSummary(Position(1, 5), 10, True),
+    ]
+    ends = []
+    for known in (3, 5, 6):
+        subject = Planner(in_steps(frames[:known]), PlanSettings(100, 10), begins_batch=lambda table: table is orders)
+        ends.append(subject.end_of_batch(Position(1, 0)))
+    assert ends == [Position(1, 2), Position(1, 3), Position(1, 3)]
+    assert subject.end_of_batch(Position(1, 3)) == Position(1, 6)
+
+
 def test_a_batch_without_entries_has_no_ranges() -> None:
     assert planner(at(0)).ranges(Position(1, 0), Position(1, 0)) == []
 

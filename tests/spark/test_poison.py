@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from penstock.delivery.payload import dispatcher_id
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
 from penstock.spark.job import Job
+from penstock.spark.plan import EVERYBODY, Routing
 from penstock.spark.range_manifest import RangeManifest
 from penstock.spark.task import _Stager
 from tests.encode.test_poison import batch
@@ -26,7 +28,7 @@ class Delivery:
 
 def taken(poison: str, enums: list[int]) -> list[tuple[str, bytes, dict[str, Any]]]:
     job = Job("state", "socket", "raw", "run", "1:0", "csv", poison=poison)
-    stager = _Stager(job, RangeManifest(Position(1, 0), Position(1, 99), 0))
+    stager = _Stager(job, RangeManifest(Position(1, 0), Position(1, 99), 0), EVERYBODY)
     delivery: Any = Delivery()
     stager._client = delivery
     stager.take(batch(enums))
@@ -55,3 +57,25 @@ def test_dead_letters_come_before_what_follows_them() -> None:
     rows = [(given["first_seq"], given["rows"]) for op, _, given in calls if op == "stage"]
     assert rows == [("1:0:0:0", 1), ("1:2:0:0", 1)]
     assert [op for op, *_ in calls] == ["stage", "dead_letter", "stage", "dead_letter"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "enums", "held"),
+    [
+        ("dead-letter", [1, 2, 1], ("1:2:0:0", 3)),
+        ("dead-letter", [1, 9, 2, 9, 9, 9, 9], ("1:2:0:0", 3)),
+        ("dead-letter", [9, 9, 9], None),
+        ("park", [1, 9], ("1:1:0:0", 2)),
+    ],
+)
+def test_of_a_table_that_is_held_no_dead_letter_is_waited_for(
+    setting: str, enums: list[int], held: tuple[str, int] | None
+) -> None:
+    """Its replay brings no row for it: the cursor, and a DDL after it, would wait for ever."""
+    job = Job("state", "socket", "raw", "run", "1:0", "csv", poison=setting)
+    rows = batch(enums)
+    identity = dispatcher_id("raw", rows.table.schema, rows.table.table)
+    manifest = RangeManifest(Position(1, 0), Position(1, 99), 0)
+    _Stager(job, manifest, Routing(held=frozenset({identity}))).take(rows)
+    found = {each: (one["seq"], one["rows"]) for each, one in manifest.held.items()}
+    assert found == ({identity: held} if held is not None else {})

@@ -92,7 +92,7 @@ def test_delivers_and_ends_when_its_input_closes(rig: Rig) -> None:
         said = events(child)
         first = next(said)
         assert first["event"] == "ready", first
-        rig.wait_delivered(120)
+        rig.wait_delivered()
         below = descendants(child.pid)
         assert "(java)" in below.values()
         assert child.stdin is not None
@@ -110,7 +110,7 @@ def test_a_killed_driver_leaves_nothing_behind(rig: Rig) -> None:
     with driver(settings_of(rig)) as child:
         first = next(events(child))
         assert first["event"] == "ready", first
-        rig.wait_until("a first batch", lambda: rig.keeper.published_end > rig.keeper.reader.first, 120)
+        rig.wait_until("a first batch", lambda: rig.keeper.published_end > rig.keeper.reader.first)
         below = descendants(child.pid)
         assert len(below) >= 3, "the JVM, the process that workers are forked from, a worker"
         os.kill(child.pid, signal.SIGKILL)

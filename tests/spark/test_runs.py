@@ -15,6 +15,7 @@ from penstock.log import Log
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.jvm.engine import Engine
 from penstock.spark.jvm.launch import start_context
+from penstock.spark.runs import WAITED_FOR_LOG, WAITED_FOR_SINK, WAITED_FOR_TASKS
 from tests.spark.failing import failing_partition
 from tests.spark.rig import CHANGEFEED, Rig
 from tests.support.java import end_java
@@ -58,7 +59,7 @@ def test_every_row_reaches_the_sink_once_and_in_order(engine: Engine, make_rig: 
     assert rig.delivered() == expected
     assert rig.runs is not None
     assert rig.runs.counters.rows == sum(len(rows) for rows in expected.values())
-    assert {"decode", "encode", "stage", "publish"} <= set(rig.runs.counters.stage_seconds)
+    assert {"decode", "encode", "stage", "publish", WAITED_FOR_TASKS} <= set(rig.runs.counters.stage_seconds)
 
 
 def test_filters_leave_tables_out(engine: Engine, make_rig: MakeRig) -> None:
@@ -140,6 +141,8 @@ def test_while_delivery_is_suppressed_no_batch_comes(
     batches = rig.runs.counters.batches
     rig.stop.wait(1.0)
     assert rig.runs.counters.batches == batches, "the spool is over its limit"
+    seconds = rig.runs.counters.stage_seconds
+    rig.wait_until("wait for the sink", lambda: seconds.get(WAITED_FOR_SINK, 0.0) > seconds.get(WAITED_FOR_LOG, 0.0))
     rig.delivery.delivery_of({"changefeed": CHANGEFEED}).flush(20.0)
     rig.wait_until("the next batch", lambda: rig.runs is not None and rig.runs.counters.batches > batches)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import BadInput, Closed, NotSupported
+from penstock.errors import BadInput, Closed, Corruption, NotSupported
 from penstock.log import Log
 from penstock.state import (
     DELETE,
@@ -332,3 +333,26 @@ def test_no_reader_reads_a_namesake_that_came_with_a_truncation(tmp_path: Path, 
                 except NotSupported as error:
                     assert "open it again" in str(error)
                 assert reader.store(second).get(1) == -7
+
+
+@pytest.mark.timeout(60)  # it went on for ever
+@pytest.mark.parametrize("opened", [BucketState.open, lambda log: StateReader.open(log.reader())])
+def test_a_value_that_cannot_be_decoded_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[[Log], Any]
+) -> None:
+    packed: StateDescriptor[int, Any] = StateDescriptor("packed", "test", codecs.u64, codecs.msgpack)
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        state.store(packed).write({1: "of a later version"}).result(LIMIT_SECONDS)
+        state.checkpoint()
+
+    def refuse(*_: object) -> None:
+        raise Corruption("a value of a later version")
+
+    monkeypatch.setattr(type(codecs.msgpack), "decode", refuse)
+    with (
+        Log.open(tmp_path / "log", KEEPING) as log,
+        opened(log) as state,
+        pytest.raises(Corruption, match="a later version"),
+    ):
+        list(state.store(packed).items())

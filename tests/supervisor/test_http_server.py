@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.errors import BadInput, Unavailable
 from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.config.model import run_settings
-from penstock.supervisor.http_server import THREADS, HttpServer, is_loopback, parse_listen
+from penstock.supervisor.http import server as http_server
+from penstock.supervisor.http.server import THREADS, HttpServer, is_loopback, parse_listen
 from penstock.supervisor.status import ChangefeedStatus, ChildStatus, LogStatus, RunStatus, SourceStatus
 from tests.supervisor.test_supervisor import importable, running, settings_of
 
@@ -119,6 +122,40 @@ def test_whoever_holds_connections_open_does_not_hold_up_the_end(server: HttpSer
     assert get(server, "/healthz")[0] == 200, "one thread is left"
     for one in silent:
         one.close()
+
+
+def test_nobody_is_asked_for_our_name(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda name="": asked.append(name) or "host")
+    HttpServer("127.0.0.1:0", lambda: told.status, str).close()
+    assert asked == []
+
+
+def test_whoever_sends_a_byte_now_and_then_does_not_keep_a_thread(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_SECONDS_MAX", 0.5)
+    server = HttpServer("127.0.0.1:0", lambda: told.status, str)
+    slow = [socket.create_connection(server.address) for _ in range(THREADS)]
+    stop = threading.Event()
+
+    def trickle() -> None:
+        while not stop.wait(0.1):
+            for one in slow:
+                with contextlib.suppress(OSError):
+                    one.send(b"x")
+
+    sender = threading.Thread(target=trickle)
+    sender.start()
+    try:
+        connection = http.client.HTTPConnection(*server.address, timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        stop.set()
+        sender.join()
+        for one in slow:
+            one.close()
+        server.close()
 
 
 @pytest.mark.parametrize("listen", ["localhost:8400", "127.0.0.1", ":8400", "127.0.0.1:http", "127.0.0.1:70000", ""])

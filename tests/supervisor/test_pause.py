@@ -28,8 +28,8 @@ def two_sinks(state_dir: Path, *, once: bool = False) -> RunSettings:
     return replace(settings, changefeeds=dict.fromkeys(("lake", "raw"), settings.changefeeds["lake"]))
 
 
-def places(state_dir: Path) -> Places:
-    return Places(state_dir=state_dir, sinks=("lake", "raw"))
+def places(state_dir: Path, *sinks: str) -> Places:
+    return Places(state_dir=state_dir, sinks=sinks or ("lake", "raw"))
 
 
 def feed(status: RunStatus, name: str) -> ChangefeedStatus:

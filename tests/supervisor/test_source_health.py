@@ -14,8 +14,8 @@ from penstock.clock import ManualClock
 from penstock.operations.config.model import Places
 from penstock.operations.status import read_status
 from penstock.process import Event
+from penstock.supervisor.health.source_health import SILENT_SECONDS_MAX, SourceHealth
 from penstock.supervisor.settings import DEFAULT_COMMANDS, RunSettings
-from penstock.supervisor.source_health import SILENT_SECONDS_MAX, SourceHealth
 from tests.e2e.load import source_of
 from tests.e2e.servers.proxy import Fault, Proxy
 from tests.supervisor.test_supervisor import Running, importable, running, settings_of

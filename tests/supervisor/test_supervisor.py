@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import SystemClock
 from penstock.errors import BadInput, Unavailable
 from penstock.process import EXIT_LEFT
 from penstock.supervisor.control_server import control_path
@@ -130,6 +131,7 @@ def test_once_catches_up_and_says_how_much(tmp_path: Path) -> None:
     assert summary.log_end == "1:9"
     assert summary.mark_delete == {"lake": "1:9"}
     assert (summary.files, summary.rows, summary.bytes) == (4, 4, 40)
+    assert summary.stage_seconds["write"] == 0.5, "as delivery said with its last word"
     assert delivered(tmp_path) == [f"1:{number}" for number in range(10)]
     again = run(settings_of(tmp_path, once=True))
     assert (again.exit_code, again.rows) == (0, 0), "nothing is new"
@@ -370,3 +372,39 @@ def test_a_delivery_that_is_gone_leaves_nothing_to_flush_where_everything_is_at_
         one.stop.request()
         summary = one.end()
     assert (summary.drained, summary.message) == (True, "")
+
+
+class FastClock(SystemClock):
+    """Counts twenty seconds in each."""
+
+    def monotonic(self) -> float:
+        return 20 * super().monotonic()
+
+
+def test_a_stop_waits_for_a_long_batch(tmp_path: Path) -> None:
+    """A driver that works on one and publishes nothing meanwhile is not stuck: what it works on is delivered."""
+    clock = FastClock()
+
+    class Fast(Running):
+        def _run(self) -> None:
+            self.summary = run(self.settings, on_progress=self.seen.append, stop_event=self.stop, clock=clock)
+
+    settings = replace(settings_of(tmp_path, capture=["more"]), stop_seconds_max=20 * LIMIT_SECONDS)
+    one = Fast(settings)
+    try:
+        one.until(lambda s: bool(s.changefeeds) and s.changefeeds[0].mark_delete == "1:9")
+        (tmp_path / "long-batch").touch()
+        (tmp_path / "more").touch()
+        wait_until(lambda: not (tmp_path / "more").exists(), "one more entry")
+        one.stop.request()
+        wait_until(lambda: "capture stopped" in (tmp_path / "order.txt").read_text(), "the end of capture")
+        began = clock.monotonic()
+        wait_until(lambda: clock.monotonic() - began > 20, "twenty seconds, as the run counts them")
+        assert one.summary is None
+        (tmp_path / "long-batch").unlink()
+        assert one.end().exit_code == 0
+    finally:
+        one.stop.request()
+        one.stop.request()
+        one.end()
+    assert delivered(tmp_path)[-1] == "1:10"

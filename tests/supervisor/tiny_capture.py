@@ -10,6 +10,7 @@ import json
 import select
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.commit_ts import commit_ts_of
@@ -38,6 +39,14 @@ def wait_for_the_end(trick: str) -> None:
             time.sleep(1)
     while sys.stdin.readline():
         pass
+
+
+def answer_requests(handlers: dict[str, Callable[[str], None]]) -> None:
+    """Answers the requests about changefeeds until the input ends."""
+    while line := sys.stdin.readline():
+        request = json.loads(line)
+        handlers[request["op"]](request["changefeed"])
+        say(event="answer", request=request["request"], result={})
 
 
 def main() -> None:

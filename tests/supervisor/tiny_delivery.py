@@ -14,7 +14,7 @@ from typing import Any
 from penstock.delivery.payload import dispatcher_id
 from penstock.errors import PenstockError, StaleRun
 from penstock.wire import Client, Server, socket_path
-from tests.supervisor.tiny_capture import note, say, trick_of, wait_for_the_end
+from tests.supervisor.tiny_capture import answer_requests, note, say, trick_of, wait_for_the_end
 
 
 class Delivery:
@@ -94,8 +94,8 @@ class Delivery:
 def main() -> None:
     settings = json.loads(sys.stdin.readline())
     state_dir = Path(settings["state_dir"])
-    feeds = settings["changefeeds"]
-    options = next(iter(feeds.values()))
+    feeds = list(settings["changefeeds"])
+    options = next(iter(settings["changefeeds"].values()))
     trick = trick_of(state_dir, "delivery", options.get("tricks", []))
     if trick == "die":
         sys.exit(1)
@@ -116,14 +116,23 @@ def main() -> None:
     def flush_now_and_then(every: float) -> None:
         while True:
             threading.Event().wait(every)
-            for feed in feeds:
+            for feed in tuple(feeds):
                 with contextlib.suppress(PenstockError):
                     delivery.flush({"changefeed": feed}, memoryview(b""))
 
     if options.get("every_seconds"):
         threading.Thread(target=flush_now_and_then, args=(options["every_seconds"],), daemon=True).start()
-    wait_for_the_end(trick)
+    if trick == "stubborn":
+        wait_for_the_end(trick)
+
+    def remove(feed: str) -> None:
+        delivery.flush({"changefeed": feed}, memoryview(b""))
+        feeds.remove(feed)
+        note(state_dir, f"delivery removed {feed}")
+
+    answer_requests({"add": feeds.append, "remove": remove})
     server.close()
+    say(event="stopped", stage_seconds={"write": 0.5})
     note(state_dir, "delivery stopped")
 
 

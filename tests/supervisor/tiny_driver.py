@@ -1,4 +1,7 @@
-"""A driver of a few lines for the supervisor's tests: publishes the log in ranges of three entries, without Spark."""
+"""A driver of a few lines for the supervisor's tests: publishes the log in ranges of three entries, without Spark.
+
+A changefeed fails for good where there is a file `fail-NAME`; nothing is published while there is a file `long-batch`. Requests of the run are answered as the real one does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from penstock.errors import PenstockError, StaleRun
 from penstock.log import LogReader
 from penstock.log.position import Position
 from penstock.wire import Client, socket_path
-from tests.supervisor.tiny_capture import note, say, trick_of, wait_for_the_end
+from tests.supervisor.tiny_capture import answer_requests, note, say, trick_of, wait_for_the_end
 
 
 def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
@@ -22,11 +25,16 @@ def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
     begun: dict[str, Any] | None = None
     at = Position(0, 0)
     while not stop.wait(0.05):
+        if (state_dir / f"fail-{feed}").exists():
+            say(event="failed", changefeed=feed, code=4, kind="Terminal", message="the sink refuses", hint="ask it why")
+            return
         try:
             if begun is None:
                 begun = control.call("begin_run", changefeed=feed)
                 at = Position.parse(begun["start"])
             delivery.call("pressure", changefeed=feed, run=begun["run"])
+            if (state_dir / "long-batch").exists():
+                continue
             reader = LogReader.open(state_dir / "log")
             while reader.end() >= at and not stop.is_set():
                 if delivery.call("pressure", changefeed=feed, run=begun["run"])["suppressed"]:
@@ -58,17 +66,29 @@ def main() -> None:
         sys.exit(1)
     while trick == "slow" and not (state_dir / "go").exists():
         time.sleep(0.02)
-    stop = threading.Event()
-    threads = [
-        threading.Thread(target=publish_forever, args=(state_dir, feed, stop), daemon=True)
-        for feed in settings["changefeeds"]
-    ]
-    for thread in threads:
+    feeds: dict[str, tuple[threading.Thread, threading.Event]] = {}
+
+    def add(feed: str) -> None:
+        stop = threading.Event()
+        thread = threading.Thread(target=publish_forever, args=(state_dir, feed, stop), daemon=True)
+        feeds[feed] = thread, stop
         thread.start()
+
+    def remove(feed: str) -> None:
+        thread, stop = feeds.pop(feed)
+        stop.set()
+        thread.join(5)
+        note(state_dir, f"driver removed {feed}")
+
+    for feed in settings["changefeeds"]:
+        add(feed)
     say(event="ready")
-    wait_for_the_end(trick)
-    stop.set()
-    for thread in threads:
+    if trick == "stubborn":
+        wait_for_the_end(trick)
+    answer_requests({"add": add, "remove": remove, "begin_again": lambda feed: note(state_dir, f"again {feed}")})
+    for feed in list(feeds):
+        feeds[feed][1].set()
+    for thread, _ in feeds.values():
         thread.join(5)
     note(state_dir, "driver stopped")
 

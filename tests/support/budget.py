@@ -48,6 +48,8 @@ DEMO_CHANGES = _by_budget(quick=300_000, ci=600_000, soak=600_000)
 # of what happens meanwhile.
 DELIVERY_KILLS = _by_budget(quick=15, ci=50, soak=300)
 OUTAGE_SECONDS = _by_budget(quick=3, ci=5, soak=60)  # of that S3 server
+# kill -9 of any process of a whole flow, or of its server. `make soak` runs them by `python -m tests.e2e.killed_flow` instead.
+FLOW_KILLS = _by_budget(quick=2, ci=12, soak=12)
 SERVER_KILLS = _by_budget(quick=14, ci=20, soak=200)
 SEED = int(os.environ.get("PENSTOCK_SEED") or (random.randrange(1 << 40) if NAME == "soak" else 20261117))
 # Between the transactions of a client that writes to MariaDB while processes are killed: how much there is to deliver.

@@ -2,10 +2,11 @@
 
 import sys
 
-from penstock.process import end_with_parent
+from penstock.process import end_with_parent, importing
 
 end_with_parent()
 
-from penstock.capture.process import main  # noqa: E402  (slow)
+with importing():
+    from penstock.capture.process import main
 
 sys.exit(main())

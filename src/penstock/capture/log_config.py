@@ -47,12 +47,15 @@ class Keep(BaseModel):
 
 class LimitsConfig(BaseModel):
     """The `limits:` part of the configuration. Capture pauses while the log is as large as `log_disk`, or while its disk has
-    less than `disk_free` left: keepers, cursors and checkpoints write there too."""
+    less than `disk_free` left: keepers, cursors and checkpoints write there too. `spool_disk` and `spool_memory` are of each
+    sink, and for delivery; None: its own defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     log_disk: Annotated[Size, Field(ge=1 << 20, le=_SIZE_MAX)] | None = None
     disk_free: Bytes = 128 << 20
+    spool_disk: Annotated[Size, Field(ge=1 << 20, le=_SIZE_MAX)] | None = None
+    spool_memory: Annotated[Size, Field(ge=1 << 20, le=_SIZE_MAX)] | None = None
 
 
 class Offload(BaseModel):

@@ -5,8 +5,8 @@
 3. Read, cut into transactions, append.
 4. When the connection is lost, continue from the last frame, after pauses that grow.
 5. While there is no room for more of the log (room.py), read nothing.
-6. Between transactions, append chunks of the initial load (capture/load), and answer the requests of the run: a parked
-   table is resumed by the log's only writer.
+6. Between transactions, append chunks of loads (capture/load), and answer the requests of the run: the log's only writer
+   resumes parked tables, and begins backfills.
 7. To stop, flush the complete transactions, wait until they are durable, and close. An event that ends the flow does
    not keep back what came before it.
 
@@ -22,10 +22,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.capture import resumption
+from penstock.capture.load import request as backfill_request
+from penstock.capture.load.beginning import LoadBeginnings
 from penstock.capture.load.initial_load import InitialLoad
 from penstock.capture.recorder import Recorder
-from penstock.capture.requests import Requests
-from penstock.capture.resumption import Resumption, followed_schemas, resume
+from penstock.capture.resumption import Resumption, followed_schemas
 from penstock.capture.room import Room
 from penstock.capture.transactions.cutter import ENTRY_BYTES, TransactionCutter
 from penstock.capture.transactions.frame_content import FrameContent
@@ -34,12 +36,12 @@ from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.commit_ts import CommitClock, milliseconds_of
 from penstock.entries.format import EVENTS_BYTES_MAX
 from penstock.entries.xa_groups import xa_facts
-from penstock.errors import Corruption, PenstockError, Transient, Unavailable
+from penstock.errors import BadInput, Corruption, PenstockError, Transient, Unavailable
 from penstock.log import Log, LogSettings
-from penstock.process import Event
+from penstock.process import Event, Requests
 from penstock.sources.load import Loadable
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import SnapshotSettings, Tables
+from penstock.sources.settings import LoadScope, SnapshotSettings, Tables
 from penstock.sources.source import Chunk, Source, SourceError
 from penstock.state import BucketState, StateSettings
 
@@ -75,6 +77,7 @@ class Capture:
         *,
         tables: Tables | None = None,
         snapshot: SnapshotSettings | None = None,
+        scope: LoadScope | None = None,
         clock: Clock = SYSTEM_CLOCK,
         stop: threading.Event | None = None,
         report: Report = lambda event: None,
@@ -99,10 +102,13 @@ class Capture:
             room.checkpoint = self._checkpoint
         self._schemas = followed_schemas(self._state, tables)
         self._recorder = Recorder(log, self._state, self._schemas, clock)
-        stored = self._recorder.position
-        self._commit_clock = CommitClock(stored.commit_ts if stored else 0, clock)
+        self._commit_clock = CommitClock(self._recorder.commit_ts_min, clock)
+        self._tables = tables or Tables()
         self._snapshot = snapshot or SnapshotSettings()
+        self._scope = scope
         self._load: InitialLoad | None = None
+        self._beginnings: LoadBeginnings | None = None
+        self._chosen = False  # tables that the last start did not choose are being loaded
         self._waiting_since: float | None = None
         self._reported = clock.monotonic()
         self._idle = True
@@ -144,6 +150,7 @@ class Capture:
             try:
                 position = self._source.resume(position)
                 self._schemas.compare_names(self._source.lower_case_table_names)
+                self._choose_tables()
             except Transient as error:
                 failures += 1
                 self._wait_before_retry(error, failures)
@@ -190,9 +197,9 @@ class Capture:
             return reached
 
     def _begin(self) -> SourcePosition:
-        beginning = self._source.begin(self._commit_clock.next())
-        position = replace(beginning.position, commit_ts=self._commit_clock.last)
-        self._recorder.append(FrameContent([], position, schemas=beginning.schemas, loads=beginning.loads))
+        begun = self._source.begin(self._commit_clock.next())
+        position = replace(begun.position, commit_ts=self._commit_clock.last)
+        self._recorder.append(FrameContent([], position, schemas=begun.schemas, loads=begun.loads, scope=self._scope))
         self._recorder.finish()
         return position
 
@@ -200,7 +207,7 @@ class Capture:
         """What is left of the initial load; whether there is one, the log says."""
         if not isinstance(self._source, Loadable):
             return None
-        return InitialLoad(
+        load = InitialLoad(
             self._log,
             self._recorder,
             schemas=self._schemas,
@@ -208,14 +215,38 @@ class Capture:
             clock=self._clock,
             settings=self._snapshot,
             open_reader=self._source.table_reader,
+            wake=self._source.wake,
         )
+        self._beginnings = LoadBeginnings(
+            load,
+            self._source,
+            self._recorder,
+            self._schemas,
+            tables=self._tables,
+            scope=self._scope,
+            clock=self._clock,
+        )
+        return load
+
+    def _choose_tables(self) -> None:
+        """Once, before the stream is read: it needs the server."""
+        if self._beginnings is not None and not self._chosen and self._recorder.open is None:
+            self._beginnings.choose()
+            self._chosen = True
 
     def _step_load(self, cutter: TransactionCutter) -> None:
-        if self._load is None or not self._load.is_due(cutter.passed):
+        load, beginnings = self._load, self._beginnings
+        if load is None or beginnings is None:
+            return
+        if not self._chosen and cutter.between_transactions:  # the log began with a part of a transaction
+            self._choose_tables()
+        if not (load.is_due(cutter.passed) or beginnings.is_due(cutter.passed)):
             return
         self._flush(cutter)
         if cutter.between_transactions:
-            self._load.step(cutter.passed)
+            load.step(cutter.passed)
+            if beginnings.step(cutter.passed):
+                cutter.forget_tables()
 
     @property
     def _loaded(self) -> bool:
@@ -325,7 +356,7 @@ class Capture:
         """Answers the requests that wait, if no transaction is partly in the log. For the thread of `run`, which does so by
         itself; for its caller once `run` has returned."""
         if self._requests is not None and self._requests.waiting and self._recorder.open is None:
-            self._requests.answer(self.resume)
+            self._requests.answer({resumption.REQUEST: self._resume, backfill_request.REQUEST: self._backfill})
             self._report({"event": Event.PROGRESS, **self._facts()})
 
     def _answer(self, cutter: TransactionCutter) -> None:
@@ -336,9 +367,20 @@ class Capture:
             self.answer()
             cutter.forget_tables()
 
-    def resume(self, resumption: Resumption) -> None:
+    def _resume(self, request: dict[str, Any]) -> dict[str, Any]:
         """Resumes parked tables (resumption.py). Only between transactions."""
-        resume(resumption, self._log, self._state, self._recorder, self._schemas)
+        wanted = Resumption.from_json(request)
+        resumption.resume(wanted, self._log, self._state, self._recorder, self._schemas)
+        return {}
+
+    def _backfill(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Begins the load of tables beside the stream (load/beginning.py). Only between transactions."""
+        if self._beginnings is None:
+            raise BadInput(
+                "this source has no tables to load from: its log has every row from its start on",
+                hint="only a MariaDB or MySQL server can be asked for rows",
+            )
+        return self._beginnings.backfill(backfill_request.Backfill.from_json(request))
 
     def _parked(self) -> dict[str, Any]:
         found = self._schemas.parkings()

@@ -3,7 +3,7 @@
 Settings: `{"state_dir", "source": {...}, "log": {...}, "state": {...}, "limits": {...}, "until": null | "now"}`. Events: `ready`, `progress`,
 `retrying`, `caught-up` (with `until: now`; then it ends), `answer`, `error`. On a stop, the transactions that are complete
 are flushed and the log is closed. Exit codes: 2 settings, 3 the source or the log, 75 the source does not answer: try
-again later. Requests: `resume` (resumption.py).
+again later. Requests: `resume` (resumption.py), `backfill` (load/beginning.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from penstock.capture.log_config import LimitsConfig, LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.errors import BadInput, PenstockError
 from penstock.log import configure_cache
-from penstock.process import EXIT_CONFIGURATION, EXIT_OK, EXIT_SOURCE, EXIT_TRY_AGAIN, ChildProcess, parse_settings
+from penstock.process import (
+    EXIT_CONFIGURATION,
+    EXIT_OK,
+    EXIT_SOURCE,
+    EXIT_TRY_AGAIN,
+    ChildProcess,
+    Requests,
+    importing,
+    parse_settings,
+)
 from penstock.sources.settings import BinlogFilesSettings, DemoSettings, ServerSettings, SourceSettings
 from penstock.sources.source import Source
 
@@ -62,6 +71,7 @@ def main() -> int:
     except PenstockError as error:
         child.say_error(error)
         return EXIT_CONFIGURATION
+    child.report_metrics()
     try:
         _capture(settings, child)
     except PenstockError as error:
@@ -71,9 +81,9 @@ def main() -> int:
 
 
 def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
-    from penstock.capture.loop import Capture, open_log  # late: bad settings are reported at once
-    from penstock.capture.requests import Requests
-    from penstock.capture.room import Room
+    with importing():  # late: bad settings are reported at once
+        from penstock.capture.loop import Capture, open_log
+        from penstock.capture.room import Room
 
     if isinstance(settings.source, ServerSettings) and (exposure := settings.source.exposure()):
         logging.getLogger(__name__).warning(exposure)
@@ -88,6 +98,7 @@ def _capture(settings: CaptureSettings, child: ChildProcess) -> None:
             source,
             tables=settings.source.tables,
             snapshot=settings.source.snapshot if isinstance(settings.source, ServerSettings) else None,
+            scope=settings.source.load_scope if isinstance(settings.source, ServerSettings) else None,
             stop=child.stop,
             report=child.say,
             requests=Requests(child.requests, child.say),

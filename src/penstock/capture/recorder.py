@@ -18,6 +18,7 @@ from penstock.capture.schemas import SchemaTracker
 from penstock.capture.transactions.frame_content import FrameContent
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.entries.stores import (
+    LOAD_SCOPE,
     LOAD_TABLE,
     SCHEMA_HISTORY,
     SCHEMA_RESUMED,
@@ -29,9 +30,11 @@ from penstock.entries.stores import (
 )
 from penstock.errors import StorageFailed
 from penstock.log import Log, Pending
-from penstock.schema.model import ChangeKind, TableSchema
+from penstock.schema.model import ChangeKind, DdlType, TableSchema
+from penstock.sources.load import TableLoad
 from penstock.sources.position import OpenTransaction, SourcePosition
-from penstock.state import BucketState
+from penstock.sources.settings import LoadScope
+from penstock.state import BucketState, Change
 
 WAITING_BYTES_MAX = 64 << 20
 RELEASE_SECONDS_MIN = 1.0  # between two changes of the pin of held groups: each is a write of metadata
@@ -54,6 +57,7 @@ class Recorder:
         self._missed = state.store(SOURCE_MISSED)
         self._voids = state.store(SOURCE_VOID)
         self.loads = state.store(LOAD_TABLE)
+        self._scopes = state.store(LOAD_SCOPE)
         self.groups = LogHeldGroups(log, state, self.finish)
         self._tracker: PositionTracker | None = None
         self._waiting: deque[tuple[Pending[Any], int, int]] = deque()
@@ -61,11 +65,15 @@ class Recorder:
         stored = self._positions.get(SOURCE)
         if stored is not None:
             self._tracker = PositionTracker(stored, clock)
+        # One number stays free at each start, for table versions of a changefeed's own (formats/settings-versions.md). Every frame
+        # carries it: between two starts with a frame between them, the number that the first left free is never given again.
+        self.commit_ts_min = stored.commit_ts + 1 if stored is not None else 0
         self.open: OpenTransaction | None = self._opens.get(SOURCE)
         self._release_due = True  # a kill may have left a pin behind
         self._released = clock.monotonic() - RELEASE_SECONDS_MIN
         self.transactions = self.events = self.bytes = 0
         self.entries = self.voids = 0  # frames with events, and with parts that never happened, since the start
+        self.load_changes = 0  # frames in which a load became another one: it went to another name, or begins anew
         self.failed = False  # a frame could not be appended: nothing may come after it
 
     @property
@@ -74,10 +82,21 @@ class Recorder:
         return self._positions.get(SOURCE)
 
     @property
+    def scope(self) -> LoadScope | None:
+        """Which tables were to be loaded by themselves at the last start; None where none were, ever."""
+        return self._scopes.get(SOURCE)
+
+    @property
     def missed(self) -> list[tuple[str, str]]:
         """The XA groups that committed and were prepared before the log's start, with the position after the commit: their rows
         are not in the log."""
         return list(self._missed.items())
+
+    @property
+    def snapshot(self) -> SourcePosition:
+        """The end of the last commit that was read and appended, or had nothing to append. For a log that has begun."""
+        assert self._tracker is not None
+        return self._tracker.snapshot
 
     @property
     def durable(self) -> SourcePosition | None:
@@ -105,7 +124,7 @@ class Recorder:
             self._tracker = PositionTracker(frame.position, self._clock)
         ticket = self._tracker.appended(frame.position)  # first: it refuses a position that goes back
         change = self._state.begin()
-        self._positions.put(change, SOURCE, frame.position)
+        self._put_position(change, frame.position)
         if frame.open is not None:
             self._opens.put(change, SOURCE, frame.open)
         elif self.open is not None:
@@ -119,7 +138,7 @@ class Recorder:
             self._missed.put(change, frame.missed, str(frame.position))
             _logger.warning(
                 "the XA group %s committed before %s, and was prepared before the log's start: its rows lie before the start, "
-                "and are not in the log",
+                "and are not in the log. Tables that are loaded by themselves are loaded again",
                 frame.missed,
                 frame.position,
             )
@@ -129,8 +148,12 @@ class Recorder:
             self._voids.put(change, frame.void, frame.void_reason)
         for table in frame.schemas:
             self._history.put(change, self._schemas.record(table), table)
-        for name, load in frame.loads.items():
+        moved = self._moved_loads(frame.schemas) | (self._loads_anew() if frame.missed else {})
+        for name, load in (*frame.loads.items(), *moved.items()):
             self.loads.put(change, name, load)
+        self.load_changes += bool(moved)
+        if frame.scope is not None:
+            self._scopes.put(change, SOURCE, frame.scope)
         size = sum(len(buffer) for buffer in frame.data)
         pending = self._state.commit(change, frame.data)
         self._waiting.append((pending, ticket, size))
@@ -149,6 +172,10 @@ class Recorder:
             self._settle(wait=True)
         self.settle()
 
+    def _put_position(self, change: Change, position: SourcePosition) -> None:
+        commit_ts = max(position.commit_ts, self.commit_ts_min)
+        self._positions.put(change, SOURCE, replace(position, commit_ts=commit_ts))
+
     def resume(self, tables: Iterable[TableSchema]) -> None:
         """Makes durable, all or nothing, what stands for these parked versions; a frame with state only, which moves no
         position. Only between transactions: a frame ends the open one."""
@@ -159,19 +186,55 @@ class Recorder:
         change = self._state.begin()
         for table in tables:
             self._resumed.put(change, table.key, table)
+        if (here := self.position) is not None:
+            self._put_position(change, here)
         self._state.commit(change, []).result(DURABLE_SECONDS_MAX)
         self.failed = False
         for table in tables:
             self._schemas.resume(table)
 
-    def renamed(self, schema: str, table: str) -> tuple[str, str] | None:
-        """The name that the last version of a table went to; None if that was no rename."""
-        versions = [version for _, version in self._history.prefix((schema, table))]
-        if not versions or versions[-1].kind is not ChangeKind.RENAME or versions[-1].columns:
-            return None
-        name = versions[-1].other
-        names = {(known.schema, known.table) for _, known in self._history.items() if known.name == name}
-        return names.pop() if len(names) == 1 else None
+    def _moved_loads(self, made: Iterable[TableSchema]) -> dict[tuple[str, str], TableLoad]:
+        """The loads that are others after a statement. One that renames tables: each goes with its table, also where tables
+        trade their names. What came under a name from a table without a load is in the log already, unless nobody followed that
+        table: then all of it is loaded, where tables are loaded by themselves (a backfill is of the table that it was asked
+        for). How many rows were loaded under a name stays with the name."""
+        renamed = [table for table in made if table.kind is ChangeKind.RENAME]
+        moved: dict[tuple[str, str], TableLoad] = {}
+        for table in renamed:
+            name = (table.schema, table.table)
+            there = self.loads.get(name)
+            if not table.columns:
+                if there is not None and not there.done:
+                    moved[name] = replace(there, done=True, note=f"renamed to {table.other}")
+                continue
+            origin = next((one for one in renamed if one.name == table.other), None)
+            came = self.loads.get((origin.schema, origin.table)) if origin is not None else None
+            rows = there.rows if there is not None else 0
+            if came is not None:
+                moved[name] = replace(came, rows=rows)
+            elif there is not None:
+                followed = origin is not None and self._schemas.follows(origin.schema, origin.table)
+                done = followed or there.backfill
+                moved[name] = replace(there.anew(), done=done, note=f"was {table.other}")
+        return moved | self._exchanged_loads(made)
+
+    def _exchanged_loads(self, made: Iterable[TableSchema]) -> dict[tuple[str, str], TableLoad]:
+        """The loads of tables that exchange rows, from their beginning: what is not loaded yet of the one may be behind what is
+        loaded of the other, and no row event brings it."""
+        names = [(table.schema, table.table) for table in made if table.ddl_type is DdlType.EXCHANGE_PARTITION]
+        loads = {name: load for name in names if (load := self.loads.get(name)) is not None}
+        if all(load.done for load in loads.values()):
+            return {}
+        return {name: load.anew() for name, load in loads.items()}
+
+    def _loads_anew(self) -> dict[tuple[str, str], TableLoad]:
+        """The loads that begin anew where an XA group commits whose rows are not in the log. Nobody knows of which tables they
+        are, and what was read before the commit does not have them. A backfill that is done was of its own moment."""
+        found: dict[tuple[str, str], TableLoad] = {}
+        for name, load in self.loads.items():
+            if load.key and not (load.done and (load.backfill or load.note)):
+                found[str(name[0]), str(name[1])] = load.anew()
+        return found
 
     def _with_hold(self, frame: FrameContent) -> FrameContent:
         """The frame, with the position of the log that keeps its held entries."""

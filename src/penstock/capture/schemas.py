@@ -51,6 +51,8 @@ class SchemaTracker:
         self._catalog = Catalog(lower_case_table_names=lower_case_table_names)
         self._numbers: dict[tuple[str, str], int] = {}
         self._parked: dict[VersionKey, TableSchema] = {}
+        self._hidden: set[tuple[str, str]] = set()
+        self.statements = 0  # that were looked at: whoever asks the server for a table compares it before and after
         for table in sorted(history, key=lambda schema: schema.version):
             self.record(resumed(table, resumptions or {}))
 
@@ -60,7 +62,22 @@ class SchemaTracker:
 
     def follows(self, schema: str, table: str) -> bool:
         """Whether the table's changes are wanted; never those of the server's own tables."""
+        return (
+            schema.lower() not in SYSTEM_SCHEMAS
+            and (schema, table) not in self._hidden
+            and self._tables.matches(schema, table)
+        )
+
+    def is_chosen(self, schema: str, table: str) -> bool:
+        """As `follows`, also of a table that is hidden."""
         return schema.lower() not in SYSTEM_SCHEMAS and self._tables.matches(schema, table)
+
+    def hide(self, schema: str, table: str) -> None:
+        """The table is not followed until `show`: its rows are in the log, but nobody reads them without a version of it."""
+        self._hidden.add((schema, table))
+
+    def show(self, schema: str, table: str) -> None:
+        self._hidden.discard((schema, table))
 
     def follows_some(self, schema: str) -> bool:
         """Whether changes of any table of this database may be wanted."""
@@ -106,6 +123,7 @@ class SchemaTracker:
         statement says: where nobody understands it, each table that it may touch gets a version that is `parked`.
         Nothing is in force before `record`.
         """
+        self.statements += 1
         made = apply_ddl(Statement.of(query), self._catalog, commit_ts)
         return tuple(table for table in made if self._is_tracked(table))
 

@@ -22,29 +22,32 @@ fails, memory is ahead of the disk: the keeper refuses everything from then on, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.changefeed.facts import (
-    CHECKPOINT,
-    CHECKPOINT_KEY,
-    DISPATCHERS,
-    PAUSED,
-    PAUSED_KEY,
-    RULES,
-    RULES_KEY,
-    DispatcherFacts,
+from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, PAUSED, PAUSED_KEY, DispatcherFacts
+from penstock.changefeed.forgetting import finish_forgetting
+from penstock.changefeed.ranges import PublishedRange, PublishedRanges, at_or_after, merged
+from penstock.changefeed.settings_versions import (
+    Versions,
+    check_begins_nothing,
+    check_key,
+    put_versions,
+    start_with_version,
+    stored_versions,
+    versions_with,
 )
-from penstock.changefeed.ranges import PublishedRange, PublishedRanges, merged
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.keeper_client import Intent
+from penstock.entries.table_history import read_history
+from penstock.entries.whole_end import find_whole_end
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal, fresh
 from penstock.files import REAL_FILES, Files
 from penstock.log import Cursor, LogReader, RecordLog
 from penstock.log.position import Position, Seq
-from penstock.rules.settings import difference
+from penstock.rules.versions import RowSettings, SettingsVersion
 from penstock.state import BucketState, Change
 
 
@@ -79,6 +82,7 @@ class Keeper:
         self._durable_checkpoint = self._checkpoint
         self._pauses = state.store(PAUSED)
         self._paused_ms = self._pauses.get(PAUSED_KEY)
+        self._versions = stored_versions(state)
         self._ranges = PublishedRanges()
         self._run: str | None = None
         self._published_end = cursor.mark_delete_position
@@ -91,6 +95,7 @@ class Keeper:
         cls, state_dir: Path, name: str, reader: LogReader, *, files: Files = REAL_FILES, clock: Clock = SYSTEM_CLOCK
     ) -> Keeper:
         """Opens the changefeed's progress log and cursor, or creates them; a new cursor is at the log's first entry."""
+        finish_forgetting(state_dir, name, reader, files)  # of an earlier one of this name: the power was cut then
         record = RecordLog.open(state_dir / "progress", name, files=files)
         state = BucketState.open(record)
         cursor = Cursor.open(reader, state_dir / "cursors", name, start="earliest", files=files)
@@ -183,34 +188,51 @@ class Keeper:
 
     def reached(self, position: Position) -> bool:
         """Whether everything up to `position` is at the sink and acked."""
-        return _at_or_after(self.reader, self._cursor.mark_delete_position, position)
+        return at_or_after(self.reader, self._cursor.mark_delete_position, position)
 
     def published_reached(self, position: Position) -> bool:
-        return _at_or_after(self.reader, self.published_end, position)
+        return at_or_after(self.reader, self.published_end, position)
 
-    # ---- rules
+    # ---- settings that shape rows
 
-    def keep_rules(self, identity: str) -> None:
-        """Records what shapes the rows of this changefeed (`rules.settings.identity`); returns once durable. Raises `BadInput`
-        if rows were passed by other rules: the rows at the sink, and those that come, would not fit together."""
+    @property
+    def settings_versions(self) -> Versions:
+        """Those that are durable, ascending; none where nobody ever said."""
+        with self._lock:
+            return self._versions
+
+    def keep_settings(self, settings: RowSettings, key: str, *, capturing: bool = False) -> SettingsVersion | None:
+        """These are the settings that shape rows from here on; returns once that is durable, with the version that begins, if
+        one does. Before any run begins. `key`: the fingerprint of the key at hand. `capturing`: capture may append meanwhile.
+
+        Raises `BadInput` where the old settings still need another key, and where a version would begin while capture runs: only
+        its start leaves a number free for the tables, and begins a ledger, so that no row has the seq of the version's DDL.
+        """
         with self._lock:
             self._check()
-            known = self._state.store(RULES).get(RULES_KEY)
-            before = str(known["rules"]) if known is not None else ""
-            untouched = not self._facts and self.reader.complete and self._cursor.mark_delete_position.entry_id < 0
-            if before != identity and not untouched:
-                raise BadInput(
-                    f"{self.name}: its rules are not those that shaped the rows at the sink: {difference(before, identity)}",
-                    hint="set it as it was; or give the sink a new name and a new url, where everything that the log holds is "
-                    "delivered by the new rules",
-                )
+            known = self._versions
+            mark = self._cursor.mark_delete_position
+            untouched = not self._facts and mark.entry_id < 0
+            versions = versions_with(
+                known,
+                settings,
+                untouched=untouched,
+                end=lambda: find_whole_end(self.reader, mark),
+                history=lambda: read_history(self.reader),
+                delivered=self._checkpoint,
+            )
+            check_key(self.name, versions, key, self.reached)
+            if capturing:
+                check_begins_nothing(self.name, known, versions)
             pending = self._newest
-            if before != identity:
+            if versions != known:
                 change = self._state.begin()
-                since = str(self.reader.next(self._cursor.mark_delete_position))
-                self._state.store(RULES).put(change, RULES_KEY, {"rules": identity, "since": since})
+                put_versions(self._state, change, known, versions)
                 pending = self._commit(change)
         self._wait(pending)
+        with self._lock:
+            self._versions = versions
+        return versions[-1] if len(versions) > 1 and versions[-1] not in known else None
 
     # ---- dispatchers and epochs (asked by the maintainer)
 
@@ -239,6 +261,55 @@ class Keeper:
             pending = self._commit(change)
         self._wait(pending)
 
+    # ---- dispatchers that take no part
+
+    def leave_out(self, dispatcher: str, *, out: bool) -> int:
+        """Whether the dispatcher is to be left out, from now on and over restarts; returns, once durable, since when it is, or 0.
+        Its rows stay in the log: the cursor does not pass what it needs."""
+        with self._lock:
+            facts = self._known(dispatcher)
+            since_ms = (facts.left_out_ms or self._clock.wall_ms()) if out else 0
+            pending = self._newest
+            if since_ms != facts.left_out_ms:
+                change = self._state.begin()
+                self._put(change, dispatcher, replace(facts, left_out_ms=since_ms))
+                pending = self._commit(change)
+        self._wait(pending)
+        return since_ms
+
+    def begin_replay(self, run: str, dispatchers: Collection[str]) -> dict[str, tuple[Position, DispatcherFacts]]:
+        """These dispatchers come back, each with epoch + 1, which is durable when this returns: where each replay starts, and
+        the facts that it goes on from. What is published of them with an older epoch does not count. Refuses all of them where
+        one is to be left out, or the run is over."""
+        with self._lock:
+            self._check()
+            if run != self._run:
+                raise StaleRun(f"{self.name}: run {run} is over", hint="begin a new run")
+            if out := [self._where(each) for each in dispatchers if self._known(each).left_out_ms]:
+                raise StaleRun(f"{out[0]} is to be left out again", hint="begin a new run")
+            change = self._state.begin()
+            found = {}
+            for each in dispatchers:
+                self._put(change, each, replace(self._facts[each], epoch=self._facts[each].epoch + 1))
+                start = self._ranges.oldest_start(each) or self.reader.next(self._published_end)
+                found[each] = (start_with_version(self._versions, self.reader, start), self._facts[each])
+            pending = self._commit(change)
+        self._wait(pending)
+        return found
+
+    @property
+    def left_out(self) -> dict[str, DispatcherFacts]:
+        """The dispatchers that are to be left out."""
+        return {key: facts for key, facts in self.snapshot().items() if facts.left_out_ms}
+
+    def settled(self, position: Position) -> bool:
+        """Whether everything up to `position` is at the sink, but for rows of dispatchers that are to be left out."""
+        if self.reached(position) or not self.left_out:
+            return self.reached(position)
+        with self._lock:  # both are of one run: a new one has published nothing, and waits for nobody
+            out = {key for key, facts in self._facts.items() if facts.left_out_ms}
+            return at_or_after(self.reader, self._published_end, position) and self._ranges.waiting_for <= out
+
     # ---- a run
 
     def begin_run(self, run: str) -> Position:
@@ -249,7 +320,7 @@ class Keeper:
             self._ranges = PublishedRanges()
             self._published_end = self._cursor.mark_delete_position
             newest = self._newest
-            start = self.reader.next(self._published_end)
+            start = start_with_version(self._versions, self.reader, self.reader.next(self._published_end))
         self._wait(newest)
         return start
 
@@ -289,22 +360,11 @@ class Keeper:
         """
         with self._lock:
             facts = self._owned(dispatcher, epoch, run)
-            if facts.intent is not None and not (
-                replaces and facts.intent != intent and facts.intent.same_rows(intent)
-            ):
-                if facts.intent != intent:
-                    raise Terminal(
-                        f"{self._where(dispatcher)}: {facts.intent} is not done, so {intent} cannot begin",
-                        hint="finish the open file with exactly its bytes first",
-                    )
-                pending = self._newest
-            else:
-                if intent.last_seq < intent.first_seq or (
-                    facts.progress is not None and intent.first_seq <= facts.progress
-                ):
-                    raise Terminal(f"{self._where(dispatcher)}: {intent} is not after progress {facts.progress}")
+            intended = facts.intending(self._where(dispatcher), intent, replaces=replaces)
+            pending = self._newest
+            if intended is not facts:
                 change = self._state.begin()
-                self._put(change, dispatcher, replace(facts, intent=intent))
+                self._put(change, dispatcher, intended)
                 pending = self._commit(change)
         self._wait(pending)
 
@@ -319,7 +379,7 @@ class Keeper:
             if facts.progress is not None and seq <= facts.progress:
                 pending = self._newest
             else:
-                facts = self._closed(dispatcher, facts, seq, path)
+                facts = facts.closed(self._where(dispatcher), seq, path, self._clock.wall_ms())
                 complete, commit_ts = self._ranges.progress(dispatcher, seq)
                 change = self._state.begin()
                 self._put(
@@ -378,28 +438,6 @@ class Keeper:
     def _delivered(self, dispatcher: str, seq: Seq) -> bool:
         progress = self._known(dispatcher).progress
         return progress is not None and seq <= progress
-
-    def _closed(self, dispatcher: str, facts: DispatcherFacts, seq: Seq, path: str | None) -> DispatcherFacts:
-        """The facts after closing the intent that `path` names. Raises if `done` does not fit the open intent."""
-        intent = facts.intent
-        if intent is None:
-            if path is not None:
-                raise Terminal(f"{self._where(dispatcher)}: {path} was written without an intent")
-            return facts
-        if intent.path != path or intent.last_seq != seq:
-            raise Terminal(
-                f"{self._where(dispatcher)}: {intent} is open, but {path} up to {seq} is reported",
-                hint="finish the open file with exactly its bytes first",
-            )
-        return replace(
-            facts,
-            intent=None,
-            last_path=path,
-            rows=facts.rows + intent.rows,
-            files=facts.files + 1,
-            bytes=facts.bytes + intent.length,
-            last_write_ms=self._clock.wall_ms(),
-        )
 
     def _contiguous(self, start: Position, end: Position) -> Position:
         """The range's first position in the log. Refuses a gap: the checkpoint would pass entries that nobody
@@ -460,8 +498,3 @@ class Keeper:
             self._broken = (
                 error if isinstance(error, PenstockError) else Terminal(f"the keeper of {self.name} failed: {error!r}")
             )
-
-
-def _at_or_after(reader: LogReader, position: Position, target: Position) -> bool:
-    """Compares places in the log, not positions: `(L, last)` is the same place as `(L + 1, -1)`."""
-    return position >= target or reader.next(position) >= reader.next(target)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from penstock.changefeed.keeper import Keeper
+from penstock.changefeed.recovery_point import RecoveryPoints
 from penstock.delivery.keeper_client import Intent, LastRow
 from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput
@@ -29,6 +30,7 @@ class Maintainer:
         self.keeper = keeper
         self._begin_run_at_delivery = begin_run_at_delivery
         self._starting = threading.Lock()
+        self._points = RecoveryPoints(keeper.reader)
 
     def begin_run(self) -> dict[str, Any]:
         """Begins a new run. Order: (1) delivery ends the older runs and their writes; (2) the keeper forgets their
@@ -42,10 +44,36 @@ class Maintainer:
                     "epoch": facts.epoch,
                     "progress": str(facts.progress) if facts.progress is not None else None,
                     "intent_last_seq": str(facts.intent.last_seq) if facts.intent is not None else None,
+                    "left_out": facts.left_out_ms > 0,
                 }
                 for dispatcher, facts in self.keeper.facts().items()
             }
-            return {"run": run, "incarnation": answer["incarnation"], "start": str(start), "resume": resume}
+            return {
+                "run": run,
+                "incarnation": answer["incarnation"],
+                "start": str(start),
+                "resume": resume,
+                "settings": [version.to_json() for version in self.keeper.settings_versions],
+            }
+
+    def close(self) -> None:
+        self._points.close()
+        self.keeper.close()
+
+    def recovery_point(self, known: str) -> dict[str, Any]:
+        """A place of the source up to which the sink has everything (recovery_point.py): {point, schemas}; `schemas` is null
+        where they are those that the caller knows, by their digest, and both are where there is no point now."""
+        found = self._points.at(self.keeper.mark_delete, self.keeper.settings_versions)
+        if found is None:
+            return {"point": None, "schemas": None}
+        point, text = found
+        return {"point": point, "schemas": text if point["schemas"] != known else None}
+
+    def begin_replay(self, run: str, dispatchers: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Dispatchers that were left out come back beside the run: where the replay of each starts, and its facts with its new
+        epoch, which is durable."""
+        found = self.keeper.begin_replay(run, dispatchers)
+        return {each: {"start": str(start), "facts": facts.to_json()} for each, (start, facts) in found.items()}
 
     def published(self, run: str, start: Position, end: Position, commit_ts: int, last: Mapping[str, LastRow]) -> None:
         """Creates the dispatchers that are new, then hands the range to the keeper."""

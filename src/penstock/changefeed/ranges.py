@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.log import LogReader
 from penstock.log.position import Position, Seq
 
 EXACT_MAX = 2048  # of the newest ranges are never joined; at most twice as many are kept
@@ -78,6 +79,16 @@ class PublishedRanges:
         queue = self._by_dispatcher.get(dispatcher)
         return queue[0][0] if queue else None
 
+    def oldest_start(self, dispatcher: str) -> Position | None:
+        """Where the oldest range that waits for the dispatcher starts; all rows that it still needs are there or later."""
+        queue = self._by_dispatcher.get(dispatcher)
+        return queue[0][1].start if queue else None
+
+    @property
+    def waiting_for(self) -> frozenset[str]:
+        """The dispatchers that some range waits for."""
+        return frozenset(self._by_dispatcher)
+
     def _join_older(self) -> None:
         """Costs O(1) for each range that is added, amortised: the older half is halved, so many must come before the next
         time. Ranges that were given out are not changed, because somebody may be acking them."""
@@ -116,3 +127,8 @@ def merged(ranges: list[PublishedRange]) -> list[tuple[Position, Position]]:
                 continue
         pairs.append((entry.start, entry.end))
     return pairs
+
+
+def at_or_after(reader: LogReader, position: Position, target: Position) -> bool:
+    """Compares places in the log, not positions: `(L, last)` is the same place as `(L + 1, -1)`."""
+    return position >= target or reader.next(position) >= reader.next(target)

@@ -42,7 +42,9 @@ def check(
     if not json:
         for finding in findings:
             say("[green]✓[/] {} {}", f"{finding.key:<28}", finding.value)
-    report = None if offline or not isinstance(loaded.source, ServerSettings) else look_at_server(loaded.source)
+    report = None
+    if not offline and isinstance(loaded.source, ServerSettings):
+        report = look_at_server(loaded.source, begun=(loaded.state_dir / "log").exists())
     rules: tuple[Check, ...] = ()
     if not offline and any(loaded.rules_of(name) for name in loaded.sinks):
         from penstock.operations.rule_check import (

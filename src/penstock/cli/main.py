@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli import binlog, check, config, demo, init, run, status, verify
 from penstock.cli.delivery import spool
-from penstock.cli.flow import feeds, pause, resume
+from penstock.cli.flow import backfill, feeds, forget, pause, plan, reload, resume, tail
 from penstock.cli.help import let_help_flow
 from penstock.cli.log import changing, listing, reading
 from penstock.cli.log import verify as log_verify
@@ -103,12 +103,17 @@ def _root(
 
 app.command("init")(init.init)
 app.command("check")(check.check)
+app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("lag")(feeds.lag)
+app.command("tail")(tail.tail)
 app.command("errors")(feeds.errors)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
+app.command("backfill")(backfill.backfill)
+app.command("reload")(reload.reload)
+app.command("forget")(forget.forget)
 app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)
 app.add_typer(config.app, name="config")

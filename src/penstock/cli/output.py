@@ -26,7 +26,7 @@ from penstock.process import (
     EXIT_FAILED,
     EXIT_TRY_AGAIN,
 )
-from penstock.supervisor.status import LoadStatus
+from penstock.supervisor.status import HeadroomStatus, LoadStatus
 
 
 def print_json(value: Any) -> None:
@@ -108,6 +108,14 @@ def human_bytes(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
+def human_rate(per_second: float) -> str:
+    """`0`, `412`, `12.4k`, `1.2M`."""
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if per_second >= unit:
+            return f"{per_second / unit:.1f}{name}"
+    return f"{per_second:.0f}"
+
+
 def human_seconds(seconds: float) -> str:
     """`0.4 s`, `4 m 10 s`, `2 h 3 m`, `6 d 21 h`."""
     if seconds < 60:
@@ -139,8 +147,19 @@ def shortened(statement: str, characters_max: int = 120) -> str:
     return line if len(line) <= characters_max else f"{line[: characters_max - 1]}…"
 
 
+def headroom_words(headroom: HeadroomStatus | None) -> str:
+    """`6 d 21 h`, or what else is known of the time until the server purges what capture needs; empty if nothing is."""
+    if headroom is None:
+        return ""
+    if headroom.seconds is not None:
+        return human_seconds(headroom.seconds) if headroom.seconds else "none"
+    return "no end: the server purges nothing by itself" if headroom.expire_seconds is None else ""
+
+
 def load_words(load: LoadStatus) -> str:
     """How far an initial load is: `3 of 20 tables, 1,200,000 rows, 24 %, about 3 min left`."""
     share = load.rows * 100 // (load.rows + load.rows_left) if load.rows + load.rows_left else 0
-    left = f", about {human_seconds(load.seconds_left)} left" if load.seconds_left is not None else ""
+    if load.done < load.tables:
+        share = min(share, 99)  # there may be more rows than the server guessed
+    left = f", about {human_seconds(load.seconds_left)} left" if load.seconds_left else ""
     return f"{load.done} of {load.tables} tables, {load.rows:,} rows, {share} %{left}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Annotated
 
@@ -14,24 +15,37 @@ from rich.text import Text
 
 from penstock import __version__
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import human_bytes, human_seconds, load_words, print_error, print_json, translate_errors
+from penstock.cli.output import (
+    counted,
+    human_bytes,
+    human_seconds,
+    load_words,
+    print_error,
+    print_json,
+    translate_errors,
+)
 from penstock.cli.screen import console, say, warn
 from penstock.observe.shown import shown
 from penstock.operations.adopt import adopt_sinks
 from penstock.operations.config.loading import load
-from penstock.operations.config.model import exposure_of, run_settings
+from penstock.operations.config.model import Config, exposure_of, run_settings
 from penstock.operations.extras import require_extras
+from penstock.operations.plan.record import recorded_settings
 from penstock.operations.rows_left import RowsLeft, count_rows_left
 from penstock.process import EXIT_LEFT
+from penstock.schema.quoting import shell_word
 from penstock.secret import harmless
+from penstock.supervisor.settings import RunSettings
 from penstock.supervisor.status import RunStatus, RunSummary
 
 log = logging.getLogger(__name__)
 
+_IN_TROUBLE = ("recovering", "failed")
+_NUMBERS = re.compile(r"\d+")
 COLUMNS = 77  # more than a line of the live view has: with the ^C that a terminal prints behind it, it fits 80
 
 
-def run(
+def run(  # noqa: PLR0917
     config: ConfigOption = DEFAULT_CONFIG,
     once: Annotated[
         bool, typer.Option("--once", help="Catch up to the source's position at start, flush, and end.")
@@ -44,6 +58,17 @@ def run(
             help="This sink takes over its prefix, which holds files of another feed, or has lost its own.",
         ),
     ] = None,
+    recover_from_sink: Annotated[
+        bool,
+        typer.Option(
+            "--recover-from-sink",
+            help="The state directory was lost: make it anew from what the sinks say of themselves, and go on there.",
+        ),
+    ] = False,
+    accept_doubled: Annotated[
+        bool,
+        typer.Option("--accept-doubled", help="Recover also where that writes some rows twice; it says which."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Copy changes from the source to the sinks until stopped.
@@ -57,21 +82,48 @@ def run(
     with translate_errors(as_json=json):
         loaded = load(config)
         require_extras(loaded)
+
+        def read_again() -> RunSettings:
+            nonlocal loaded
+            wanted = load(config)
+            require_extras(wanted)
+            loaded = wanted
+            return _settings(loaded, once=once)
+
         for name in adopt_sinks(loaded, adopt or []):
             message = f"{name} has taken over {harmless(loaded.sinks[name].url)}"
             log.warning(message) if json else warn(message)
-        settings = run_settings(loaded, once=once)
+        if recover_from_sink:
+            _recover(loaded, accept_doubled=accept_doubled, as_json=json)
+        settings = _settings(loaded, once=once)
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
             say("Penstock {} · {} → {} · Ctrl-C drains", __version__, loaded.source.type, names)
         if exposure := exposure_of(loaded):
             log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:
-            summary = run_flow(settings, on_progress=screen.update)
-    behind = [name for name, left in summary.left_bytes.items() if left]
+            summary = run_flow(settings, on_progress=screen.update, read_again=read_again)
+    behind = [name for name, left in summary.left_bytes.items() if left and name in loaded.sinks]
     rows = count_rows_left(loaded, summary.mark_delete, behind) if behind else {}
     show_summary(summary, rows, as_json=json)
     raise typer.Exit(summary.exit_code)
+
+
+def _recover(loaded: Config, *, accept_doubled: bool, as_json: bool) -> None:
+    from penstock.operations.recover import recover_from_sinks
+
+    def note(line: str) -> None:
+        log.warning("%s", line) if as_json else say("  {}", line)
+
+    found = recover_from_sinks(loaded, accept_doubled=accept_doubled, say=note)
+    for name, kept in found.kept.items():
+        note(f"{name} goes on after {found.position}; {counted(kept, 'change')} beyond it are there already")
+    for line in found.doubled:
+        log.warning("written twice: %s", line) if as_json else warn(f"written twice: {line}")
+
+
+def _settings(loaded: Config, *, once: bool) -> RunSettings:
+    return replace(run_settings(loaded, once=once), record=recorded_settings(loaded))
 
 
 def show_summary(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = None, *, as_json: bool) -> None:
@@ -86,7 +138,7 @@ def show_summary(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None =
         return
     say(
         "  {}" if summary.exit_code else "[green]✓[/] {}" if summary.drained else "[yellow]![/] {}",
-        f"{summary.rows:,} rows in {summary.files} files, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}",
+        f"{counted(summary.rows, 'row')} in {counted(summary.files, 'file')}, {human_bytes(summary.bytes)}, {human_seconds(summary.seconds)}",
     )
     show_left(summary, left)
     if summary.exit_code == EXIT_LEFT:
@@ -99,8 +151,16 @@ def show_left(summary: RunSummary, rows_left: Mapping[str, RowsLeft] | None = No
         counted_rows = (rows_left or {}).get(name)
         if not left:
             continue
+        if name in summary.failed:
+            say("  {} stood still; {} of the log wait for it: {}", name, human_bytes(left), summary.failed[name])
+            continue
         if name in summary.paused:
             say("  {} is paused; {} of the log wait for `penstock resume {}`", name, human_bytes(left), name)
+            continue
+        if summary.drained and (tables := summary.paused_tables.get(name)):
+            more = f" and {len(tables) - 1} more are" if len(tables) > 1 else " is"
+            command = f"penstock resume {name} --table {shell_word(tables[0])}"
+            say("  {}: {}{} paused; {} of the log wait for `{}`", name, tables[0], more, human_bytes(left), command)
             continue
         what = f"{human_bytes(left)} of the log"
         if counted_rows is not None and (counted_rows.rows or counted_rows.complete):
@@ -124,6 +184,7 @@ class RunScreen:
         self._said: dict[str, int] = {}
         self._started = False
         self._note = ""
+        self._troubles: dict[str, str] = {}
 
     def __enter__(self) -> RunScreen:
         if self._live:
@@ -157,6 +218,7 @@ class RunScreen:
         if not self._started and status.phase == "running" and all(c.state == "running" for c in status.children):
             self._started = True
             self.say("  [green]✓[/] everything is up after {} s", f"{(status.now_ms - status.started_ms) / 1000:.1f}")
+        self._say_troubles(status)
         self._note_rates(status)
         if self._live:
             # Cut, not wrapped: lines that wrap are more lines than Rich goes back over, and stay when the window shrinks.
@@ -166,6 +228,22 @@ class RunScreen:
             for line in self.lines(status):
                 say("{}", line)
         self._last = status
+
+    def _say_troubles(self, status: RunStatus) -> None:
+        """What is wrong with the source or a sink, in full, once until it is over: the changing line cuts it, and in a file
+        there is none while no row arrives. Another attempt at the same thing is nothing new."""
+        now = {feed.name: feed.note for feed in status.changefeeds if feed.note and feed.state in _IN_TROUBLE}
+        if status.source.problem:
+            now["source"] = status.source.problem
+        for name, note in now.items():
+            what = _NUMBERS.sub("", note)
+            if self._troubles.get(name) != what:
+                self._troubles[name] = what
+                self.say("  [yellow]![/] {}: {}", name, note)
+        for name in [name for name in self._troubles if name not in now]:
+            del self._troubles[name]
+            if status.phase == "running":
+                self.say("  [green]✓[/] {} is well again", name)
 
     def _note_rates(self, status: RunStatus) -> None:
         last = self._last

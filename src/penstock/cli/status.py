@@ -13,7 +13,9 @@ from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
 from penstock.cli.output import (
     counted,
     end_quietly,
+    headroom_words,
     human_bytes,
+    human_rate,
     human_seconds,
     human_time,
     load_words,
@@ -22,11 +24,13 @@ from penstock.cli.output import (
 )
 from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.operations.config.loading import load_places
+from penstock.operations.forget import LeftSink
 from penstock.operations.status import StatusReport, read_status
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
-from penstock.supervisor.status import ChangefeedStatus, ParkedTable, RunStatus, XaStatus
+from penstock.supervisor.status import ChangefeedStatus, HeadroomStatus, ParkedTable, RunStatus, XaStatus
 
 _POLL_SECONDS = 2.0
+_SOURCE_COLUMNS = 68  # of the first line, so that it fits 80
 _PARKED_SHOWN_MAX = 10  # on one screen
 
 
@@ -79,6 +83,7 @@ def _show(report: StatusReport) -> None:
             say("  captured through {}", _place(report.position))
         _show_xa(report.xa)
         _show_parked(report.parked, len(report.parked))
+        _show_left(report.left)
         say("exit {} (stopped)   penstock run starts it", EXIT_STOPPED)
         return
     source = run.source
@@ -88,7 +93,14 @@ def _show(report: StatusReport) -> None:
     heard = (
         "" if source.heard_ms is None else f"  last event {human_seconds((run.now_ms - source.heard_ms) / 1000)} ago"
     )
-    say("[bold]SOURCE[/]  {}  {}{}{}", source.type, source.state, lag, heard)
+    name = f"{source.place} ({source.server or source.type})" if source.place else source.type
+    if len(name) + len(source.state) + len(lag) + len(heard) > _SOURCE_COLUMNS:
+        say("[bold]SOURCE[/]  {}", name)
+        say("        {}{}{}", source.state, lag, heard)
+    else:
+        say("[bold]SOURCE[/]  {}  {}{}{}", name, source.state, lag, heard)
+    if left := headroom_words(source.headroom):
+        say("        binlog headroom {}", left)
     if positions is not None:
         _show_positions(positions)
     elif place:
@@ -96,13 +108,19 @@ def _show(report: StatusReport) -> None:
     if source.load is not None and source.load.done < source.load.tables:
         say("[bold]LOAD[/]    {}", load_words(source.load))
         for one in source.load.loading:
-            say("        {}: {} of about {} rows", one.table, f"{one.rows:,}", f"{max(one.rows, one.estimate):,}")
+            about = f"{one.rows:,} of about {max(one.rows, one.estimate):,} rows"
+            where = f" where {shortened(one.where, 60)}" if one.where else ""
+            say("        {}: {}{}", one.table + where, about, f"; {one.note}" if one.note else "")
+    for one in source.load.ended if source.load is not None else ():
+        say("[yellow]![/] the load of {} ended early, after {}: {}", one.table, counted(one.rows, "row"), one.note)
     log = run.log
     size = human_bytes(log.bytes) + (f" of {human_bytes(log.bytes_max)}" if log.bytes_max is not None else "")
-    say(
-        "[bold]LOG[/]     {}  end {}{}", size, log.end or "empty", f"  held by {log.pinned_by}" if log.pinned_by else ""
-    )
-    table = table_of("SINK", "STATE", "LAG", "ROWS", "FILES", "TABLES", "LAST WRITE")
+    pinned = f"  pinned by {log.pinned_by}" if log.pinned_by else ""
+    full = f" (full in {human_seconds(log.full_seconds)} at this rate)" if log.full_seconds is not None else ""
+    say("[bold]LOG[/]     {}{}{}", size, pinned, full)
+    spooled = sum(feed.spool_bytes for feed in run.changefeeds)
+    say("        end {}{}", log.end or "empty", f"  spool {human_bytes(spooled)}" if spooled else "")
+    table = table_of("SINK", "STATE", "LAG", "ROWS", "ROWS/S", "TABLES", "LAST WRITE")
     for feed in run.changefeeds:
         add_row(table, *_row(feed, run))
     say_table(table)
@@ -110,16 +128,47 @@ def _show(report: StatusReport) -> None:
         for note in (feed.note, feed.advice):
             if note:
                 say("[yellow]![/] {}: {}", feed.name, note)
+        _show_paused_tables(feed)
     if source.problem:
         say("[yellow]![/] source: {}", source.problem)
+    _show_low_headroom(source.headroom)
     for child in run.children:
         if child.restarts or child.state == "failed":
             say("! {}: {}, started again {} times {}", child.name, child.state, child.restarts, child.note)
     _show_xa(source.xa)
     _show_parked(run.parked, run.parked_count)
+    _show_left(report.left)
     words = {EXIT_OK: "healthy", EXIT_DIFFERENT: "degraded", EXIT_STOPPED: "stopped"}
     meanings = ", ".join(f"{code} {word}" for code, word in words.items())
     say("exit {} ({})   {}   --json --watch", report.exit_code, words[report.exit_code], meanings)
+
+
+def _show_paused_tables(feed: ChangefeedStatus) -> None:
+    for one in feed.paused_tables[:_PARKED_SHOWN_MAX]:
+        held = f", {counted(one.held_rows, 'change')} held back in the log" if one.held_rows is not None else ""
+        say("[yellow]![/] {}: {} is paused since {}{}", feed.name, one.table, human_time(one.since_ms), held)
+        say("    → {}", one.command)
+    if feed.paused_tables_count > _PARKED_SHOWN_MAX:
+        more = feed.paused_tables_count - _PARKED_SHOWN_MAX
+        say("[yellow]![/] {}: and {} more that are paused (--json has them)", feed.name, more)
+    if feed.replaying:
+        names = ", ".join(feed.replaying[:_PARKED_SHOWN_MAX])
+        say("  {}: {} read again from the log, beside the others", feed.name, names)
+
+
+def _show_low_headroom(headroom: HeadroomStatus | None) -> None:
+    if headroom is None or not headroom.low:
+        return
+    if headroom.seconds:
+        say(
+            "[yellow]![/] the server purges {} in about {}: what is not in the log by then is lost to it",
+            headroom.file,
+            human_seconds(headroom.seconds),
+        )
+        say("    → let capture catch up; or SET GLOBAL binlog_expire_logs_seconds = …")
+    else:
+        say("[yellow]![/] {} is gone from the server (oldest: {})", headroom.file, headroom.oldest)
+        say("    a restart could not go on; keep this run going, and see docs/source.md")
 
 
 def _show_positions(positions: dict[str, Any]) -> None:
@@ -155,6 +204,18 @@ def _show_parked(tables: Sequence[ParkedTable], count: int) -> None:
         say("[yellow]![/] and {} more that are parked (--json has them)", count - _PARKED_SHOWN_MAX)
 
 
+def _show_left(left: Sequence[LeftSink]) -> None:
+    for one in left:
+        what = counted(one.entries, "entry")
+        say(
+            "[yellow]![/] {} is not in the configuration, and holds the log: {} after {}",
+            one.name,
+            what,
+            one.mark_delete or "its end",
+        )
+        say("    put it back, or → penstock forget {}", one.name)
+
+
 def _show_xa(xa: XaStatus) -> None:
     if xa.held:
         oldest = xa.held[0]
@@ -174,4 +235,5 @@ def _row(feed: ChangefeedStatus, run: RunStatus) -> tuple[str, ...]:
         "never" if feed.last_write_ms is None else f"{human_seconds((run.now_ms - feed.last_write_ms) / 1000)} ago"
     )
     lag = human_seconds(feed.lag_seconds)
-    return (feed.name, feed.state, lag, f"{feed.rows:,}", str(feed.files), str(feed.tables), written)
+    rate = "" if feed.rows_per_second is None else human_rate(feed.rows_per_second)
+    return (feed.name, feed.state, lag, f"{feed.rows:,}", rate, str(feed.tables), written)

@@ -108,7 +108,7 @@ def show_report(report: VerifyReport) -> None:
             say("[green]✓[/] {}" if sink.equal else "[bold red]✗[/] {}", text)
         for note in sink.notes:
             say("  [dim]{}[/]", note)
-        for held in sink.held:
+        for held in (*sink.loading, *sink.held):
             say("  [yellow]{}[/]", held)
         for fault in sink.faults:
             say("  [red]{}[/]", fault)

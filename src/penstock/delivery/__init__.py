@@ -9,7 +9,8 @@
 | `sink.py` | what delivery asks of a sink of any kind |
 | `storage/` | files in storage as a sink: layout, commit order, owner of the prefix |
 | `dispatcher.py`, `barrier.py`, `writer.py` | one dispatcher's growing batch; a DDL and the tables that it concerns; the writer threads |
-| `replay.py` | when tables that were left out are tried again |
+| `publishing.py` | what a publish brings, looked at before anything is changed |
+| `replays/` | dispatchers that are left out of a run, and their way back beside it |
 | `changefeed_delivery.py` | all of this for one changefeed: runs, staging, publishing, flushing |
 | `server.py`, `process.py` | every changefeed behind `delivery.sock`; the process around the server |
 """

@@ -1,9 +1,10 @@
 """Starts the delivery process; see `penstock.delivery.process`."""
 
-from penstock.process import end_with_parent
+from penstock.process import end_with_parent, importing
 
 end_with_parent()
 
-from penstock.delivery.process import main  # noqa: E402  (slow)
+with importing():
+    from penstock.delivery.process import main
 
 raise SystemExit(main())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 from penstock.delivery.payload import Payload
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable, fresh
@@ -55,10 +56,20 @@ def scope_of(payloads: Iterable[Payload]) -> Scope | None:
     return Scope(tables[0].query[:120], None, strict, frozenset(also | models)) if strict or also else None
 
 
+def depends_on_others(payload: Payload) -> bool:
+    """Whether the DDL may only be delivered together with those of other tables, or after them: not in a replay of one."""
+    table = TableSchema.from_json(bytes(payload.body))
+    return table.ddl_type in _DEPENDENT or (table.kind is ChangeKind.CREATE and bool(table.other))
+
+
 def _names(text: str) -> set[tuple[str, str]]:
     """What `schema.table` may stand for: either may have points of its own."""
     parts = text.split(".")
     return {(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))}
+
+
+class BarrierFailed(Terminal):
+    """A statement cannot be delivered, because another table that it concerns cannot take part."""
 
 
 class Barrier:
@@ -128,7 +139,15 @@ class Barrier:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise Terminal(f"{self._name!r} cannot be delivered: {self._error}", hint=self._error.hint)
+            raise BarrierFailed(f"{self._name!r} cannot be delivered: {self._error}", hint=self._error.hint)
+
+
+class Wait(Enum):
+    """What a dispatcher waits for at a DDL. A barrier wakes it; the keeper is asked again."""
+
+    NOTHING = 0
+    BARRIER = 1
+    KEEPER = 2
 
 
 class Marks:

@@ -1,7 +1,8 @@
 """Delivery of one changefeed: runs, staging and publishing before the spool, writers after it.
 
-The order of a publish: (1) everything is checked, nothing is changed; (2) the keeper has the range and its new
-dispatchers durably; (3) the payloads are in the spool. A repetition after any of these steps has no further effect.
+The order of a publish: (1) everything is checked, nothing is changed; (2) the payloads of extra ranges, for dispatchers that
+replay, are in the spool; then for each regular range (3) the keeper has it and its new
+dispatchers durably; (4) the payloads are in the spool. A repetition after any of these steps has no further effect.
 `_lock` is never held during a call to the keeper: `begin_run` must not wait for a publish that waits for the keeper.
 """
 
@@ -9,18 +10,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.delivery.barrier import Barrier, Marks, Scope, scope_of
+from penstock.delivery.barrier import Barrier, Marks
 from penstock.delivery.dispatcher import Dispatcher
-from penstock.delivery.keeper_client import KeeperApi, LastRow
-from penstock.delivery.payload import Payload, PayloadItem, SharedHeaders, StageKey, dispatcher_id
-from penstock.delivery.replay import Replay
+from penstock.delivery.keeper_client import DispatcherStart, KeeperApi, LastRow
+from penstock.delivery.payload import Payload, PayloadItem, SharedHeaders, StageKey
+from penstock.delivery.publishing import (
+    PublishStats,
+    check_order,
+    check_replay,
+    is_away,
+    leftover,
+    set_barrier,
+    statement_of,
+)
+from penstock.delivery.replays.absences import Absences
+from penstock.delivery.replays.outside import ExtraRange
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.sink import Sink
 from penstock.delivery.spool import Disk, DrainMarkerItem, Spool, SpoolItem, SpoolLimits, Wake
@@ -28,22 +38,12 @@ from penstock.delivery.staging import Awaited, PublishRange, Staging
 from penstock.delivery.writer import Writer
 from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable
 from penstock.files import Buffer
-from penstock.log.position import Seq
+from penstock.log.position import Position, Seq
 from penstock.observe.metrics import METRICS, Metrics
 
 _LOG = logging.getLogger(__name__)
 
 TICK_SECONDS = 2.0  # between two looks whether the keeper's checkpoint has moved, and whether tables can be replayed
-
-
-@dataclass(slots=True)
-class PublishStats:
-    """Counted since the process started."""
-
-    ranges_published: int = 0
-    payloads_published: int = 0
-    payloads_behind_progress: int = 0
-    dead_letters: int = 0
 
 
 class ChangefeedDelivery:
@@ -90,6 +90,8 @@ class ChangefeedDelivery:
         self._publishing = threading.Lock()  # one publish at a time
         self._beginning = threading.Lock()  # one begin_run at a time
         self._staging: Staging | None = None
+        self._extras = Staging("")  # of ranges for dispatchers that replay
+        self._absences = Absences(name, self.spool, lambda: self.writer)
         self._loaded = False  # the writer has the dispatchers that the keeper knew when the run began
         self._headers = SharedHeaders()  # of this run
         self._awaited = Awaited()
@@ -97,7 +99,6 @@ class ChangefeedDelivery:
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_ts = 0
         self._checkpoint_error: str | None = None
-        self._replay = Replay()
         self._closing = threading.Event()
         self._ticker: threading.Thread | None = None
 
@@ -110,16 +111,16 @@ class ChangefeedDelivery:
             with self._lock:
                 if self._closing.is_set():
                     raise Closed(f"delivery of {self.name} is closed")
-                old, self._staging = self._staging, Staging(run)
+                old, self._staging = (self._staging, self._extras), Staging(run)
+                self._extras = Staging(run)
+                self._absences.begin_run()
                 self._loaded = False
                 self._headers = SharedHeaders()
                 self._awaited = Awaited()
-                self._replay.begin_run()
             if self.writer is None:
                 self._open()
             assert self.writer is not None
-            if old is not None:
-                self.spool.drop(old.discard(), over)
+            self.spool.drop([item for one in old if one is not None for item in one.discard()], over)
             self.writer.reset(over)
             return {"incarnation": self._incarnation, "published_end": None}
 
@@ -159,9 +160,10 @@ class ChangefeedDelivery:
             staging = self._current(key.run)
             item = self._headers.item(payload, self._clock.monotonic())
             self.spool.stage(item)
-            leftover = staging.stage(key, item)
-        if leftover is not None:
-            self.spool.drop([leftover], _leftover(self.name))
+            over = key.extra and self._absences.outside.is_over(key, payload)
+            replaced = item if over else (self._extras if key.extra else staging).stage(key, item)
+        if replaced is not None:
+            self.spool.drop([replaced], leftover(self.name))
 
     def dead_letter(self, run: str, schema: str, table: str, seq: str, data: Buffer) -> None:
         """A row that its format refused is at the sink, among the dead letters, when this returns."""
@@ -177,13 +179,21 @@ class ChangefeedDelivery:
     def _passes_the_quota(self, key: StageKey) -> bool:
         """Rows that an open file waits for, and an entry that cannot be cut while nothing else is held: to refuse them
         would be to wait for ever. Under the lock."""
-        until = self._awaited.until
+        until = self._awaited.until(self._absences.left_out())
         if until is not None and key.start <= until:
             return True
         return key.start == key.end and self.spool.all_staged
 
-    def publish(self, run: str, incarnation: str, named: list[PublishRange]) -> int:
-        """Returns the number of accepted ranges, repetitions included."""
+    def publish(
+        self,
+        run: str,
+        incarnation: str,
+        named: list[PublishRange],
+        extras: Sequence[ExtraRange] = (),
+        rejoin: Mapping[str, int] = MappingProxyType({}),
+    ) -> int:
+        """Returns the number of accepted regular ranges, repetitions included. `rejoin`: dispatchers, with their epochs, whose
+        replay ends with `extras` and that the regular ranges have from here on."""
         if incarnation != self._incarnation:
             raise StaleRun(f"{self.name}: incarnation {incarnation} of delivery is gone", hint="begin a new run")
         with self._publishing:
@@ -192,13 +202,49 @@ class ChangefeedDelivery:
                 staging = self._current(run)
                 fresh = staging.check(named)
                 items = {each: staging.peek(each) for each in fresh}
-            self._check_order(writer, [item.payload for each in fresh for item in items[each]])
+                outside = self._absences.outside
+                fresh_extras = outside.check(extras, rejoin, staging.published_end)
+                replayed = [(each, self._extras.peek(each.named)) for each in fresh_extras]
+                returning = outside.returning(rejoin)
+                for each in fresh:
+                    outside.check_held(each.held, returning)
+            check_replay(writer, outside, [item.payload for _, found in replayed for item in found])
+            check_order(writer, outside, returning, [item.payload for each in fresh for item in items[each]])
+            for extra, found in replayed:
+                self._publish_extra(writer, run, extra, found)
+            with self._lock:
+                self._current(run)
+                self._absences.rejoin(rejoin)
             for each in fresh:
                 self._publish_one(writer, staging, each, items[each])
         return len(named)
 
+    def _publish_extra(self, writer: Writer, run: str, extra: ExtraRange, items: list[PayloadItem]) -> None:
+        """The keeper has the regular ranges of these rows, and waits for them there."""
+        with self._lock:
+            self._current(run)
+            counting = [self._absences.outside.takes(i.dispatcher, i.payload.epoch) for i in items]
+            leftovers = self._extras.take_extra(extra.named, extra.epochs)
+            self._absences.take(extra)
+            queues: dict[str, list[SpoolItem]] = {}
+            behind: list[PayloadItem] = []
+            for item, counts in zip(items, counting, strict=True):
+                if counts and self._is_ahead(writer, run, item):
+                    item.enqueued_at = self._clock.monotonic()
+                    queues.setdefault(item.dispatcher, []).append(item)
+                else:
+                    behind.append(item)
+            for identity, queue in queues.items():
+                self.spool.enqueue(identity, queue, wake=Wake(lambda: None))
+        self.stats.payloads_replayed += sum(counting)
+        self.spool.drop([*leftovers, *behind], leftover(self.name))
+        writer.notify()
+
     def _publish_one(self, writer: Writer, staging: Staging, named: PublishRange, items: list[PayloadItem]) -> None:
         last = {i.dispatcher: LastRow(i.payload.last_seq, i.payload.schema, i.payload.table) for i in items}
+        for identity, held in named.held.items():
+            if identity not in last or last[identity].seq < held.last.seq:  # a DDL is staged all the same
+                last[identity] = held.last
         self._keeper.published(
             self.name, staging.run, start=named.start, end=named.end, commit_ts=named.commit_ts, last=last
         )
@@ -206,29 +252,37 @@ class ChangefeedDelivery:
             self._current(staging.run)  # raises if another run began meanwhile: it has discarded these payloads
             leftovers = staging.take(named)
             behind = self._enqueue(writer, staging.run, items)
-            for identity in self._awaited.passed(named.end):
+            for identity, held in named.held.items():
+                writer.dispatchers[identity].held_rows += held.rows
+            for identity in self._awaited.passed(named.end, self._absences.outside.is_outside):
                 each = writer.dispatchers[identity]
                 facts = {"changefeed": self.name, "table": f"{each.schema}.{each.table}", "until": str(each.barrier)}
                 _LOG.warning("rows of an open file did not come: is the table filtered now?", extra=facts)
-        self.stats.ranges_published += 1
-        self.stats.payloads_published += len(items)
-        self.stats.payloads_behind_progress += len(behind)
-        self.spool.drop([*leftovers, *behind], _leftover(self.name))
+        self.stats.published(len(items), len(behind))
+        self.spool.drop([*leftovers, *behind], leftover(self.name))
         writer.notify()
 
     def _enqueue(self, writer: Writer, run: str, items: list[PayloadItem]) -> list[PayloadItem]:
         """One wake per dispatcher. Leaves out items at or below progress, which are at the sink already, and returns
-        them. Under the lock."""
+        them; those of dispatchers that are outside are dropped. Under the lock."""
         now = self._clock.monotonic()
         queues: dict[str, list[SpoolItem]] = {}
         behind: list[PayloadItem] = []
-        for _, statement in groupby(items, key=_statement_of):
+        dropped: list[PayloadItem] = []
+        away: list[tuple[Barrier, str]] = []
+        outside = self._absences.outside
+        for _, group in groupby(items, key=statement_of):
             ahead: list[PayloadItem] = []
-            for item in statement:
-                (ahead if self._is_ahead(writer, run, item) else behind).append(item)
+            for item in group:
+                counts = outside.is_outside(item.dispatcher) or self._is_ahead(writer, run, item)
+                (ahead if counts else behind).append(item)
             if ahead and ahead[0].payload.kind == "ddl":
-                self._set_barrier(writer, ahead, queues)
+                away += set_barrier(writer, outside, ahead, queues)
             for item in ahead:
+                if outside.is_outside(item.dispatcher):
+                    writer.dispatchers[item.dispatcher].held_rows += item.payload.rows
+                    dropped.append(item)
+                    continue
                 item.enqueued_at = now
                 if item.payload.kind == "ddl":
                     _LOG.debug("a drain began", extra={"changefeed": self.name, "ddl": str(item.payload)})
@@ -236,6 +290,10 @@ class ChangefeedDelivery:
         for identity, queue in queues.items():
             # Upstream asks `pressure` before it sends more; what it sees is whether a wake is kept back.
             self.spool.enqueue(identity, queue, wake=Wake(lambda: None))
+        for item in dropped:  # after everybody has what is theirs: a barrier may fail at them
+            self.spool.drop([item], is_away(writer, item.dispatcher))
+        for barrier, identity in away:
+            barrier.failed(identity, is_away(writer, identity))
         return behind
 
     def _is_ahead(self, writer: Writer, run: str, item: PayloadItem) -> bool:
@@ -253,62 +311,6 @@ class ChangefeedDelivery:
         self._awaited.came(payload.dispatcher, payload.last_seq)
         return True
 
-    @staticmethod
-    def _set_barrier(writer: Writer, statement: list[PayloadItem], queues: dict[str, list[SpoolItem]]) -> None:
-        """Ties together the dispatchers that the statement concerns; those that it does not name get a marker."""
-        scope = scope_of(item.payload for item in statement)
-        if scope is None:
-            return
-        delivers = {item.dispatcher for item in statement}
-        drains = {each.id for each in _concerned(writer, scope)} - delivers
-        if len(drains) + len(delivers) < 2:
-            return
-        barrier = Barrier(scope.name, drains=drains, delivers=delivers, strict=scope.strict, wake=writer.wake)
-        seq, commit_ts = str(statement[0].payload.last_seq), statement[0].payload.last_commit_ts
-        for identity in delivers | drains:
-            writer.dispatchers[identity].barriers[seq] = barrier
-        for item in statement:
-            item.on_drop = partial(barrier.failed, item.dispatcher)
-        for identity in sorted(drains):
-            marker = DrainMarkerItem(identity, partial(barrier.acked, identity), commit_ts, seq)
-            queues.setdefault(identity, []).append(marker)
-
-    def _check_order(self, writer: Writer, payloads: list[Payload]) -> None:
-        """Refuses payloads that would break the order or an open intent, before anything is changed."""
-        reached: dict[str, Seq] = {}
-        latest = 0
-        for payload in payloads:
-            known = writer.dispatchers.get(payload.dispatcher)
-            if known is not None:
-                self._check_against(known, payload)
-            before = reached.get(payload.dispatcher)
-            if before is not None and payload.first_seq <= before:
-                raise BadInput(f"publish: {payload} comes after {before}", hint="payloads of a range go by seq")
-            reached[payload.dispatcher] = payload.last_seq
-            if (
-                payload.kind == "ddl"
-                and (scope := scope_of([payload])) is not None
-                and latest >= payload.last_commit_ts
-            ):
-                raise BadInput(
-                    f"publish: rows at {latest} come before {scope.name!r} at {payload.last_commit_ts}, which would drain them",
-                    hint="nothing was published; a task ends every payload at a DDL",
-                )
-            latest = max(latest, payload.last_commit_ts if payload.kind == "data" else 0)
-
-    @staticmethod
-    def _check_against(known: Dispatcher, payload: Payload) -> None:
-        if payload.epoch != known.epoch:
-            raise StaleRun(f"publish: {payload} is of epoch {payload.epoch}, not {known.epoch}", hint="begin a new run")
-        if (payload.schema, payload.table) != (known.schema, known.table):
-            raise BadInput(f"publish: {payload} names the dispatcher of {known.schema}.{known.table}")
-        for what, edge in (("progress", known.enqueued), ("the open file", known.barrier)):
-            if edge is not None and payload.first_seq <= edge < payload.last_seq:
-                raise BadInput(
-                    f"publish: {payload} straddles {what} at {edge}",
-                    hint="nothing was published; a task cuts its payloads at the resume table",
-                )
-
     def _load(self, run: str) -> Writer:
         """Loads the keeper's dispatchers into the writer, once a run: only this run changes them while it lasts."""
         with self._lock:
@@ -322,10 +324,28 @@ class ChangefeedDelivery:
             for identity, each in facts.items():
                 dispatcher = Dispatcher.from_start(identity, run, each, self.writer.sink.recall(each))
                 self.writer.add(dispatcher)
-                if dispatcher.barrier is not None:
+                self._absences.loaded(dispatcher, each)
+                if dispatcher.barrier is not None and dispatcher.left_out is None:
                     self._awaited.wait_for(identity, dispatcher.barrier)
             self._loaded = True
             return self.writer
+
+    # ---- dispatchers that are left out
+
+    def leave_out(self, dispatcher: str, *, out: bool) -> None:
+        """Somebody wants the dispatcher left out, or not any more: then it is replayed. The keeper knows so already."""
+        with self._lock:
+            self._absences.leave_out(dispatcher, out=out)
+
+    def replay(self, run: str, starts: Mapping[str, tuple[Position, DispatcherStart]]) -> None:
+        """The replay of these begins, each where its extra ranges start and with the keeper's facts, all of them or none."""
+        with self._publishing:
+            self._load(run)
+            with self._lock:
+                self._current(run)
+                for again in self._absences.replay(starts):
+                    if again.barrier is not None:
+                        self._awaited.wait_for(again.id, again.barrier)
 
     def _current(self, run: str) -> Staging:
         if self._staging is None:
@@ -343,24 +363,27 @@ class ChangefeedDelivery:
 
         A file that was begun before a restart can only be finished with exactly its rows. As long as some of them did not
         come, nothing is suppressed: what is held could never leave. `until` is then where their last one is; a batch
-        that ends there brings in no more than was held before the restart.
+        that ends there brings in no more than was held before the restart. `room_bytes`: what can be staged before the
+        quota refuses more. `left_out`: whose rows need not come; None before they are known. `replay`: those of them that
+        can come back, beside the run.
         """
-        if self._replay.due:
-            raise StaleRun(f"{self.name}: tables that were left out can be written again", hint="begin a new run")
         held_back = self.spool.suppressed
         with self._lock:
             if run is not None:
                 self._current(run)
-            until = self._awaited.until if held_back else None
+            until = self._awaited.until(self._absences.left_out()) if held_back else None
+            away = self._absences.pressure() if self._loaded else {"left_out": None, "replay": []}
         return {
+            **away,
             "suppressed": self.paused or (held_back and until is None),
             "spool_bytes": self.spool.bytes,
+            "room_bytes": max(0, self.spool.limits.quota_bytes - self.spool.bytes),
             "until": str(until) if until is not None and not self.paused else None,
         }
 
     def _suppressed(self) -> bool:
         with self._lock:
-            return self.spool.suppressed and self._awaited.until is None
+            return self.spool.suppressed and self._awaited.until(self._absences.left_out()) is None
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Returns once everything that was published is at the sink. Raises what stopped a dispatcher."""
@@ -376,7 +399,7 @@ class ChangefeedDelivery:
         marks.wait(timeout_seconds)
         for dispatcher in writer.stopped():
             raise Terminal(f"{self.name}: {dispatcher.schema}.{dispatcher.table} stopped: {dispatcher.stopped}")
-        for dispatcher in writer.left_out():
+        for dispatcher in (each for each in writer.left_out() if not each.asked_out):
             raise Unavailable(f"{self.name}: {dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
         self._write_checkpoint(at_once=True)
 
@@ -388,6 +411,8 @@ class ChangefeedDelivery:
             "published_end": str(staging.published_end) if staging is not None and staging.published_end else None,
             "suppressed": self._suppressed(),
             "left_out": [f"{each.schema}.{each.table}" for each in (writer.left_out() if writer is not None else [])],
+            "replaying": [f"{each.schema}.{each.table}" for each in dispatchers.values() if each.replaying],
+            "payloads_replayed": self.stats.payloads_replayed,
             "spool_bytes": self.spool.bytes,
             "spool_memory_bytes": self.spool.memory_bytes,
             "spool_disk_bytes": self.spool.disk_bytes,
@@ -439,7 +464,7 @@ class ChangefeedDelivery:
         if self._ticker is not None:
             self._ticker.join()
         with self._lock:
-            staged = self._staging.discard() if self._staging is not None else []
+            staged = [*(self._staging.discard() if self._staging is not None else []), *self._extras.discard()]
         self.spool.drop(staged, Closed(f"delivery of {self.name} is closed"))
         self.spool.close()
         if self._sink is not None:
@@ -460,7 +485,7 @@ class ChangefeedDelivery:
 
     def look_for_replay(self) -> None:
         if self.writer is not None and self._sink is not None:
-            self._replay.look(self.writer, self._sink, self._clock.monotonic())
+            self._absences.retry.look(self.writer, self._sink, self._clock.monotonic())
 
     def _write_checkpoint(self, *, at_once: bool) -> None:
         sink = self._sink
@@ -473,23 +498,3 @@ class ChangefeedDelivery:
             self._checkpoint_error = None
         except PenstockError as error:  # shown by status, tried again at the next tick; rows do not depend on it
             self._checkpoint_error = str(error)
-
-
-def _leftover(changefeed: str) -> StaleRun:
-    return StaleRun(f"{changefeed}: the payload is at the sink already, or of an attempt that does not count")
-
-
-def _concerned(writer: Writer, scope: Scope) -> Iterator[Dispatcher]:
-    """The dispatchers that a statement concerns, whether or not it changes them. A database that has nothing on its way is
-    left out: every CREATE TABLE would wait for it."""
-    if scope.schema is not None:
-        yield from (each for each in writer.dispatchers.values() if each.schema == scope.schema)
-    for schema, table in scope.also:
-        each = writer.dispatchers.get(dispatcher_id(writer.sink.changefeed, schema, table))
-        if each is not None and (table or each.progress != each.enqueued):
-            yield each
-
-
-def _statement_of(item: PayloadItem) -> tuple[str, Any]:
-    """Neighbours with equal results are the DDL payloads of one statement, or rows."""
-    return ("ddl", item.payload.last_seq) if item.payload.kind == "ddl" else ("data", None)

@@ -20,15 +20,16 @@ from penstock.delivery.settings import FlushSettings
 from penstock.delivery.sink import BatchWrite
 from penstock.delivery.spool import DataItem, DrainMarkerItem, Spool, SpoolItem
 from penstock.delivery.spool.items import ITEM_BYTES
-from penstock.errors import PenstockError, Terminal
-from penstock.log.position import Seq
+from penstock.errors import PenstockError, Terminal, Unavailable
+from penstock.log.position import Position, Seq
+from penstock.schema.quoting import shell_word
 
 
 class Phase(Enum):
     """IDLE: waits for items or for its batch to be old enough. BUSY: a writer thread works on it. RETRYING: waits after
     a transient error. DRAINING: waits at a DDL until other tables are drained, or the keeper agrees. LEFT_OUT: its
-    writes failed for too long, or took too much of the spool meanwhile; a later run replays it. STOPPED: after a terminal
-    error. Nothing more of the last two is written in this run."""
+    writes failed for too long, or took too much of the spool meanwhile, or somebody asked for it; it is replayed later, as a
+    new one. STOPPED: after a terminal error; nothing more of it is written in this run."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -36,6 +37,12 @@ class Phase(Enum):
     DRAINING = "draining"
     LEFT_OUT = "left out"
     STOPPED = "stopped"
+
+
+def asked_out(dispatcher: Dispatcher) -> PenstockError:
+    """Why one that somebody wants left out gets nothing."""
+    table = f"{dispatcher.schema}.{dispatcher.table}"
+    return Unavailable(f"{table} is paused", hint=f"penstock resume SINK --table {shell_word(table)}")
 
 
 @dataclass(slots=True)
@@ -106,7 +113,12 @@ class Dispatcher:
     phase: Phase = Phase.IDLE
     again: bool = False  # items came while it was BUSY
     stopped: PenstockError | None = None  # why nothing more of it is written in this run
-    left_out: PenstockError | None = None  # the same, until a run replays it
+    left_out: PenstockError | None = None  # the same, until it is replayed
+    asked_out: bool = False  # somebody wants it left out
+    comes_back: bool = False  # it is left out, and is to be replayed
+    replaying: bool = False  # and did not rejoin yet
+    replayed_to: Position | None = None  # where its next extra range starts
+    held_rows: int = 0  # that were published while it was left out, or replayed
     failing_since: float | None = None  # monotonic seconds of the first failure after the last write
     inbox: deque[SpoolItem] = field(default_factory=deque)  # popped and not looked at yet
     head: SpoolItem | None = None
@@ -135,6 +147,14 @@ class Dispatcher:
             enqueued=start.progress,
             barrier=until,
         )
+
+    def replay(self, start: DispatcherStart, at_sink: Any) -> Dispatcher:
+        """The one that takes the place of this one, which is left out: from the keeper's facts on, at a new epoch."""
+        again = Dispatcher.from_start(self.id, self.run, start, at_sink)
+        again.replaying = True
+        again.stats, again.flushes, again.held_rows = self.stats, self.flushes, self.held_rows
+        again.stats.attempts, again.stats.last_error = 0, None
+        return again
 
     @property
     def can_be_forced(self) -> bool:
@@ -195,13 +215,22 @@ class Dispatcher:
         self.forced = False
         return items
 
+    @property
+    def state(self) -> str:
+        """As people read it."""
+        if self.left_out is not None and self.stopped is None:
+            return "paused" if self.asked_out else Phase.LEFT_OUT.value
+        return "replaying" if self.replaying and self.stopped is None else self.phase.value
+
     def describe(self) -> dict[str, Any]:
         """For `status`."""
         return {
             "schema": self.schema,
             "table": self.table,
             "epoch": self.epoch,
-            "state": self.phase.value,
+            "state": self.state,
+            "held_rows": self.held_rows,
+            "replayed_to": str(self.replayed_to) if self.replaying else None,
             "progress": str(self.progress) if self.progress is not None else None,
             "rows": self.stats.rows,
             "bytes": self.stats.bytes,

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,19 @@ class FlushReason(Enum):
     INTENT = "intent"  # the last row of a batch that was begun before a restart
     QUOTA = "quota"  # the spool is above a high mark: nothing new comes before something has left
     ERROR = "error"  # not written: the try failed
+
+
+@dataclass(slots=True)
+class WriterStats:
+    """Counted since the process started."""
+
+    flushes: dict[str, int] = field(default_factory=lambda: {reason.value: 0 for reason in FlushReason})
+    bytes_written: int = 0
+    rows_written: int = 0
+    write_seconds: float = 0.0  # from the beginning of each file to its progress, the sum over all threads
+    retries: int = 0
+    dispatchers_stopped: int = 0
+    dispatchers_left_out: int = 0
 
 
 class FlushHistory:

@@ -68,6 +68,7 @@ class DispatcherStart:
     progress: Seq | None
     last_path: str | None
     intent: Intent | None
+    left_out: bool = False  # somebody wants it so
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> DispatcherStart:
@@ -79,6 +80,7 @@ class DispatcherStart:
             progress=Seq.parse(progress) if progress else None,
             last_path=value.get("last_path") or None,
             intent=Intent.from_json(intent) if intent else None,
+            left_out=bool(value.get("left_out_ms")),
         )
 
 
@@ -121,6 +123,11 @@ class KeeperApi(Protocol):
 
     def checkpoint(self, changefeed: str) -> int:
         """The commit_ts of the last whole transaction at or before mark-delete."""
+        ...
+
+    def recovery_point(self, changefeed: str, known: str) -> dict[str, Any]:
+        """A place of the source up to which everything is at the sink: {point, schemas}, each null where there is none; and
+        `schemas` where they are the `known` ones (docs/formats/progress-object.md)."""
         ...
 
 
@@ -175,6 +182,9 @@ class KeeperClient:
 
     def checkpoint(self, changefeed: str) -> int:
         return int(self._call("checkpoint", changefeed=changefeed)["checkpoint_ts"] or 0)
+
+    def recovery_point(self, changefeed: str, known: str) -> dict[str, Any]:
+        return self._call("recovery_point", changefeed=changefeed, known=known)
 
     def close(self) -> None:
         while True:

@@ -114,13 +114,15 @@ def _same(known: Text, new: Text) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class StageKey:
-    """Which attempt of which range of which run a payload belongs to, and its place in it."""
+    """Which attempt of which range of which run a payload belongs to, and its place in it. `extra`: of a range beside the
+    regular ones, for dispatchers that replay."""
 
     run: str
     start: Position
     end: Position
     attempt: int
     ordinal: int
+    extra: bool = False
 
 
 def parse_stage(arguments: dict[str, Any], body: memoryview) -> tuple[StageKey, Payload]:
@@ -132,6 +134,7 @@ def parse_stage(arguments: dict[str, Any], body: memoryview) -> tuple[StageKey, 
             end=Position.parse(arguments["end"]),
             attempt=int(arguments["attempt"]),
             ordinal=int(arguments["ordinal"]),
+            extra=arguments.get("extra") is True,
         )
         payload = Payload(
             kind=arguments["kind"],

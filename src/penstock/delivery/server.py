@@ -11,8 +11,9 @@ from typing import Any
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
-from penstock.delivery.keeper_client import KeeperApi
+from penstock.delivery.keeper_client import DispatcherStart, KeeperApi
 from penstock.delivery.payload import parse_stage
+from penstock.delivery.replays.outside import ExtraRange, epochs_from_json
 from penstock.delivery.settings import DeliverySettings, SinkSettings, spool_directory
 from penstock.delivery.spool import Disk, delete_segments
 from penstock.delivery.staging import PublishRange
@@ -23,6 +24,7 @@ from penstock.encode import Assembler
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES, Files
 from penstock.files.private import make_private_directory
+from penstock.log.position import Position
 from penstock.observe.metrics import METRICS
 from penstock.wire import Server, socket_path
 
@@ -49,7 +51,7 @@ class DeliveryServer:
         self.incarnation = uuid.uuid4().hex
         self._settings = settings
         self._keeper = keeper
-        self._assemblers = assemblers  # by changefeed
+        self._assemblers = dict(assemblers)  # by changefeed
         self._schema_file = schema_file
         self._log_uuid = log_uuid
         self._files = files
@@ -58,6 +60,7 @@ class DeliveryServer:
         make_private_directory(directory)  # first: the spools' directories are made below it
         self._delete_left_segments()
         self._deliveries = {name: self._delivery(name, sink) for name, sink in settings.changefeeds.items()}
+        self._removed_seconds = 0.0  # of writes, of changefeeds that were removed
         self.path: Path = socket_path(directory, SOCKET_NAME)
         self._server = Server(
             self.path,
@@ -68,6 +71,8 @@ class DeliveryServer:
                 "publish": self._publish,
                 "pressure": lambda arguments, _: self.delivery_of(arguments).pressure(arguments.get("run")),
                 "pause": self._pause,
+                "leave_out": self._leave_out,
+                "replay": self._replay,
                 "flush": self._flush,
                 "status": self._status,
                 "table": self._table,
@@ -76,6 +81,11 @@ class DeliveryServer:
             },
         )
 
+    @property
+    def write_seconds(self) -> float:
+        """How long writes took so far, the sum over all threads."""
+        return self._removed_seconds + sum(map(_write_seconds, self._deliveries.values()))
+
     def delivery_of(self, arguments: dict[str, Any]) -> ChangefeedDelivery:
         name = arguments.get("changefeed")
         if name not in self._deliveries:
@@ -83,6 +93,23 @@ class DeliveryServer:
                 f"delivery knows no changefeed {name!r}", hint=f"known: {', '.join(sorted(self._deliveries))}"
             )
         return self._deliveries[str(name)]
+
+    def add(self, name: str, sink: SinkSettings, assembler: Assembler) -> None:
+        """Serves one changefeed more. One that is there already stays as it is."""
+        if name not in self._deliveries:
+            self._assemblers[name] = assembler
+            self._deliveries = {**self._deliveries, name: self._delivery(name, sink)}
+
+    def remove(self, name: str, drain_seconds: float = 0.0) -> bool:
+        """Takes nothing more for a changefeed and drains it for at most `drain_seconds`; the others go on. False if something
+        was left, which stays in the log. One that is not there is gone already."""
+        delivery = self._deliveries.get(name)
+        self._deliveries = {other: each for other, each in self._deliveries.items() if other != name}
+        if delivery is None:
+            return True
+        drained = delivery.close(drain_seconds)
+        self._removed_seconds += _write_seconds(delivery)
+        return drained
 
     def close(self, drain_seconds: float = 0.0) -> bool:
         """Accepts nothing more, drains every changefeed for at most `drain_seconds`, ends. False if something was
@@ -150,6 +177,23 @@ class DeliveryServer:
         self.delivery_of(arguments).paused = arguments.get("paused") is True
         return {}
 
+    def _leave_out(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        if not arguments.get("dispatcher"):
+            raise BadInput("leave_out: the argument 'dispatcher' is missing")
+        self.delivery_of(arguments).leave_out(str(arguments["dispatcher"]), out=arguments.get("out") is True)
+        return {}
+
+    def _replay(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        try:
+            starts = {
+                str(dispatcher): (Position.parse(value["start"]), DispatcherStart.from_json(value["facts"]))
+                for dispatcher, value in dict(arguments["dispatchers"]).items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadInput(f"replay: its dispatchers cannot be read: {error!r}") from error
+        self.delivery_of(arguments).replay(str(arguments.get("run")), starts)
+        return {}
+
     def _stage(self, arguments: dict[str, Any], body: memoryview) -> dict[str, Any]:
         key, payload = parse_stage(arguments, body)
         self.delivery_of(arguments).stage(key, payload)
@@ -163,7 +207,10 @@ class DeliveryServer:
     def _publish(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
         delivery = self.delivery_of(arguments)
         named = [PublishRange.from_json(value) for value in arguments.get("ranges") or []]
-        accepted = delivery.publish(str(arguments.get("run")), str(arguments.get("incarnation")), named)
+        extras = [ExtraRange.from_json(value) for value in arguments.get("extras") or []]
+        rejoin = epochs_from_json(arguments.get("rejoin") or {})
+        run, incarnation = str(arguments.get("run")), str(arguments.get("incarnation"))
+        accepted = delivery.publish(run, incarnation, named, extras, rejoin)
         return {"accepted": accepted}
 
     def _flush(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
@@ -192,3 +239,7 @@ class DeliveryServer:
             raise BadInput("table: the arguments 'schema' and 'table' are needed")
         found = [each for delivery in self._deliveries.values() for each in delivery.table(str(schema), str(table))]
         return {"incarnation": self.incarnation, "dispatchers": found}
+
+
+def _write_seconds(delivery: ChangefeedDelivery) -> float:
+    return delivery.writer.stats.write_seconds if delivery.writer is not None else 0.0

@@ -3,6 +3,7 @@ input."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -127,6 +128,18 @@ class DeliverySettings(BaseModel):
             memory_low_bytes=self.spool_memory_low_bytes,
             quota_bytes=self.spool_quota_bytes,
         )
+
+
+def spool_settings(limits: Mapping[str, Any]) -> dict[str, int]:
+    """Those of `DeliverySettings` that `limits:` in penstock.yaml decides: no new batch is planned from half of `spool_disk` on,
+    until a quarter is left; what waits is spilled from half of `spool_memory` on."""
+    found: dict[str, int] = {}
+    disk, memory = limits.get("spool_disk"), limits.get("spool_memory")
+    if disk is not None:
+        found |= {"spool_quota_bytes": disk, "spool_high_bytes": disk // 2, "spool_low_bytes": disk // 4}
+    if memory is not None:
+        found |= {"spool_memory_high_bytes": memory, "spool_memory_low_bytes": memory // 2}
+    return found
 
 
 def spool_directory(state_dir: Path, changefeed: str) -> Path:

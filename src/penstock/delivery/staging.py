@@ -13,14 +13,27 @@ Not thread-safe: its owner holds a lock around every call.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.delivery.keeper_client import LastRow
 from penstock.delivery.payload import PayloadItem, StageKey
 from penstock.errors import BadInput, StaleRun
 from penstock.log.position import Position, Seq
 
 _REMEMBERED_RANGES_MAX = 4096  # to recognise repetitions; a driver repeats at most its last batch
+
+
+class Held(NamedTuple):
+    """Rows of one dispatcher that a task read and did not stage."""
+
+    last: LastRow
+    rows: int
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Held:
+        return cls(LastRow(Seq.parse(value["seq"]), str(value["schema"]), str(value["table"])), int(value["rows"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,8 @@ class PublishRange:
     attempt: int
     payloads: int
     commit_ts: int
+    # By dispatcher, the last of the rows that the attempt held back, and how many they are: it is left out, or replays.
+    held: Mapping[str, Held] = field(default_factory=dict, compare=False)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PublishRange:
@@ -42,6 +57,7 @@ class PublishRange:
                 attempt=int(value["attempt"]),
                 payloads=int(value["payloads"]),
                 commit_ts=int(value["commit_ts"] or 0),
+                held={str(d): Held.from_json(each) for d, each in (value.get("held") or {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadInput(f"publish: a range cannot be read: {error!r}") from error
@@ -120,6 +136,23 @@ class Staging:
         self._remembered.append((named.start, named.end))
         return leftovers
 
+    def take_extra(self, named: PublishRange, epochs: Mapping[str, int]) -> list[PayloadItem]:
+        """As `take`, of a range that is for some dispatchers alone, by id with the epoch of their replay, and says nothing of how
+        far the run has come. Others may be replayed over the same entries: what is staged for them stays."""
+        key = (named.start, named.end)
+        attempts = self._ranges.pop(key, _Attempts()).by_attempt
+        attempts.pop(named.attempt, None)
+        others = {
+            attempt: items
+            for attempt, items in attempts.items()
+            if not any(epochs.get(item.dispatcher) == item.payload.epoch for item in items.values())
+        }
+        if others:
+            self._ranges[key] = _Attempts(others)
+        leftovers = [item for attempt, items in attempts.items() if attempt not in others for item in items.values()]
+        self.leftovers_dropped += len(leftovers)
+        return leftovers
+
     def discard(self) -> list[PayloadItem]:
         """Takes out everything, which is to be dropped."""
         items = [item for attempts in self._ranges.values() for item in _items(attempts)]
@@ -146,10 +179,10 @@ class Awaited:
     def __init__(self) -> None:
         self._last: dict[str, Seq] = {}
 
-    @property
-    def until(self) -> Position | None:
-        """The entry with the last of all these rows; None where no file waits."""
-        return _entry_of(max(self._last.values())) if self._last else None
+    def until(self, left_out: Collection[str] = ()) -> Position | None:
+        """The entry with the last of all these rows; None where no file waits, but for those of who is left out."""
+        last = [seq for dispatcher, seq in self._last.items() if dispatcher not in left_out]
+        return _entry_of(max(last)) if last else None
 
     def wait_for(self, dispatcher: str, last: Seq) -> None:
         self._last[dispatcher] = last
@@ -159,10 +192,11 @@ class Awaited:
         if last is not None and seq >= last:
             del self._last[dispatcher]
 
-    def passed(self, end: Position) -> list[str]:
+    def passed(self, end: Position, is_outside: Callable[[str], bool]) -> list[str]:
         """Everything up to `end` was published. Returns, and forgets, the dispatchers whose rows were not among it and never
-        will be: their table is filtered now. For them nothing is kept from being suppressed any more."""
-        gone = [dispatcher for dispatcher, last in self._last.items() if _entry_of(last) <= end]
+        will be: their table is filtered now. For them nothing is kept from being suppressed any more. Those outside have
+        ranges of their own."""
+        gone = [each for each, last in self._last.items() if _entry_of(last) <= end and not is_outside(each)]
         for dispatcher in gone:
             del self._last[dispatcher]
         return gone

@@ -14,8 +14,8 @@
   (progress did not move, so the log still has them), `status` says why, and nothing more of it is written in this run.
   The other dispatchers continue.
 - While others' writes succeed, a dispatcher whose own fail for `LEAVE_OUT_SECONDS`, or that holds more than its share of the
-  spool meanwhile, is left out: what it holds is dropped, and the spool is the others'. A later run replays it. In an outage,
-  where nobody's writes succeed, nobody is left out.
+  spool meanwhile, is left out: what it holds is dropped, and the spool is the others'. It is replayed later. In an outage,
+  where nobody's writes succeed, nobody is left out, unless somebody asks for it (`leave_out`).
 - `reset` separates runs: it waits for the writes in flight and discards everything else.
 """
 
@@ -26,13 +26,12 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from enum import Enum
 from itertools import count
 
 from penstock.clock import Clock
-from penstock.delivery.dispatcher import Batch, Dispatcher, Phase
-from penstock.delivery.flushes import FlushLog, FlushReason, RoomMaker
+from penstock.delivery.barrier import Wait
+from penstock.delivery.dispatcher import Batch, Dispatcher, Phase, asked_out
+from penstock.delivery.flushes import FlushLog, FlushReason, RoomMaker, WriterStats
 from penstock.delivery.payload import PayloadItem
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.sink import Sink
@@ -46,26 +45,6 @@ RETRY_FIRST_SECONDS = 0.1
 RETRY_SECONDS_MAX = 15.0
 LEAVE_OUT_SECONDS = 300.0  # of failed tries
 DRAIN_LOOK_SECONDS = 0.2  # until the keeper is asked again whether a DDL may pass
-
-
-class _Wait(Enum):
-    """What a dispatcher waits for at a DDL. A barrier wakes it; the keeper is asked again."""
-
-    NOTHING = 0
-    BARRIER = 1
-    KEEPER = 2
-
-
-@dataclass(slots=True)
-class WriterStats:
-    """Counted since the process started."""
-
-    flushes: dict[str, int] = field(default_factory=lambda: {reason.value: 0 for reason in FlushReason})
-    bytes_written: int = 0
-    rows_written: int = 0
-    retries: int = 0
-    dispatchers_stopped: int = 0
-    dispatchers_left_out: int = 0
 
 
 class Writer:
@@ -85,6 +64,7 @@ class Writer:
     ) -> None:
         self.stats = WriterStats()
         self.dispatchers: dict[str, Dispatcher] = {}
+        self._out: dict[str, Dispatcher] = {}  # those that are left out, so that nobody has to look at all
         self._spool = spool
         self.sink = sink
         self._flush = flush
@@ -113,8 +93,10 @@ class Writer:
     # ---- called by the changefeed
 
     def add(self, dispatcher: Dispatcher) -> None:
+        """One that is new, or takes the place of one that is left out."""
         with self._condition:
             self.dispatchers[dispatcher.id] = dispatcher
+            self._out.pop(dispatcher.id, None)
 
     def notify(self) -> None:
         """Wakes the threads: something was enqueued, or a test moved the clock."""
@@ -135,6 +117,14 @@ class Writer:
                     self._set_timer(dispatcher, now)
             self._condition.notify_all()
 
+    def leave_out(self, dispatcher: Dispatcher) -> None:
+        """Somebody asks for it. What it is writing now is over first."""
+        with self._condition:
+            dispatcher.asked_out, dispatcher.comes_back = True, False
+            if dispatcher.left_out is None:
+                self._set_timer(dispatcher, self._clock.monotonic())
+                self._condition.notify_all()
+
     def reset(self, error: PenstockError) -> None:
         """Returns once no write is in flight and everything that was not written is discarded. Forgets all
         dispatchers."""
@@ -144,6 +134,7 @@ class Writer:
                 self._condition.wait()
             dropped = [item for dispatcher in self.dispatchers.values() for item in self._take_back(dispatcher)]
             self.dispatchers.clear()
+            self._out.clear()
             self._timers.clear()
         self._spool.drop(dropped, error)
         self._spool.discard_all(error)
@@ -161,7 +152,14 @@ class Writer:
 
     def left_out(self) -> list[Dispatcher]:
         with self._condition:
-            return [d for d in self.dispatchers.values() if d.left_out is not None]
+            return list(self._out.values())
+
+    def note_left_out(self, dispatcher: Dispatcher, error: PenstockError) -> None:
+        """What it gets from here on ends with the error."""
+        with self._condition:
+            dispatcher.left_out = kept(error)  # or the frames would hold payloads, and a share of what may be read back
+            self._out[dispatcher.id] = dispatcher
+        self._spool.fail(dispatcher.id, error)
 
     def failing(self) -> bool:
         """Whether the last try of any dispatcher failed."""
@@ -250,7 +248,7 @@ class Writer:
 
     def _run(self, dispatcher: Dispatcher) -> None:
         retry_in = None
-        wait = _Wait.NOTHING
+        wait = Wait.NOTHING
         try:
             wait = self._advance(dispatcher)
         except PenstockError as error:
@@ -268,9 +266,9 @@ class Writer:
                     dispatcher.phase = Phase.STOPPED
                 elif dispatcher.left_out is not None:
                     dispatcher.phase = Phase.LEFT_OUT
-                elif wait is not _Wait.NOTHING:
+                elif wait is not Wait.NOTHING:
                     dispatcher.phase = Phase.DRAINING
-                    retry_in = DRAIN_LOOK_SECONDS if wait is _Wait.KEEPER else None
+                    retry_in = DRAIN_LOOK_SECONDS if wait is Wait.KEEPER else None
                 else:
                     dispatcher.phase = Phase.IDLE if retry_in is None else Phase.RETRYING
                 self._busy -= 1
@@ -326,10 +324,10 @@ class Writer:
     def _leave_out(self, dispatcher: Dispatcher, error: PenstockError) -> None:
         with self._counting:
             self.stats.dispatchers_left_out += 1
-        dispatcher.left_out = kept(error)  # or the frames would hold payloads, and a share of what may be read back
-        dispatcher.stats.last_error = str(error)
-        _LOG.error("a table is left out until its writes can succeed", extra=self._facts(dispatcher, error))
-        self._spool.fail(dispatcher.id, error)
+        if not dispatcher.asked_out:
+            dispatcher.stats.last_error = str(error)
+            _LOG.error("a table is left out until its writes can succeed", extra=self._facts(dispatcher, error))
+        self.note_left_out(dispatcher, error)
         self._spool.drop(self._take_back(dispatcher), error)
 
     def _stop(self, dispatcher: Dispatcher, error: PenstockError) -> None:
@@ -355,20 +353,22 @@ class Writer:
 
     # ---- one dispatcher; only the thread that marked it BUSY is here
 
-    def _advance(self, dispatcher: Dispatcher) -> _Wait:
+    def _advance(self, dispatcher: Dispatcher) -> Wait:
         """Works until the queue is empty, one batch was written, it has to wait at a DDL, or `reset` pauses the writers."""
+        if dispatcher.asked_out and dispatcher.stopped is None and dispatcher.left_out is None:
+            self._leave_out(dispatcher, asked_out(dispatcher))
         if dispatcher.stopped is not None or dispatcher.left_out is not None:
-            return _Wait.NOTHING
+            return Wait.NOTHING
         while not self._paused:
             if dispatcher.passing is not None:
                 if not dispatcher.passing.over:
-                    return _Wait.BARRIER
+                    return Wait.BARRIER
                 dispatcher.passing = None
             if dispatcher.write is not None:
                 write = dispatcher.write
                 write.advance()
                 self._on_checkpoint(write.checkpoint_ts)
-                return _Wait.NOTHING  # other dispatchers come first now; _run schedules this one behind them
+                return Wait.NOTHING  # other dispatchers come first now; _run schedules this one behind them
             if dispatcher.head is None:
                 dispatcher.head = self._next_item(dispatcher)
                 if isinstance(dispatcher.head, DataItem) and dispatcher.head.payload.kind == "data":
@@ -377,10 +377,10 @@ class Writer:
             if reason is not None:
                 self._begin_write(dispatcher, reason)
             elif dispatcher.head is None:
-                return _Wait.NOTHING
-            elif (wait := self._take_head(dispatcher)) is not _Wait.NOTHING:
+                return Wait.NOTHING
+            elif (wait := self._take_head(dispatcher)) is not Wait.NOTHING:
                 return wait
-        return _Wait.NOTHING
+        return Wait.NOTHING
 
     def _next_item(self, dispatcher: Dispatcher) -> SpoolItem | None:
         if not dispatcher.inbox:
@@ -391,14 +391,14 @@ class Writer:
             dispatcher.check_marker(dispatcher.inbox[0])  # while it is held: if this raises, its ack gets the error
         return dispatcher.inbox.popleft()
 
-    def _take_head(self, dispatcher: Dispatcher) -> _Wait:
+    def _take_head(self, dispatcher: Dispatcher) -> Wait:
         """What it waits for, where `head` is a DDL that may not pass yet."""
         head = dispatcher.head
         if isinstance(head, DrainMarkerItem):
             dispatcher.head = None
             if dispatcher.batch is not None:  # the rows of an open intent's file: the marker waits until it is written
                 dispatcher.batch.markers.append(head)
-                return _Wait.NOTHING
+                return Wait.NOTHING
             self._spool.flushed((), (head,))
             dispatcher.passing = dispatcher.barriers.pop(head.marker_id, None)
         elif isinstance(head, DataItem) and head.payload.kind == "ddl":
@@ -409,7 +409,7 @@ class Writer:
             if dispatcher.batch is None:
                 dispatcher.batch = Batch(dispatcher.head_key)
             dispatcher.batch.append(head)
-        return _Wait.NOTHING
+        return Wait.NOTHING
 
     def _begin_write(self, dispatcher: Dispatcher, reason: FlushReason) -> None:
         batch = dispatcher.batch
@@ -449,21 +449,23 @@ class Writer:
         seconds = self._clock.monotonic() - (batch.begun_at or 0.0)
         metrics.flush_bytes.labels(changefeed, reason.value).observe(size)
         metrics.flush_seconds.labels(changefeed).observe(seconds)
+        with self._counting:
+            self.stats.write_seconds += seconds
         metrics.rows.labels(changefeed).inc(batch.rows)
         if reason is FlushReason.DDL:
             metrics.ddl_flush_seconds.labels(changefeed).observe(seconds)
 
-    def _apply_ddl(self, dispatcher: Dispatcher, item: PayloadItem) -> _Wait:
+    def _apply_ddl(self, dispatcher: Dispatcher, item: PayloadItem) -> Wait:
         """Order: (1) everything before it is at the sink; (2) barrier; (3) the sink has it; (4) progress; (5) release."""
         seq = str(item.payload.last_seq)
         barrier = dispatcher.barriers.get(seq)
         if barrier is not None:
             barrier.arrive(dispatcher.id)
             if not barrier.complete:
-                return _Wait.BARRIER
+                return Wait.BARRIER
         checkpoint_ts = self.sink.apply_ddl(dispatcher, item.payload)
         if checkpoint_ts is None:
-            return _Wait.KEEPER
+            return Wait.KEEPER
         drained = self._clock.monotonic() - item.enqueued_at
         self._metrics.ddl_drain_seconds.labels(self.sink.changefeed).observe(drained)
         _LOG.debug(
@@ -478,7 +480,7 @@ class Writer:
         if barrier is not None:
             barrier.delivered(dispatcher.id)
         self._on_checkpoint(checkpoint_ts)
-        return _Wait.NOTHING
+        return Wait.NOTHING
 
     def _wrote(self, dispatcher: Dispatcher, *, rows: int, size: int) -> None:
         stats = dispatcher.stats

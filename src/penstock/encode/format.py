@@ -53,8 +53,9 @@ class FileFormat(Assembler, Protocol):
         """
         ...
 
-    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
-        """What `rows` gives, in pieces of a size that memory has room for where the format has such."""
+    def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
+        """What `rows` gives, in pieces of a size that memory has room for where the format has such. `before`: with a column
+        more for each, of the values before the change, where the format has them."""
         ...
 
     def rows_of(self, batch: ChangeBatch) -> pa.Table:

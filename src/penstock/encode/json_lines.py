@@ -22,7 +22,7 @@ Path = tuple[str, ...]
 Spans = npt.NDArray[np.int64]
 OtherNames = Callable[[bytes], Iterable[Path]]
 
-_NEWLINE = ord("\n")
+_LINE_BYTES_GUESS = 256
 _ESCAPES = np.arange(256, dtype=np.uint8)
 for _letter, _meaning in (("n", "\n"), ("r", "\r"), ("t", "\t"), ("b", "\b"), ("f", "\f")):
     _ESCAPES[ord(_letter)] = ord(_meaning)
@@ -34,7 +34,7 @@ class JsonLines:
 
     def __init__(self, file: Buffer, terminator: str) -> None:
         self._data = np.frombuffer(file, np.uint8)
-        ends = np.flatnonzero(self._data == _NEWLINE)
+        ends = _line_ends(self._data)
         if len(self._data) and (not len(ends) or ends[-1] != len(self._data) - 1):
             raise ValueError("its last line has no end")
         self._starts = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1] + 1])
@@ -120,6 +120,22 @@ class JsonLines:
         if not json_spans.integers(self._data, self.spans(path), parts, values):
             raise ValueError(f"a line whose {'.'.join(path)} is no such number")
         return values
+
+
+def _line_ends(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Where the newlines are."""
+    found = np.empty(len(data) // _LINE_BYTES_GUESS + 1, np.int64)
+    count = at = 0
+    while True:
+        count, at = json_spans.newlines(data, at, found, count)
+        if at == len(data):
+            return found[:count].copy()
+        found = np.concatenate((found, np.empty_like(found)))
+
+
+def before_name(name: str) -> str:
+    """The column of the values before a change. No table has one of this name: a name has no blank at its end."""
+    return f"{name} before "
 
 
 def letter_column(codes: npt.NDArray[np.uint8]) -> pa.Array[Any]:

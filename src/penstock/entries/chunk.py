@@ -14,6 +14,7 @@ from penstock.files import Buffer
 from penstock.schema.model import TableSchema
 from penstock.sources.position import SourcePosition
 
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an IPC stream
 _SCHEMA, _TABLE, _VERSION = b"penstock.schema", b"penstock.table", b"penstock.version"
 
 
@@ -41,18 +42,16 @@ def encode_chunk(
     }
     fields = [pa.field(column.name, array.type) for column, array in zip(table.columns, columns, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
-    stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, batch.schema) as writer:
-        writer.write_batch(batch)
-    body = memoryview(stream.getvalue())
+    # A stream in its parts: written as one, it would grow, and be copied, again and again.
+    body: list[Buffer] = [memoryview(batch.schema.serialize()), memoryview(batch.serialize()), _END]
     record = np.zeros(1, TXN_DTYPE)
-    record["length"] = len(body)
+    record["length"] = sum(len(part) for part in body)
     record["commit_ts"] = commit_ts
     record["start_pos"] = record["end_pos"] = position.pos
     record["kind"] = Kind.CHUNK
     flavour = Flavour.MARIADB if position.source.startswith("mariadb") else Flavour.MYSQL
     header = EntryHeader(flavour, False, position.source, (position.file,), b"")
-    return encode_entry(header, record, [body])
+    return encode_entry(header, record, body)
 
 
 def read_chunk(parsed: ParsedEntry) -> ChunkRows:

@@ -9,29 +9,26 @@ it in the log, and before all that follow. No Python runs per event or per row.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.binlog.bodies import FormatDescription, parse_format_description, parse_query
+from penstock.binlog.bodies import parse_format_description, parse_query
 from penstock.binlog.errors import BadEvent
-from penstock.binlog.events import Events, split_events
-from penstock.binlog.rows import BATCH_BYTES_MAX, DecodedRows, count_rows, decode_rows, group_rows
-from penstock.binlog.table_map import TableMap, parse_table_map
+from penstock.binlog.events import split_events
+from penstock.binlog.rows import DecodedRows
 from penstock.binlog.types import EventType
 from penstock.entries.chunk import read_chunk
-from penstock.entries.format import EntryHeader, Kind, ParsedEntry, parse_entry
-from penstock.entries.merge import in_log_order
-from penstock.errors import BadInput, NotSupported
+from penstock.entries.format import Kind, ParsedEntry, parse_entry
+from penstock.entries.group import GROUP_BYTES_MAX, EntryGroup, GroupRows, Origins, TableRows, Wanted, unreadable
+from penstock.errors import BadInput
 from penstock.log import Entry
 from penstock.log.position import Position, Seq
 from penstock.schema.catalog import SYSTEM_SCHEMAS
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch, SchemaChange
 from penstock.schema.ddl.session import Statement
-from penstock.schema.from_table_map import complete_table_map
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
 from penstock.schema.view import SchemaAt, SchemaView
 
@@ -47,14 +44,17 @@ __all__ = [
     "statement_of",
 ]
 
-GROUP_BYTES_MAX = 32 << 20  # of events that are decoded together
 _AFTER_ALL = Position((1 << 63) - 1, 0)
-
-Wanted = Callable[[str, str], bool]
 
 
 def decode_entries(
-    entries: Iterable[Entry], schemas: SchemaView, wanted: Wanted | None = None, void: Collection[int] = ()
+    entries: Iterable[Entry],
+    schemas: SchemaView,
+    wanted: Wanted | None = None,
+    void: Collection[int] = (),
+    *,
+    parks: bool = False,
+    on_group: Callable[[], None] = lambda: None,
 ) -> Iterator[ChangeBatch | SchemaChange]:
     """The changes of `entries`, which are in the order of the log.
 
@@ -62,27 +62,36 @@ def decode_entries(
     groups and void records are passed over.
 
     `schemas` must know every version of the tables that the entries change. With `wanted`, rows of other tables are not
-    decoded; without it only those of the server's own schemas are left out.
+    decoded; without it only those of the server's own schemas are left out. So are the rows of a table from before its first
+    version: nobody followed it when they came.
+
+    Rows that cannot be read raise an error. With `parks`, where they are those of one table alone, a change of kind UNKNOWN
+    with the reason stands in front of the first of them, for this group of entries, and other tables go on.
+
+    `on_group` is called before the first change of each group: all of them lie after those of the groups before, also where
+    they are other tables'.
     """
     follows = _without_system(wanted)
-    group = EntryGroup(schemas, follows)
+    group = EntryGroup(schemas, follows, parks=parks)
     for entry in entries:
         if not len(entry.data):
             continue  # a frame with state only
         parsed = _without_void(parse_entry(entry.data), void)
         if Kind.CHUNK in parsed.transactions["kind"]:
-            yield from _changes(group)
-            group = EntryGroup(schemas, follows)
-            yield from _chunk(entry.position, parsed, schemas, follows)
+            yield from _changes(group, on_group)
+            group = EntryGroup(schemas, follows, parks=parks)
+            on_group()
+            yield from _chunk(entry.position, parsed, schemas, follows, parks=parks)
             continue
         is_ddl = _has_ddl(parsed.transactions["kind"], entry.position)
         if is_ddl or not group.takes(parsed):
-            yield from _changes(group)
-            group = EntryGroup(schemas, follows)
+            yield from _changes(group, on_group)
+            group = EntryGroup(schemas, follows, parks=parks)
         if is_ddl:
+            on_group()
             yield from _schema_changes(entry.position, parsed, schemas, wanted)
         group.add(entry.position, parsed)
-    yield from _changes(group)
+    yield from _changes(group, on_group)
 
 
 def check_held(parsed: ParsedEntry, schemas: SchemaView, wanted: Wanted) -> None:
@@ -103,22 +112,67 @@ def _without_system(wanted: Wanted | None) -> Wanted:
     return follows
 
 
-def _changes(group: EntryGroup) -> Iterator[ChangeBatch | SchemaChange]:
+def _changes(group: EntryGroup, on_group: Callable[[], None] = lambda: None) -> Iterator[ChangeBatch | SchemaChange]:
     """Batches of one table version after the other, ordered by their first row; each table's in seq order. In place of
     the rows of a parked table, a change of kind UNKNOWN."""
     rows = group.rows()
     if rows is None:
         return
-    origins = rows.origins
-    for table, first in rows.held.values():
-        yield SchemaChange(table, origins.seq(first), int(origins.commit_ts[first]), table)
+    on_group()
+    for name, (table, first) in rows.held.items():
+        for one in rows.tables:
+            if one.table.name == name:  # logged in another way before
+                yield from _table_changes(rows, one.before(first), parks=group.parks)
+        yield SchemaChange(table, rows.origins.seq(first), int(rows.origins.commit_ts[first]), table)
     for one in rows.tables:
+        if one.table.name not in rows.held:
+            yield from _table_changes(rows, one, parks=group.parks)
+
+
+def _table_changes(rows: GroupRows, one: TableRows, *, parks: bool) -> Iterator[ChangeBatch | SchemaChange]:
+    if not one.layouts:
+        return
+    last: tuple[int, int] | None = None  # event and row of the last one that could be read
+    try:
         for part in rows.decode(one):
-            yield _batch(one.table, part, origins)
+            last = int(part.event[-1]), int(part.row[-1])
+            yield _batch(one.table, part, rows.origins)
+    except BadEvent as error:
+        if not parks:
+            raise
+        yield from _up_to_unreadable(rows, one, last, error)
+
+
+def _up_to_unreadable(
+    rows: GroupRows, one: TableRows, last: tuple[int, int] | None, error: BadEvent
+) -> Iterator[ChangeBatch | SchemaChange]:
+    """The rows after `last` up to the first event that cannot be read, then a change of kind UNKNOWN in front of it. Whatever is
+    decoded together, the table stops at the same row: a run that stopped further ahead would be taken for delivered."""
+    events = one.events
+    readable, bad = 0, len(events)  # so many events can be read, so many cannot
+    while bad - readable > 1:
+        tried = (readable + bad) // 2
+        try:
+            for _ in rows.decode(one.before(int(events[tried]))):
+                pass
+            readable = tried
+        except BadEvent as earlier:
+            bad, error = tried, earlier
+    stop = int(events[readable])
+    after = -1 if last is None else last[0]
+    for part in rows.decode(one.before(stop)) if readable and after < stop else ():
+        passed = int(np.searchsorted(part.event, after, side="left"))
+        if last is not None:  # of its event, those up to the last row
+            passed += int(np.count_nonzero((part.event == after) & (part.row <= last[1])))
+        if passed < len(part):
+            yield _batch(one.table, part.slice(passed, len(part)), rows.origins)
+    row = last[1] + 1 if last is not None and last[0] == stop else 0
+    seq = Seq.from_bytes(rows.origins.seq(stop))._replace(row=row).to_bytes()
+    yield SchemaChange(unreadable(one.table, error), seq, int(rows.origins.commit_ts[stop]), one.table)
 
 
 def _chunk(
-    position: Position, parsed: ParsedEntry, schemas: SchemaView, follows: Wanted
+    position: Position, parsed: ParsedEntry, schemas: SchemaView, follows: Wanted, *, parks: bool
 ) -> Iterator[ChangeBatch | SchemaChange]:
     """The rows of a chunk, as inserts; in their place, a change of kind UNKNOWN where the table is parked."""
     chunk = read_chunk(parsed)
@@ -132,9 +186,14 @@ def _chunk(
         return
     table = schemas.at(chunk.schema, chunk.table, position)
     if table.version != chunk.version or len(table.columns) != len(chunk.columns):
-        raise BadInput(
+        wrong = BadInput(
             f"entry {position}: the chunk of {table.name} is of version {chunk.version}, not {table.version}"
         )
+        if not parks:
+            raise wrong
+        seq = Seq(position.ledger_id, position.entry_id, 0, 0).to_bytes()
+        yield SchemaChange(unreadable(table, wrong), seq, commit_ts, table)
+        return
     count = len(chunk)
     seq_of = np.zeros(count, SEQ_DTYPE)
     seq_of["ledger"], seq_of["entry"] = position
@@ -220,212 +279,6 @@ def statement_of(parsed: ParsedEntry) -> Statement | None:
     fde = replace(parse_format_description(parsed.header.fde), checksum=int(parsed.header.checksum))
     at, size = int(events.offset[found[-1]]), int(events.size[found[-1]])
     return Statement.of(parse_query(parsed.events[at : at + size].tobytes(), fde))
-
-
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """For each event of a group: its entry, its ordinal in the entry, and its transaction: index and commit_ts."""
-
-    ledger: npt.NDArray[np.uint64]
-    entry: npt.NDArray[np.uint64]
-    ordinal: npt.NDArray[np.uint32]
-    commit_ts: npt.NDArray[np.uint64]
-    transaction: npt.NDArray[np.int64]  # among the records of all entries, one after the other
-
-    def seq(self, event: int) -> bytes:
-        """The seq of an event's first row."""
-        return Seq(int(self.ledger[event]), int(self.entry[event]), int(self.ordinal[event]), 0).to_bytes()
-
-
-class _Layout(NamedTuple):
-    """The row events of a group that have the same table map."""
-
-    table_map: TableMap
-    events: npt.NDArray[np.int64]
-
-
-class TableRows(NamedTuple):
-    """The row events of one table version."""
-
-    table: TableSchema
-    layouts: list[_Layout]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRows:
-    """The events of a group in one buffer, and its rows by table version, in the order of their first row event.
-
-    `held`: parked tables, with their first row event.
-    """
-
-    buffer: npt.NDArray[np.uint8]
-    events: Events
-    fde: FormatDescription
-    origins: Origins
-    tables: list[TableRows]
-    held: dict[str, tuple[TableSchema, int]]
-    located: Callable[[BadEvent], BadEvent]
-
-    def decode(self, one: TableRows, bytes_max: int | None = None) -> Iterator[DecodedRows]:
-        """All rows of a table version in order, in batches of about `bytes_max` of columns."""
-        share = (bytes_max or BATCH_BYTES_MAX) // len(one.layouts)
-        try:
-            yield from in_log_order(
-                [
-                    decode_rows(self.buffer, self.events, layout.events, layout.table_map, self.fde, share)
-                    for layout in one.layouts
-                ]
-            )
-        except BadEvent as error:
-            raise self.located(error) from None
-        except (NotSupported, BadInput) as error:  # of a column: none of the table's rows can be read
-            first = min(int(layout.events[0]) for layout in one.layouts)
-            found = BadEvent(error.message, offset=int(self.events.offset[first]), hint=error.hint)
-            raise self.located(found) from error
-
-    def counts(self, one: TableRows) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(events, how many rows each has) for each layout of a table version."""
-        try:
-            for layout in one.layouts:
-                yield layout.events, count_rows(self.buffer, self.events, layout.events, layout.table_map, self.fde)
-        except BadEvent as error:
-            raise self.located(error) from None
-
-
-class EntryGroup:
-    """Entries that are decoded together: of one format description, without a schema change between them."""
-
-    def __init__(self, schemas: SchemaView, wanted: Wanted) -> None:
-        self._schemas = schemas
-        self._wanted = wanted
-        self._entries: list[tuple[Position, ParsedEntry]] = []
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def takes(self, parsed: ParsedEntry) -> bool:
-        if not self._entries:
-            return True
-        return self._bytes + len(parsed.events) <= GROUP_BYTES_MAX and _same_format(
-            self._entries[0][1].header, parsed.header
-        )
-
-    def add(self, position: Position, parsed: ParsedEntry) -> None:
-        self._entries.append((position, parsed))
-        self._bytes += len(parsed.events)
-
-    @property
-    def entries(self) -> list[tuple[Position, ParsedEntry]]:
-        return self._entries
-
-    def rows(self, events_max: int | None = None) -> GroupRows | None:
-        """What there is to decode; None without an event. `events_max`: only the rows of so many events."""
-        if not self._bytes:
-            return None
-        header = self._entries[0][1].header
-        fde = replace(parse_format_description(header.fde), checksum=int(header.checksum))
-        buffer = self._entries[0][1].events
-        if len(self._entries) > 1:
-            buffer = np.concatenate([parsed.events for _, parsed in self._entries])
-        events = split_events(buffer)
-        if events_max is not None:
-            events = events.some(slice(0, events_max))
-        scope, origins, counts = self._origins(events)
-
-        def located(error: BadEvent) -> BadEvent:
-            return self._located(error, events, scope)
-
-        try:
-            layout = group_rows(buffer, events, fde, scope)
-        except BadEvent as error:
-            raise located(error) from None
-        layout.layout[~counts] = -1
-        tables: dict[tuple[str, str, int], TableRows] = {}
-        held: dict[str, tuple[TableSchema, int]] = {}
-        for map_event, chosen in layout.groups():
-            found = self._layout(buffer, events, fde, map_event, chosen, scope)
-            if found is not None:
-                if found[1] is None:
-                    first = min(int(chosen[0]), held.get(found[0].name, (found[0], int(chosen[0])))[1])
-                    held[found[0].name] = (found[0], first)
-                    continue
-                table = found[0]  # one table may have two versions here: a drifted schema gets a new one without a DDL
-                key = (table.schema, table.table, table.version)
-                tables.setdefault(key, TableRows(table, [])).layouts.append(found[1])
-        return GroupRows(buffer, events, fde, origins, list(tables.values()), held, located)
-
-    def _layout(  # noqa: PLR0917
-        self,
-        buffer: npt.NDArray[np.uint8],
-        events: Events,
-        fde: FormatDescription,
-        map_event: int,
-        chosen: npt.NDArray[np.int64],
-        scope: npt.NDArray[np.int64],
-    ) -> tuple[TableSchema, _Layout | None] | None:
-        """The table and layout of some row events: None for rows that nobody wants, no layout for a parked table."""
-        start = int(events.offset[map_event])
-        table_map = parse_table_map(buffer[start : start + int(events.size[map_event])].tobytes(), fde)
-        if not self._wanted(table_map.schema, table_map.table):
-            return None
-        position = self._entries[int(scope[chosen[0]])][0]
-        known = self._schemas.find(table_map.schema, table_map.table, position)
-        if known is not None and known.is_sequence:
-            return None
-        if known is not None and known.parked:
-            return known, None
-        table = self._schemas.at(table_map.schema, table_map.table, position)
-        return table, _Layout(complete_table_map(table_map, table), chosen)
-
-    def _located(self, error: BadEvent, events: Events, scope: npt.NDArray[np.int64]) -> BadEvent:
-        """The same error, with the place in the source instead of the one in the group's buffer."""
-        event = int(np.searchsorted(events.offset, error.offset, side="right")) - 1
-        position, parsed = self._entries[int(scope[event])]
-        start = int(events.offset[np.searchsorted(scope, scope[event])])
-        transactions = parsed.transactions
-        within = error.offset - start
-        at = transactions[max(0, int(np.searchsorted(transactions["offset"], within, side="right")) - 1)]
-        file = parsed.header.files[int(at["file"])] if parsed.header.files else ""
-        offset = int(at["start_pos"]) + within - int(at["offset"])
-        found = error.at(offset, file=f"log entry {position}, transaction at {file}:{int(at['start_pos'])}")
-        found.index, found.transaction = event, (file, int(at["start_pos"]))
-        return found
-
-    def _origins(self, events: Events) -> tuple[npt.NDArray[np.int64], Origins, npt.NDArray[np.bool_]]:
-        """For each event: the index of its entry, its origin, and whether its rows count."""
-        starts = np.cumsum([0, *(len(parsed.events) for _, parsed in self._entries)])
-        inner = starts[1:-1][starts[1:-1] < starts[-1]]
-        inner = inner[inner <= events.offset[-1]] if len(events) else inner[:0]
-        if not np.array_equal(events.offset[np.searchsorted(events.offset, inner)], inner):
-            raise BadInput(f"the events of an entry after {self._entries[0][0]} do not end where the entry does")
-        scope = np.searchsorted(starts, events.offset, side="right") - 1
-        positions = np.array([position for position, _ in self._entries], np.uint64)
-        first = np.searchsorted(events.offset, starts[:-1])
-        offsets = np.concatenate(
-            [parsed.transactions["offset"] + start for start, (_, parsed) in zip(starts, self._entries, strict=False)]
-        )
-        ends = offsets + np.concatenate([parsed.transactions["length"] for _, parsed in self._entries])
-        commit_ts = np.concatenate([parsed.transactions["commit_ts"] for _, parsed in self._entries])
-        kinds = np.concatenate([parsed.transactions["kind"] for _, parsed in self._entries])
-        if not len(offsets):
-            raise BadInput(f"entry {self._entries[0][0]} has events, but no transaction")
-        transaction = np.searchsorted(offsets, events.offset, side="right") - 1
-        if np.any(transaction < 0) or np.any(events.offset >= ends[transaction]):
-            raise BadInput(f"entry {self._entries[0][0]} or one after it has events outside its transactions")
-        counts = np.isin(kinds, (Kind.ROWS, Kind.DDL))[transaction]
-        origins = Origins(
-            positions[scope, 0],
-            positions[scope, 1],
-            (np.arange(len(events)) - first[scope]).astype(np.uint32),
-            commit_ts[transaction],
-            transaction,
-        )
-        return scope, origins, counts
-
-
-def _same_format(a: EntryHeader, b: EntryHeader) -> bool:
-    return a.fde == b.fde and a.checksum == b.checksum and a.flavour == b.flavour
 
 
 def _batch(table: TableSchema, rows: DecodedRows, origins: Origins) -> ChangeBatch:

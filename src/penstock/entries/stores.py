@@ -9,7 +9,8 @@
 | `source.void` | commit_ts | why the parts with this commit_ts never happened |
 | `schema.history` | (schema, table, n) | `TableSchema`; n grows by one for each change of that table |
 | `schema.resumed` | (schema, table, version) | `TableSchema`: what stands for that version, which is parked in the history |
-| `load.table` | (schema, table) | `TableLoad`: how far the initial load of a table is; absent for tables that are not loaded |
+| `load.table` | (schema, table) | `TableLoad`: how far the load of a table is; absent for tables that were never loaded |
+| `load.scope` | `SOURCE` | `LoadScope`: which tables were to be loaded by themselves at the last start |
 
 `store.prefix((schema, table))` gives all versions of a table in order.
 """
@@ -23,6 +24,7 @@ from penstock.errors import BadInput
 from penstock.schema.model import TableSchema
 from penstock.sources.load import TableLoad
 from penstock.sources.position import HeldGroup, OpenTransaction, SourcePosition
+from penstock.sources.settings import LoadScope
 from penstock.state import StateDescriptor
 from penstock.state.types import codecs
 
@@ -91,4 +93,7 @@ LOAD_TABLE: StateDescriptor[SchemaKey, TableLoad] = StateDescriptor(
     OPERATOR,
     codecs.tuple_of(codecs.text, codecs.text),
     _JsonObject("table-load", TableLoad.from_json),
+)
+LOAD_SCOPE: StateDescriptor[str, LoadScope] = StateDescriptor(
+    "load.scope", OPERATOR, codecs.text, _JsonObject("load-scope", LoadScope.from_json)
 )

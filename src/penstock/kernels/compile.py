@@ -24,6 +24,7 @@ import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
+from numba.core.runtime import nrt
 
 from penstock.kernels.places import place_for, refuse_others, warn_once
 
@@ -32,6 +33,7 @@ F = TypeVar("F", bound=Callable[..., object])
 _COMPILED = (Dispatcher, _Intrinsic)
 _OUTSIDE = frozenset({"numba", "numpy", "llvmlite", "builtins"})  # numba's cache knows their versions
 _CONSTANTS = (bool, int, float, str, bytes, tuple, np.generic)
+_NEEDS_REGISTRIES = "_numba_hashsecret"  # a symbol that is there only once numba's own implementations are imported
 
 
 def kernel(function: F) -> F:
@@ -79,7 +81,7 @@ class _KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             refuse_others(Path(self.cache_path))
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return self._loaded(sig, target_context)
         except OSError as error:
             warn_once(f"a compiled kernel cannot be read and is compiled anew: {error}")
         except Exception as error:  # a damaged pickle may raise anything; a power cut may have left half of a file
@@ -91,9 +93,19 @@ class _KernelCache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             refuse_others(Path(self.cache_path))
+            if _NEEDS_REGISTRIES in data.library.get_llvm_str():
+                warn_once(f"{self._py_func.__qualname__} hashes, and is compiled anew by every process")
+                return
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError as error:
             warn_once(f"a compiled kernel cannot be kept for the next process: {error}")
+
+    def _loaded(self, sig: Any, target_context: Any) -> Any:
+        """As numba does it, but without its registries: to import all that numba can compile takes half a second in every
+        process, and code that is compiled needs only what calls and frees memory. Compiling brings them in by itself.
+        """
+        nrt.rtsys.initialize(target_context)
+        return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         if not self._digest:  # at the first call and not at import: a kernel may call one that stands below it

@@ -53,7 +53,7 @@ def take_ownership(
     _prepare_directory(directory, files, is_new=found is None)
     end_file = EndFile.open(files, directory / END_NAME, writable=True)
     resources.callback(end_file.close)
-    listed, version = _take_over(directory, metadata, end_file, found)
+    listed, version = _take_over(directory, metadata, end_file, found, settings.first_ledger)
     catalog = LedgerCatalog(metadata, key, directory, listed, version)
     slot = end_file.fence(listed.epoch)
     reserve = min(settings.preallocate_bytes, settings.ledger_bytes_max)
@@ -108,13 +108,13 @@ def _prepare_directory(directory: Path, files: Files, *, is_new: bool) -> None:
 
 
 def _take_over(
-    directory: Path, metadata: MetadataStore, end_file: EndFile, found: Versioned | None
+    directory: Path, metadata: MetadataStore, end_file: EndFile, found: Versioned | None, first_ledger: int
 ) -> tuple[LedgerList, int]:
     """The list with our epoch and a ledger number reserved, durable."""
     key = log_key(directory)
     try:
         if found is None:
-            first = LedgerList(uuid.uuid4(), end_file.fence_epoch() + 1, 2, 0, ())
+            first = LedgerList(uuid.uuid4(), end_file.fence_epoch() + 1, first_ledger + 1, 0, ())
             return first, metadata.create(key, first.encode())
         old = LedgerList.decode(found.value)
         new = dataclasses.replace(old, epoch=old.epoch + 1, next_ledger=old.next_ledger + 1)

@@ -19,6 +19,7 @@ class LogSettings:
     ledger_age_min_seconds: float = 0.0  # a full ledger that is younger still takes entries
     ledger_age_max_seconds: float | None = 240 * 60.0  # an older one is rolled: trim takes only sealed ledgers
     ledger_idle_max_seconds: float | None = None  # rolled also after so long without an append
+    first_ledger: int = 1  # the number of the first ledger, of a log that is new
     preallocate_bytes: int = 16 << 20  # reserved ahead of the open ledger's end: most syncs need not change its size
 
     # Appends
@@ -50,7 +51,7 @@ class LogSettings:
         elif self.offload_threshold_bytes is not None:
             raise BadInput("offload_threshold_bytes is set, but offload_url is not", hint="say where ledgers go to")
         for name in ("ledger_bytes_max", "ledger_entries_max", "waiting_bytes_max", "read_attempts_max",
-                     "offload_part_bytes"):  # fmt: skip
+                     "offload_part_bytes", "first_ledger"):  # fmt: skip
             check_count(name, getattr(self, name), least=1)
         for name in ("preallocate_bytes", "ledger_switches_max"):
             check_count(name, getattr(self, name))

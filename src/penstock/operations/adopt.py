@@ -20,6 +20,8 @@ def adopt_sinks(config: Config, names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in config.sinks:
             raise BadInput(f"there is no sink {name!r} to adopt files for", hint=f"sinks: {', '.join(config.sinks)}")
+    if not names:
+        return []  # without a look at a log that may be half made
     uuid = _log_uuid(config)
     taken = []
     for name in names:

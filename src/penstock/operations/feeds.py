@@ -33,6 +33,9 @@ class DispatcherState(BaseModel):
     last_write_ms: int | None = None
     last_error: str | None = None
     attempts: int = 0
+    held_rows: int = 0  # that were read while it was left out, and stay in the log until it is replayed
+    replayed_to: str | None = None  # while it is read again beside the others: where that has come to
+    published_end: str | None = None  # where the others have come to
 
 
 class FlowError(BaseModel):
@@ -74,7 +77,13 @@ def read_dispatchers(state_dir: Path, sink: str | None, table: str | None = None
         return None
     found = [
         DispatcherState.model_validate(
-            {**each, "sink": name, "dispatcher": identity, "table": f"{each['schema']}.{each['table']}"}
+            {
+                **each,
+                "sink": name,
+                "dispatcher": identity,
+                "table": f"{each['schema']}.{each['table']}",
+                "published_end": feed.get("published_end"),
+            }
         )
         for name, feed in answer["changefeeds"].items()
         for identity, each in feed["dispatchers"].items()
@@ -91,6 +100,10 @@ def errors_of(run: RunStatus, dispatchers: tuple[DispatcherState, ...], sink: st
     for child in run.children:
         if child.note and child.name != "capture":
             found.append(FlowError(sink=None, where=child.name, message=child.note, attempts=child.restarts))
+    for feed in run.changefeeds:
+        if feed.state == "failed" and sink in (None, feed.name):
+            command = f"penstock resume {feed.name}"
+            found.append(FlowError(sink=feed.name, where="stands still", message=feed.note, command=command))
     for parked in run.parked:
         message = f"parked: {parked.reason}"
         found.append(FlowError(sink=None, where=parked.table, message=message, command=parked.command))

@@ -6,8 +6,11 @@ import contextlib
 import fnmatch
 
 from penstock.operations.config.model import Config
+from penstock.rules.routes import Name
 from penstock.rules.rules import Rules
+from penstock.rules.sql.rows import NotAnalysed
 from penstock.rules.table_rules import RuleMismatch
+from penstock.rules.wholes import joined
 from penstock.schema.model import TableSchema
 from penstock.sources.mysql.checks import Check
 from penstock.sources.settings import DemoSettings, ServerSettings, Tables
@@ -21,9 +24,11 @@ def look_at_rules(config: Config) -> tuple[Check, ...]:
     tables = source_tables(config)
     if tables is None:
         return (Check("rules", True, f"rules: a source of type {config.source.type} does not say which tables it has"),)
-    found = {check.message: check for name in config.sinks for check in _of_sink(config, name, tables)}
+    unasked: set[str] = set()
+    found = {check.message: check for name in config.sinks for check in _of_sink(config, name, tables, unasked)}
     found |= {check.message: check for check in _unused(config, tables)}
-    return tuple(found.values()) or (Check("rules", True, f"rules fit the {len(tables)} tables of the source"),)
+    later = f"; sql of {', '.join(sorted(unasked))} is checked by Spark when the run starts" if unasked else ""
+    return tuple(found.values()) or (Check("rules", True, f"rules fit the {len(tables)} tables of the source{later}"),)
 
 
 def source_tables(config: Config) -> list[TableSchema] | None:
@@ -48,7 +53,8 @@ def source_tables(config: Config) -> list[TableSchema] | None:
     return None
 
 
-def _of_sink(config: Config, name: str, tables: list[TableSchema]) -> list[Check]:
+def _of_sink(config: Config, name: str, tables: list[TableSchema], unasked: set[str]) -> list[Check]:
+    """`unasked` gets the tables whose `sql` only Spark can judge."""
     only = Tables(include=tuple(config.sinks[name].only))
     rules = Rules(config.rules_of(name), config.mask_key_of(name), only.matches)
     wanted = [table for table in tables if only.matches(table.schema, table.table)]
@@ -58,13 +64,27 @@ def _of_sink(config: Config, name: str, tables: list[TableSchema]) -> list[Check
             rules.table(table)
         except RuleMismatch as error:
             problems.append(error.message)
+        except NotAnalysed:
+            unasked.add(table.name)
     meetings = rules.meetings((table.schema, table.table) for table in wanted)
     for same in sorted(set(meetings.values())):
         pair = " and ".join(".".join(one) for one in same)
         problems.append(
             f"{pair} would all be {'.'.join(rules.target(*same[0]))} at the sink {name}; a name is one table's"
         )
-    return [Check("rules", False, problem) for problem in problems]
+    gathered: list[Check] = []
+    targets = {rules.target(*_name(table)) for table in wanted if rules.gathers(_name(table))}
+    for target in sorted(targets):
+        parts = [one for one in wanted if rules.gathers(_name(one)) and rules.target(*_name(one)) == target]
+        try:
+            key = [column.name for column in joined(target, parts, rules).columns if column.primary_key]
+        except RuleMismatch as error:
+            problems.append(error.message)
+            continue
+        apart = f"; no two of them may have a row with the same {', '.join(key)}" if key else ""
+        names = ", ".join(one.name for one in parts)
+        gathered.append(Check("rules", True, f"{names} are one table at the sink {name}: {'.'.join(target)}{apart}"))
+    return [*(Check("rules", False, problem) for problem in problems), *gathered]
 
 
 def _unused(config: Config, tables: list[TableSchema]) -> list[Check]:
@@ -75,3 +95,7 @@ def _unused(config: Config, tables: list[TableSchema]) -> list[Check]:
         for pattern in sorted(patterns)
         if not any(fnmatch.fnmatchcase(table.name, pattern) for table in tables)
     ]
+
+
+def _name(table: TableSchema) -> Name:
+    return table.schema, table.table

@@ -21,11 +21,12 @@ class ServerReport:
         return all(check.passed or not check.required for check in self.checks)
 
 
-def look_at_server(settings: ServerSettings) -> ServerReport:
-    """Connects, asks, and closes. Raises `SourceError` or `Unavailable` where no connection is possible."""
-    from penstock.sources.mysql.checks import quoted_user
+def look_at_server(settings: ServerSettings, *, begun: bool = False) -> ServerReport:
+    """Connects, asks, and closes. `begun`: there is a log already. Raises `SourceError` or `Unavailable` where no connection is possible."""
+    from penstock.sources.mysql.checks import check_cascades, quoted_user
     from penstock.sources.mysql.connection import connect, where
     from penstock.sources.mysql.family import family_of, server_version
+    from penstock.sources.mysql.load.readiness import load_checks
     from penstock.sources.mysql.tables import wanted_tables
 
     with contextlib.closing(connect(settings)) as connection:
@@ -41,4 +42,6 @@ def look_at_server(settings: ServerSettings) -> ServerReport:
             "" if tables else f"GRANT SELECT ON *.* TO {quoted_user(connection)}; or look at source.tables",
             required=False,
         )
-        return ServerReport(f"{name} at {where(settings)}", (*family.checks(connection), seen))
+        cascades = check_cascades(connection, tables)
+        loading = load_checks(connection, settings, begun=begun)
+        return ServerReport(f"{name} at {where(settings)}", (*family.checks(connection), seen, *cascades, *loading))

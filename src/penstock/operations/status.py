@@ -4,6 +4,7 @@ disk if none runs.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
@@ -12,6 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from penstock.changefeed.facts import DispatcherFacts
+from penstock.changefeed.recovered import recorded_facts
+from penstock.changefeed.settings_versions import recorded_versions
 from penstock.entries.stores import (
     SCHEMA_HISTORY,
     SCHEMA_RESUMED,
@@ -24,8 +28,11 @@ from penstock.entries.xa_groups import xa_facts
 from penstock.errors import Unavailable
 from penstock.files import REAL_FILES
 from penstock.log import Cursor, LogReader, Position
+from penstock.log.position import Seq
 from penstock.operations.config.model import Places
+from penstock.operations.forget import LeftSink, left_sinks
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
+from penstock.rules.versions import SettingsVersion
 from penstock.schema.model import TableSchema
 from penstock.schema.parking import parkings
 from penstock.sources.settings import Tables
@@ -45,7 +52,8 @@ class StoppedFeed(BaseModel):
 
 class StatusReport(BaseModel):
     """`run` is None if no process runs; `stopped` then holds what each changefeed has delivered, `position` where the next
-    run reads on, `parked` the tables that wait for `penstock resume`, and `xa` the XA groups to know of."""
+    run reads on, `parked` the tables that wait for `penstock resume`, and `xa` the XA groups to know of. `left`: sinks that are not
+    in the configuration, and still hold the log."""
 
     exit_code: int
     run: RunStatus | None = None
@@ -53,6 +61,7 @@ class StatusReport(BaseModel):
     position: dict[str, Any] | None = None
     parked: tuple[ParkedTable, ...] = ()
     xa: XaStatus = XaStatus()
+    left: tuple[LeftSink, ...] = ()
     note: str = ""
 
 
@@ -80,9 +89,10 @@ def read_status(config: Places) -> StatusReport:
             position=position,
             parked=parked,
             xa=xa,
+            left=left_sinks(config),
             note=f"no penstock run owns {config.state_dir}",
         )
-    return StatusReport(exit_code=EXIT_OK if is_well(run) else EXIT_DIFFERENT, run=run)
+    return StatusReport(exit_code=EXIT_OK if is_well(run) else EXIT_DIFFERENT, run=run, left=left_sinks(config))
 
 
 def parked_tables(state: StateReader, tables: Tables) -> tuple[ParkedTable, ...]:
@@ -115,9 +125,41 @@ def _mark_delete(config: Places, name: str) -> str | None:
     if not (config.state_dir / "log").exists():
         return None
     try:
-        return str(delivered_through(config.state_dir, name, LogReader.open(config.state_dir / "log")))
+        with closing(LogReader.open(config.state_dir / "log")) as reader:
+            return str(delivered_through(config.state_dir, name, reader))
     except Unavailable:
         return None
+
+
+def settings_versions(state_dir: Path, changefeed: str) -> tuple[SettingsVersion, ...]:
+    """The versions of the settings that shape the changefeed's rows, as recorded; none where nothing was. As
+    `delivered_through`, which is to be asked first."""
+    path = socket_path(state_dir / "run", "control")
+    if path.exists():
+        try:
+            with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
+                answer = client.call("settings", changefeed=changefeed)
+                return tuple(SettingsVersion.from_json(version) for version in answer["versions"])
+        except Unavailable:
+            pass
+    with REAL_FILES.lock(state_dir / "lock"):
+        return recorded_versions(state_dir, changefeed)
+
+
+def recovered_progress(state_dir: Path, changefeed: str) -> dict[tuple[str, str], Seq]:
+    """Of each table, by its name at the sink, the last seq whose row the sink has from before a recovery. As
+    `settings_versions`."""
+    path = socket_path(state_dir / "run", "control")
+    facts: dict[str, DispatcherFacts] = {}
+    found = None
+    if path.exists():
+        with contextlib.suppress(Unavailable), connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
+            found = client.call("dispatchers", changefeed=changefeed)["facts"]
+            facts = {key: DispatcherFacts.from_json(value) for key, value in found.items()}
+    if found is None:
+        with REAL_FILES.lock(state_dir / "lock"):
+            facts = recorded_facts(state_dir, changefeed)
+    return {(one.schema, one.table): one.recovered for one in facts.values() if one.recovered is not None}
 
 
 def delivered_through(state_dir: Path, changefeed: str, reader: LogReader) -> Position:

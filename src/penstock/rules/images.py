@@ -103,9 +103,11 @@ class Images:
         return replace(self, before=before, after=after)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Images:
-        """These rows, in this order."""
-        if len(rows) == len(self):
-            return self
+        """These rows, in this order, which is that of the log."""
+        return self if len(rows) == len(self) else self.reordered(rows)
+
+    def reordered(self, rows: npt.NDArray[np.int64]) -> Images:
+        """These rows, in whatever order."""
         chosen: Any = pa.array(rows)
         return Images(
             self.op[rows],

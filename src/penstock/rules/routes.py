@@ -1,5 +1,5 @@
-"""Under which name a table is at the sink. A name there belongs to one table: its files are in one order, and readers know
-one schema. So a route of a pattern keeps what the pattern leaves open: `{schema}`, `{table}`."""
+"""Under which name a table is at the sink. A name there is one table: its files are in one order, and readers know one
+schema. A route keeps tables apart by `{schema}` and `{table}`, or gathers all that its pattern matches into one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def is_pattern(table: str) -> bool:
     return _WILD.search(table) is not None
 
 
-def checked_route(pattern: str, route: str) -> str:
-    """The route. Raises `ValueError` if it names no table, or one for several tables."""
+def checked_route(route: str) -> str:
+    """The route. Raises `ValueError` if it names no table."""
     schema, point, table = route.partition(".")
     if not point or not schema or not table:
         raise ValueError(f"route: {route!r} names no table: write schema.table")
@@ -25,18 +25,14 @@ def checked_route(pattern: str, route: str) -> str:
             raise ValueError(f"route: {{{place}}} is not known; there are {{schema}} and {{table}}")
     if set("{}") & set(_PLACE.sub("", route)):
         raise ValueError(f"route: {route!r} has a brace without its other half")
-    for part, open_part in zip(("schema", "table"), pattern.partition(".")[::2], strict=True):
-        if is_pattern(open_part) and f"{{{part}}}" not in route:
-            raise ValueError(
-                f"route: several tables may match {pattern}, and {route} can be only one of them; "
-                f"put {{{part}}} into it, for example {_example(route, part)}"
-            )
     return route
 
 
-def _example(route: str, part: str) -> str:
-    schema, _, table = route.partition(".")
-    return f"{schema}_{{schema}}.{table}" if part == "schema" else f"{schema}.{table}_{{table}}"
+def gathers(pattern: str, route: str) -> bool:
+    """Whether several tables that match the pattern are one at the sink: the route does not have what the pattern leaves
+    open."""
+    parts = zip(("schema", "table"), pattern.partition(".")[::2], strict=True)
+    return any(is_pattern(open_part) and f"{{{part}}}" not in route for part, open_part in parts)
 
 
 def routed(route: str, name: Name) -> Name:

@@ -5,9 +5,6 @@ Light: reading a configuration, and the delivery process, need no Arrow.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -17,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from penstock.rules.expressions.parser import parse
 from penstock.rules.expressions.syntax import BadExpression
 from penstock.rules.routes import checked_route, is_pattern
+from penstock.rules.sql.text import checked_select, names_in
 
 MaskName = Literal["hmac-sha256", "sha256", "redact", "null"]
 KEYED: MaskName = "hmac-sha256"
@@ -27,7 +25,7 @@ _COLUMN_NAME = re.compile(r"[^\x00`]{1,64}")
 
 class Rule(BaseModel):
     """What happens to the rows of the tables that match `table`, in this order: `filter`, `mask`, `compute`, then `columns`
-    or `drop`, then `route`. A rule sees what the rules before it made."""
+    or `drop`, then `sql`, then `route`. A rule sees what the rules before it made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,6 +35,7 @@ class Rule(BaseModel):
     compute: dict[str, str] = {}
     columns: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    sql: str | None = None
     route: str | None = None
 
     @field_validator("table")
@@ -54,6 +53,11 @@ class Rule(BaseModel):
             _parsed(value)
         return value
 
+    @field_validator("sql")
+    @classmethod
+    def _one_select(cls, value: str | None) -> str | None:
+        return value if value is None else checked_select(value)
+
     @field_validator("mask", mode="before")
     @classmethod
     def _null(cls, value: Any) -> Any:
@@ -66,10 +70,7 @@ class Rule(BaseModel):
     @classmethod
     def _computed(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
-            if not _COLUMN_NAME.fullmatch(name) or name != name.strip():
-                raise ValueError(f"{name!r} cannot name a column")
-            if name.lower() in _OWN_COLUMNS:
-                raise ValueError(f"{name} is a column of every Parquet file; use another name")
+            check_column_name(name)
             try:
                 _parsed(text)
             except ValueError as error:
@@ -89,10 +90,12 @@ class Rule(BaseModel):
     def _whole(self) -> Rule:
         if self.columns and self.drop:
             raise ValueError("columns says which stay, and drop which go: give one of them")
-        if not any((self.filter, self.mask, self.compute, self.columns, self.drop, self.route)):
-            raise ValueError("the rule does nothing: give filter, mask, compute, columns, drop or route")
+        if not any((self.filter, self.mask, self.compute, self.columns, self.drop, self.sql, self.route)):
+            raise ValueError("the rule does nothing: give filter, mask, compute, columns, drop, sql or route")
+        if self.sql is not None and not self.is_exact:
+            raise ValueError(f"sql: it reads the columns of one table, and several may match {self.table}; name one")
         if self.route is not None:
-            checked_route(self.table, self.route)
+            checked_route(self.route)
         return self
 
     @property
@@ -103,8 +106,18 @@ class Rule(BaseModel):
     def named_columns(self) -> set[str]:
         """The columns of the table that it names, in lower case: without one of them it cannot do what it says."""
         names = {name.lower() for name in (*self.mask, *self.columns, *self.drop)}
+        if self.sql is not None:
+            names |= names_in(self.sql)
         texts = [*([self.filter] if self.filter else []), *self.compute.values()]
         return names.union(*(parse(text).names() for text in texts))
+
+
+def check_column_name(name: str) -> None:
+    """Raises `ValueError` if a column that a rule makes cannot have the name."""
+    if not _COLUMN_NAME.fullmatch(name) or name != name.strip():
+        raise ValueError(f"{name!r} cannot name a column")
+    if name.lower() in _OWN_COLUMNS:
+        raise ValueError(f"{name} is a column of every Parquet file; use another name")
 
 
 def _parsed(text: str) -> None:
@@ -135,24 +148,3 @@ def rules_from_json(value: Any) -> tuple[Rule, ...]:
 
 def rules_to_json(rules: Sequence[Rule]) -> list[dict[str, Any]]:
     return [rule.model_dump(mode="json", exclude_defaults=True) for rule in rules]
-
-
-def identity(rules: Sequence[Rule], key: str | None) -> str:
-    """Rules and key in a line that tells nothing of the key but whether it is the same; empty without rules."""
-    if not rules:
-        return ""
-    known: dict[str, Any] = {"rules": rules_to_json(rules)}
-    if key and uses_key(rules):
-        known["key"] = hmac.new(key.encode(), b"penstock mask key", hashlib.sha256).hexdigest()[:16]
-    return json.dumps(known, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def difference(before: str, now: str) -> str:
-    """What differs between two identities, in words."""
-    old, new = (json.loads(text) if text else {"rules": []} for text in (before, now))
-    for number in range(max(len(old["rules"]), len(new["rules"]))):
-        was, is_now = (rules[number] if number < len(rules) else None for rules in (old["rules"], new["rules"]))
-        if was != is_now:
-            was, is_now = ("not there" if one is None else json.dumps(one, ensure_ascii=False) for one in (was, is_now))
-            return f"rule {number + 1} was {was} and is now {is_now}"
-    return "mask_key is another one"

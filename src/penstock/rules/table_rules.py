@@ -14,23 +14,17 @@ from penstock.rules.expressions.columns import column_for, physical_of
 from penstock.rules.expressions.parser import parse
 from penstock.rules.expressions.syntax import BadExpression
 from penstock.rules.expressions.types import Array, Kind
+from penstock.rules.holds import NamedRule
 from penstock.rules.images import Images, Mask
 from penstock.rules.masks import keeps_rows_apart, masked, masked_column
-from penstock.rules.settings import MaskName, Rule
+from penstock.rules.settings import MaskName, Rule, check_column_name
+from penstock.rules.sql.rows import NO_SQL, BadSql, Selection, Sql, column_of, outcome, shaped
 from penstock.schema.changes import OP_DELETE, OP_INSERT, OP_UPDATE
 from penstock.schema.model import Column, TableSchema
 
 
 class RuleMismatch(BadInput):
     """A rule cannot do with a table what it says."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedRule:
-    """A rule and how messages call it: its number among all rules of the sink, and its table."""
-
-    name: str
-    rule: Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +37,31 @@ class _Step:
     computed: tuple[BoundExpression, ...]
     kept: tuple[int, ...] | None
     columns_before: tuple[Column, ...]
+    sql: Selection | None
 
 
 class TableRules:
-    """`columns` are those that the sink sees. Raises `RuleMismatch` if the rules do not fit the table."""
+    """`columns` are those that the sink sees. Raises `RuleMismatch` if the rules do not fit the table, `NotAnalysed` where
+    they have a `sql` that nobody here knows."""
 
-    def __init__(self, rules: Sequence[NamedRule], table: TableSchema, key: bytes) -> None:
+    def __init__(self, rules: Sequence[NamedRule], table: TableSchema, key: bytes, sql: Sql = NO_SQL) -> None:
         self._key = key
         self._table = table.name
+        self._sql = sql
         columns = table.columns
-        steps = []
+        steps: list[_Step] = []
         for named in rules:
-            step, columns = _bound(named, columns, table.name)
+            if named.rule.sql is not None and any(step.sql is not None for step in steps):
+                raise RuleMismatch(f"{named.name}: {table.name} has a rule with sql already; write one SELECT")
+            step, columns = _bound(named, columns, table.name, sql)
             steps.append(step)
         self._steps = tuple(steps)
         self.columns: tuple[Column, ...] = columns
+        self.hides = any(step.masks for step in steps)  # something of the table is not for the sink's readers
+
+    def selection(self) -> Selection | None:
+        """The SELECT that rows go through; None without one."""
+        return next((step.sql for step in self._steps if step.sql is not None), None)
 
     def apply(self, images: Images) -> tuple[Images, str, int]:
         """The rows as the sink sees them; why it stops, and at which row of those given, if a filter cannot be told: then
@@ -66,7 +70,7 @@ class TableRules:
         origin = np.arange(len(images))
         for step in self._steps:
             if step.filter is not None:
-                column, at = _untold(step.filter, images)
+                column, at = _untold(step.filter.columns, images)
                 if column is not None:
                     reason = (
                         f"{step.name}: the server logged a row without column {step.columns_before[column].name}, "
@@ -77,7 +81,30 @@ class TableRules:
                 images, rows = _filtered(step.filter, images)
                 origin = origin[rows]
             images = self._shaped(step, images)
+            if step.sql is not None:
+                images, rows, why, at = self._selected(step.name, step.sql, images)
+                if why and at < len(origin):  # of no rows, none stops: what stopped the table was in front of them
+                    reason, stopped = why, int(origin[at])
+                origin = origin[rows]
         return images, reason, stopped
+
+    def _selected(self, name: str, step: Selection, images: Images) -> tuple[Images, npt.NDArray[np.int64], str, int]:
+        """The rows that the statement makes, and which they were; why it stops, and at which row, if it does."""
+        plan = step.plan
+        made = self._sql.rows(self._table, step, images) if plan.needs_spark else outcome(images, plan, None, 0)
+        at, reason = len(images), ""
+        if made.reason:
+            at, reason = made.stopped, f"{name}: {made.reason}"
+        column, untold = _untold(plan.where or (), images)
+        if column is not None and untold < at:
+            at = untold
+            reason = (
+                f"{name}: the server logged a row without column {step.columns[column].name}, "
+                "which the WHERE reads (binlog_row_image must be FULL)"
+            )
+        seen, rows = shaped(images, plan, made)
+        before = int(np.searchsorted(rows, at))
+        return seen.slice(before), rows[:before], reason, at
 
     def _shaped(self, step: _Step, images: Images) -> Images:
         if step.masks:
@@ -99,13 +126,13 @@ def _maker(expression: BoundExpression, rows: int) -> Callable[[Sequence[Array]]
     return make
 
 
-def _untold(condition: BoundExpression, images: Images) -> tuple[int | None, int]:
-    """The first row whose filter cannot be told, because an image lacks a column of it, and that column."""
+def _untold(columns: Sequence[int], images: Images) -> tuple[int | None, int]:
+    """The first row whose filter, which reads these columns, cannot be told, because an image lacks one; and that column."""
     first, found = len(images), None
     for present, there in ((images.in_before, images.op != OP_INSERT), (images.in_after, images.op != OP_DELETE)):
         if present is None:
             continue
-        for column in condition.columns:
+        for column in columns:
             missing = np.flatnonzero(there & ~present[column])
             if len(missing) and int(missing[0]) < first:
                 first, found = int(missing[0]), column
@@ -131,7 +158,7 @@ def _matches(condition: BoundExpression, image: Sequence[Array], there: Mask) ->
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_) & there
 
 
-def _bound(named: NamedRule, columns: tuple[Column, ...], table: str) -> tuple[_Step, tuple[Column, ...]]:
+def _bound(named: NamedRule, columns: tuple[Column, ...], table: str, sql: Sql) -> tuple[_Step, tuple[Column, ...]]:
     """The step that a rule is, and the columns after it."""
     rule = named.rule
     before = columns
@@ -174,8 +201,39 @@ def _bound(named: NamedRule, columns: tuple[Column, ...], table: str) -> tuple[_
     if kept is not None:
         kept = (*kept, *range(len(columns), len(columns) + len(added)))
     columns = (*columns, *added)
-    step = _Step(named.name, condition, tuple(masks), tuple(computed), kept, before)
-    return step, columns if kept is None else tuple(columns[i] for i in kept)
+    columns = columns if kept is None else tuple(columns[i] for i in kept)
+    selected = None
+    if rule.sql is not None:
+        try:
+            selected = Selection(rule.sql, columns, sql.plan(rule.sql, columns))
+            columns = _selected_columns(selected)
+        except (BadSql, ValueError) as error:
+            raise mismatch(f"does not fit: {getattr(error, 'message', error)}") from error
+    return _Step(named.name, condition, tuple(masks), tuple(computed), kept, before, selected), columns
+
+
+def _selected_columns(step: Selection) -> tuple[Column, ...]:
+    """The columns of the result. Raises `BadSql`, or `ValueError` for a name."""
+    made = step.plan.columns
+    names = [column.name.lower() for column in made]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadSql(
+                f"the SELECT makes {name} twice; name one of them otherwise, or leave it out: * EXCEPT ({name})"
+            )
+    for column in made:
+        if column.source is None:
+            check_column_name(column.name)
+    for ordinal, key in enumerate(step.columns):
+        if not key.primary_key:
+            continue
+        kept = next((one for one in made if one.name.lower() == key.name.lower()), None)
+        if kept is None or kept.source != ordinal:
+            raise BadSql(
+                f"{key.name} is in the primary key, and the SELECT must have it as it is, under its name: rows are found by "
+                "it; a hash may stand for it (mask)"
+            )
+    return tuple(column_of(column, step.columns) for column in made)
 
 
 def _kept(rule: Rule, columns: tuple[Column, ...], mismatch: Callable[[str], RuleMismatch]) -> tuple[int, ...] | None:

@@ -36,7 +36,16 @@ from penstock.binlog.types import OP_DELETE, OP_INSERT, OP_UPDATE
 from penstock.schema.ddl.session import Statement
 from penstock.schema.model import ChangeKind, TableSchema
 
-__all__ = ["OP_DELETE", "OP_INSERT", "OP_UPDATE", "SEQ_DTYPE", "ChangeBatch", "Presence", "SchemaChange"]
+__all__ = [
+    "OP_DELETE",
+    "OP_INSERT",
+    "OP_UPDATE",
+    "SEQ_DTYPE",
+    "ChangeBatch",
+    "Presence",
+    "SchemaChange",
+    "unlogged_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,8 @@ class SchemaChange:
 
     Rows of a parked table cannot be read. In their place comes a change of kind UNKNOWN at the first of them, once for
     each group of entries that has any: so whoever counts what was delivered knows that these entries hold something.
+
+    `ready`: the statement of `table` is for the sink's readers as it is; no statement of the source made the change.
     """
 
     table: TableSchema
@@ -97,6 +108,7 @@ class SchemaChange:
     statement: Statement | None = None
     together: tuple[TableSchema, ...] = ()
     needed: tuple[TableSchema, ...] = ()
+    ready: bool = False
 
     @property
     def kind(self) -> ChangeKind:
@@ -106,3 +118,18 @@ class SchemaChange:
     def after(self) -> TableSchema | None:
         """The table under this name after the change; None if there is none, or nobody knows it."""
         return self.table if self.table.columns else None
+
+
+def unlogged_columns(batch: ChangeBatch) -> frozenset[str]:
+    """The columns that neither image of some row has, in lower case. Of a delete only the key counts."""
+    if batch.present_before is None and batch.present_after is None:
+        return frozenset()
+    stays = batch.op != OP_DELETE
+    found = set()
+    for ordinal, column in enumerate(batch.table.columns):
+        there = ~stays
+        for present, has_image in ((batch.present_before, batch.op != OP_INSERT), (batch.present_after, stays)):
+            there |= has_image & (True if present is None else present.column(ordinal))
+        if not np.all(there):
+            found.add(column.name.lower())
+    return frozenset(found)

@@ -50,7 +50,7 @@ def forwarded(change: SchemaChange, wanted: Wanted) -> TableSchema:
     what happened to it.
     """
     table = change.table
-    if table.parked:
+    if table.parked or change.ready:
         return table
     try:
         query, kind = _Forwarding(change, wanted).statement()

@@ -15,27 +15,28 @@ from functools import lru_cache
 
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
-from penstock.schema.view import SchemaAt, SchemaView
+from penstock.schema.view import SchemaAt, SchemaView, slot_of
 
 CHANGED_MAX = 64  # tables; with more of them a new pack is made
 _PACKS_KEPT = 4  # by a worker: those of the changefeeds that it serves
 
 Name = tuple[str, str]
+Slot = tuple[str, str, bool]
 
 
 class SchemaPacker:
     """The tables in force as frames go by, for the planner."""
 
     def __init__(self, in_force: Iterable[SchemaAt] = ()) -> None:
-        self._now: dict[Name, SchemaAt] = {(one.table.schema, one.table.table): one for one in in_force}
-        self._texts: dict[Name, tuple[SchemaAt, str]] = {}
-        self._changed: dict[Name, SchemaAt] = {}
+        self._now: dict[Slot, SchemaAt] = {slot_of(one.table): one for one in in_force}
+        self._texts: dict[Slot, tuple[SchemaAt, str]] = {}
+        self._changed: dict[Slot, SchemaAt] = {}
         self._packed: bytes | None = None
 
     def take(self, schema: SchemaAt) -> None:
         """`schema` is in force from here on."""
-        name = (schema.table.schema, schema.table.table)
-        self._now[name] = self._changed[name] = schema
+        slot = slot_of(schema.table)
+        self._now[slot] = self._changed[slot] = schema
 
     def pack(self) -> tuple[bytes, tuple[SchemaAt, ...]]:
         """The pack, and what has changed since it was made."""
@@ -44,12 +45,12 @@ class SchemaPacker:
             self._changed = {}
         return self._packed, tuple(self._changed.values())
 
-    def _text(self, item: tuple[Name, SchemaAt]) -> tuple[str, str, str, str]:
-        name, schema = item
-        known = self._texts.get(name)
+    def _text(self, item: tuple[Slot, SchemaAt]) -> tuple[str, str, str, str]:
+        slot, schema = item
+        known = self._texts.get(slot)
         if known is None or known[0] is not schema:
-            known = self._texts[name] = (schema, schema.table.to_json())
-        return name[0], name[1], str(schema.position), known[1]
+            known = self._texts[slot] = (schema, schema.table.to_json())
+        return slot[0], slot[1], str(schema.position), known[1]
 
 
 class PackedSchemas(SchemaView):
@@ -69,13 +70,14 @@ class PackedSchemas(SchemaView):
         self._load((schema, table))
         return super()._latest(schema, table, position)
 
-    def _latest_drop(self, schema: str, position: Position) -> Position | None:
+    def _latest_drop(self, schema: str, position: Position) -> SchemaAt | None:
         self._load((schema, ""))
         return super()._latest_drop(schema, position)
 
     def _load(self, name: Name) -> None:
-        if name not in self._positions and (known := self._pack.get(name)) is not None:
-            super().add(*known)
+        if name not in self._positions:
+            for known in self._pack.get(name, ()):
+                super().add(*known)
 
     def names(self) -> list[Name]:
         return list({**dict.fromkeys(self._pack), **dict.fromkeys(self._positions)})
@@ -86,17 +88,19 @@ class PackedSchemas(SchemaView):
         return super().items()
 
 
-class _Pack(Mapping[Name, SchemaAt]):
-    """Tables by name, each read once."""
+class _Pack(Mapping[Name, tuple[SchemaAt, ...]]):
+    """What is known by each name, read once."""
 
     def __init__(self, packed: bytes) -> None:
-        self._texts = {(s, t): (at, text) for s, t, at, text in json.loads(zlib.decompress(packed))}
-        self._read: dict[Name, SchemaAt] = {}
+        self._texts: dict[Name, list[tuple[str, str]]] = {}
+        for schema, table, at, text in json.loads(zlib.decompress(packed)):
+            self._texts.setdefault((schema, table), []).append((at, text))
+        self._read: dict[Name, tuple[SchemaAt, ...]] = {}
 
-    def __getitem__(self, name: Name) -> SchemaAt:
+    def __getitem__(self, name: Name) -> tuple[SchemaAt, ...]:
         if name not in self._read:
-            position, text = self._texts[name]
-            self._read[name] = SchemaAt(Position.parse(position), TableSchema.from_json(text))
+            texts = self._texts[name]
+            self._read[name] = tuple(SchemaAt(Position.parse(at), TableSchema.from_json(text)) for at, text in texts)
         return self._read[name]
 
     def __iter__(self) -> Iterator[Name]:

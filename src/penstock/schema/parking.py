@@ -8,12 +8,15 @@ from typing import Any
 
 from penstock.commit_ts import milliseconds_of
 from penstock.schema.model import TableSchema
+from penstock.schema.quoting import shell_word
 
 # Reasons that mean that rows are not in the log.
 ROWS_MISSING = "the server logged a statement instead of rows (binlog_format is not ROW in its session)"
 SELECTED_ROWS_MISSING = "CREATE TABLE … SELECT, logged as a statement"
 # Begins the reason of a table that a sink's own rules hold back, at that sink alone.
 STOPPED_BY_RULES = "rules: "
+# Begins the reason of a table whose rows a sink cannot read, though the statements before them were understood.
+ROWS_UNREADABLE = "unreadable rows: "
 SHOWN_CHARACTERS_MAX = 4000  # of a statement: a dump may hold one of megabytes, and status tells it every second
 VersionKey = tuple[str, str, int]  # TableSchema.key
 
@@ -33,7 +36,7 @@ class Parking:
 
     @property
     def command(self) -> str:
-        return f"penstock resume {self.table}"
+        return f"penstock resume {shell_word(self.table)}"
 
     def to_json(self) -> dict[str, Any]:
         return {

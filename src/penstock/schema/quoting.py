@@ -1,6 +1,8 @@
-"""Names and strings → SQL, quoted so that nothing inside can end the quote early."""
+"""Names and strings → SQL, quoted so that nothing inside can end the quote early; and names → words of a shell."""
 
 from __future__ import annotations
+
+import shlex
 
 
 def quoted_name(*parts: str) -> str:
@@ -11,3 +13,8 @@ def quoted_name(*parts: str) -> str:
 def quoted_string(text: str) -> str:
     """A string as SHOW CREATE TABLE prints it; a backslash stays as it is."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def shell_word(name: str) -> str:
+    """A name as part of a command that people copy: `$` is in many names, and a shell would replace what follows it."""
+    return shlex.quote(name)

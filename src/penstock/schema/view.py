@@ -18,6 +18,12 @@ class SchemaAt(NamedTuple):
     table: TableSchema
 
 
+def slot_of(table: TableSchema) -> tuple[str, str, bool]:
+    """Of all versions with the same slot, the last one is all that later positions need. A database that was dropped and made
+    again has two: its tables are gone."""
+    return table.schema, table.table, table.kind is ChangeKind.DROP_DATABASE
+
+
 class SchemaView:
     """Versions of tables. Each is in force from the position of the entry whose frame carries it.
 
@@ -52,7 +58,7 @@ class SchemaView:
             return None
         if table:
             database = self._latest_drop(schema, position)
-            if database is not None and database > found[0]:
+            if database is not None and database.position > found[0]:
                 return None
         return found[1]
 
@@ -61,6 +67,10 @@ class SchemaView:
         parts = name.split(".")
         pairs = ((".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts)))
         return next((found for pair in pairs if (found := self.find(*pair, position)) is not None), None)
+
+    def knew(self, schema: str, table: str, position: Position) -> bool:
+        """Whether the name has, or had, a version at `position`."""
+        return self._latest(schema, table, position) is not None
 
     def at(self, schema: str, table: str, position: Position) -> TableSchema:
         """As `find`, but raises `BadInput` where rows cannot be read."""
@@ -76,6 +86,20 @@ class SchemaView:
         """The version in force just before `position`; as `find`."""
         return self.find(schema, table, Position(position.ledger_id, position.entry_id - 1))
 
+    def version(self, schema: str, table: str, position: Position) -> int:
+        """That of the last statement that changed what the name stands for, at or before `position`: also of the one by which it
+        went, alone or with its database. 0 if the name is not known there."""
+        found = self._latest(schema, table, position)
+        if found is None:
+            return 0
+        database = self._latest_drop(schema, position)
+        gone = database is not None and database.position > found[0]
+        return database.table.version if database is not None and gone else found[1].version
+
+    def positions(self, schema: str, table: str) -> list[Position]:
+        """Where versions of the table begin."""
+        return list(self._positions.get((schema, table), ()))
+
     def changed_at(self, position: Position) -> list[TableSchema]:
         """The versions that begin exactly at `position`, databases first."""
         found = []
@@ -89,6 +113,11 @@ class SchemaView:
         """(schema, table) of everything that has a version here, tables that are gone too."""
         return list(self._positions)
 
+    def in_force(self, position: Position) -> list[TableSchema]:
+        """The tables at `position`: a version for each name that stands for one."""
+        found = (self.find(*name, position) for name in self.names() if name[1])
+        return [table for table in found if table is not None]
+
     def items(self) -> Iterator[tuple[Position, TableSchema]]:
         """All versions, by table, ascending."""
         for key, positions in self._positions.items():
@@ -101,10 +130,10 @@ class SchemaView:
         i = bisect.bisect_right(positions, position)
         return (positions[i - 1], self._schemas[schema, table][i - 1]) if i else None
 
-    def _latest_drop(self, schema: str, position: Position) -> Position | None:
-        """Where the database was dropped last, at or before `position`."""
+    def _latest_drop(self, schema: str, position: Position) -> SchemaAt | None:
+        """By what the database was dropped last, at or before `position`; it may have been made again since."""
         positions = self._positions.get((schema, ""), [])
         for i in range(bisect.bisect_right(positions, position) - 1, -1, -1):
             if self._schemas[schema, ""][i].kind is ChangeKind.DROP_DATABASE:
-                return positions[i]
+                return SchemaAt(positions[i], self._schemas[schema, ""][i])
         return None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Corruption
 from penstock.files.private import check_not_planted
 from penstock.secret import Secret
 from penstock.sources.gtid import parse_gtid_set
@@ -45,6 +45,25 @@ class Tables(_Model):
     def matches_database(self, schema: str) -> bool:
         """Whether a table of this database could be wanted."""
         return any(fnmatch.fnmatchcase(schema, p.partition(".")[0]) for p in self.include)
+
+
+class LoadScope(_Model):
+    """The tables that were to be loaded by themselves when capture last started: those that all of the filters take."""
+
+    filters: tuple[Tables, ...]
+
+    def matches(self, schema: str, table: str) -> bool:
+        return all(tables.matches(schema, table) for tables in self.filters)
+
+    def to_json(self) -> str:
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, raw: str | bytes) -> LoadScope:
+        try:
+            return cls.model_validate_json(raw)
+        except ValueError as error:
+            raise Corruption(f"the stored scope of a load cannot be read: {error}") from error
 
 
 class StartAt(_Model):
@@ -116,10 +135,13 @@ class BinlogFilesSettings(_Model):
 
 
 class SnapshotSettings(_Model):
-    """The initial load of `start: snapshot`: over how many connections, how fast at most, and which of the tables."""
+    """How rows are loaded, by `start: snapshot` and by `penstock backfill`: over how many connections, and how fast at most.
+    Which of the tables `start: snapshot` loads."""
 
-    parallel: int = Field(default=2, ge=1, le=32)  # tables that are read at the same time
+    parallel: int = Field(default=2, ge=1, le=32)  # connections that read at the same time
     max_rows_per_second: int = Field(default=0, ge=0)  # of all together; 0: no limit
+    # MySQL without GTIDs says what others can see only by locks: chunks may lock their rows against writers while they are read.
+    row_locks: bool = False
     tables: Tables = Tables()  # of source.tables; the others are followed from the start on without being loaded
 
 
@@ -145,9 +167,14 @@ class ServerSettings(_Model):
     def _one_password(self) -> ServerSettings:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
-        if self.start != "snapshot" and self.snapshot != SnapshotSettings():  # children get every default spelt out
-            raise ValueError("snapshot says how rows are loaded, which only start: snapshot does")
+        if self.start != "snapshot" and self.snapshot.tables != Tables():  # children get every default spelt out
+            raise ValueError("snapshot.tables says what start: snapshot loads, and start is another one")
         return self
+
+    @property
+    def load_scope(self) -> LoadScope | None:
+        """The tables that are loaded by themselves; None where none is."""
+        return LoadScope(filters=(self.tables, self.snapshot.tables)) if self.start == "snapshot" else None
 
     @property
     def is_local(self) -> bool:

@@ -15,12 +15,29 @@ import numpy.typing as npt
 
 from penstock.errors import Terminal
 from penstock.schema.model import TableSchema
-from penstock.sources.load import TableLoad
+from penstock.sources.load import Name, TableLoad
 from penstock.sources.position import SourcePosition
+
+ANEW = (
+    "start anew, with a new state_dir and a new url of each sink; source.start: snapshot then loads the tables as they are now, "
+    "and of what changed in between only the result reaches the sinks"
+)
+_NAMED_MAX = 5  # of the tables that are refused
 
 
 class SourceError(Terminal):
     """The source refuses, or lacks what is needed: the operator must act."""
+
+
+def cannot_load(refused: Mapping[Name, str]) -> SourceError:
+    """The error for tables that are to be loaded, and cannot be: each by name, with its reason."""
+    named = [f"{'.'.join(name)} ({reason})" for name, reason in refused.items()]
+    more = f", and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    return SourceError(
+        f"cannot load {', '.join(named[:_NAMED_MAX])}{more}",
+        hint="give the table a primary key, or leave it out of the load alone (source.snapshot.tables.exclude: its changes "
+        "are captured from now on) or altogether (source.tables.exclude)",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,5 +14,5 @@ The only package that imports pyspark.
 | `failure.py` | errors on their way through Spark |
 | `process.py`, `jvm/` | the driver process; its Spark: Java, context, jobs |
 | `tables/` | `format("penstock")` for users' own queries; nothing else here needs it |
-| `daemon.py` | the process that Spark's Python workers are forked from |
+| `daemon.py` | the process that Spark's Python workers are forked from (begun before Spark asks: `jvm/workers_ahead.py`) |
 """

@@ -23,7 +23,17 @@ class _NoPandas:
 
 
 def main() -> None:
+    from penstock.spark.jvm.workers_ahead import AHEAD, hand_over, wait_to_be_taken
+
+    ahead = sys.argv[2:3] == [AHEAD]
+    if ahead:
+        from penstock.process import end_with_parent
+
+        end_with_parent(int(sys.argv[4]))
+    elif hand_over():
+        return
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads would not survive the fork
+    gc.disable()  # until all is there: what imports make stays
     if sys.argv[1:2] == ["pyspark.worker"]:
         without_pandas()
         import pyspark.worker  # noqa: F401
@@ -36,6 +46,9 @@ def main() -> None:
 
     gc.collect()
     gc.freeze()
+    gc.enable()
+    if ahead:
+        wait_to_be_taken(int(sys.argv[3]))
     manager()
 
 

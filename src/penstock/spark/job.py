@@ -9,11 +9,14 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.log.position import Position
-    from penstock.sources.settings import Tables
+    from penstock.rules.versions import SettingsVersion
     from penstock.spark.payload_split import Resume
     from penstock.spark.plan import PlanSettings
 
@@ -22,7 +25,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """One run of one changefeed. `resume` is the keeper's answer: {dispatcher: {epoch, progress, intent_last_seq}}."""
+    """One run of one changefeed. `resume` is the keeper's answer: {dispatcher: {epoch, progress, intent_last_seq, left_out}}."""
 
     state_dir: str
     delivery_socket: str
@@ -44,6 +47,8 @@ class Job:
     poison: str = "park"  # what becomes of a row that the format refuses: park | dead-letter
     rules: tuple[dict[str, Any], ...] = ()  # as in penstock.yaml, those for every sink first
     mask_key_file: str = ""  # for this user alone; the key itself would be seen in Spark's plans
+    # The versions of the settings that shape rows, as the keeper recorded them; where it has none, those above hold.
+    settings: tuple[dict[str, Any], ...] = ()
     resume: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -52,7 +57,7 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         value = json.loads(text)
-        for name in ("only", "exclude", "source_include", "source_exclude", "rules"):
+        for name in ("only", "exclude", "source_include", "source_exclude", "rules", "settings"):
             value[name] = tuple(value[name])
         return cls(**value)
 
@@ -84,9 +89,13 @@ class Job:
 
         return {dispatcher: Resume.from_json(value) for dispatcher, value in self.resume.items()}
 
-    def resume_of(self, dispatcher: str) -> Resume:
+    def resume_of(self, dispatcher: str, later: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Resume:
         """Where the dispatcher continues; one that the keeper does not know starts at the first epoch, without
-        progress."""
+        progress. What `later` says, in the keeper's words, counts before the run's resume table."""
+        if dispatcher in later:
+            from penstock.spark.payload_split import Resume
+
+            return Resume.from_json(later[dispatcher])
         found = self.resume_table.get(dispatcher)
         if found is not None:
             return found
@@ -96,12 +105,22 @@ class Job:
         return Resume(FIRST_EPOCH)
 
     @cached_property
-    def _filters(self) -> tuple[Tables, Tables]:
-        from penstock.sources.settings import Tables  # pydantic is slow to import, and planning needs no filter
+    def boundaries(self) -> tuple[Position, ...]:
+        """Where versions of the settings begin, ascending: no range has rows on both sides of one."""
+        from penstock.log.position import Position
 
-        own = Tables(include=self.only, exclude=self.exclude)
-        return own, Tables(include=self.source_include, exclude=self.source_exclude)
+        return tuple(Position.parse(version["since"]) for version in self.settings)
 
-    def wants(self, schema: str, table: str) -> bool:
-        """Whether the changefeed takes the table: its own filter and the source's both include it; `exclude` wins."""
-        return all(tables.matches(schema, table) for tables in self._filters)
+    @property
+    def has_sql(self) -> bool:
+        """Whether a rule, of any version of the settings, needs Spark SQL."""
+        rules = [rule for version in self.settings for rule in version["settings"].get("rules", ())]
+        return any(rule.get("sql") for rule in (*rules, *self.rules))
+
+    def settings_versions(self) -> list[SettingsVersion]:
+        from penstock.rules.versions import BEGINNING, RowSettings, SettingsVersion
+
+        if self.settings:
+            return [SettingsVersion.from_json(version) for version in self.settings]
+        key = Path(self.mask_key_file).read_text() if self.mask_key_file else None
+        return [SettingsVersion(BEGINNING, 0, RowSettings.of(asdict(self), key))]

@@ -11,7 +11,7 @@ the log, what stands for parked versions, and never gives out one that was resum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from penstock.entries.stores import SCHEMA_HISTORY, SCHEMA_RESUMED, SOURCE_OPEN, SOURCE_VOID
@@ -19,7 +19,7 @@ from penstock.log import LogReader, StateChange
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
 from penstock.schema.parking import VersionKey, resumed
-from penstock.schema.view import SchemaAt
+from penstock.schema.view import SchemaAt, slot_of
 from penstock.spark.plan import FrameSummary, preceding
 from penstock.state import StateLost, StateReader
 from penstock.state.types.registry import REGISTRY_NAMESPACE
@@ -28,9 +28,11 @@ FRAMES_MAX = 1024  # of one call to `more`: memory for planning stays small howe
 
 
 class LogFollower:
-    """Gives the frames of a log in order, each once: from `start` on, or from the oldest state that can be had."""
+    """Gives the frames of a log in order, each once: from `start` on, or from the oldest state that can be had.
 
-    def __init__(self, reader: LogReader, start: Position | None = None) -> None:
+    `history`: all versions of before the first frame, where `keeps_history`."""
+
+    def __init__(self, reader: LogReader, start: Position | None = None, *, keeps_history: bool = False) -> None:
         self._reader = reader
         self._resumptions = _resumptions(reader)
         try:
@@ -49,10 +51,13 @@ class LogFollower:
                 for change in info.changes:
                     if self._is_of(change, SCHEMA_HISTORY.namespace):
                         history.pop(change.key, None)
-        tables = (
+        tables: Iterable[TableSchema] = (
             resumed(SCHEMA_HISTORY.decode_value(value), self._resumptions) for value in history.values()
         )  # in the order of their sequence numbers
-        self._in_force = {(table.schema, table.table): table for table in tables}
+        self.history: tuple[TableSchema, ...] = ()
+        if keeps_history:
+            tables = self.history = tuple(tables)
+        self._in_force = {slot_of(table): table for table in tables}
 
     @classmethod
     def open(cls, directory: Path, start: Position | None = None, read_attempts_max: int = 3) -> LogFollower:

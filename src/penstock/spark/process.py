@@ -4,9 +4,9 @@ Settings:
 
     {"state_dir": "...", "changefeeds": {name: {"format", "only", "exclude", ...}}, "spark": {"spark.…": "…"}}
 
-Events: `ready` once Spark is up, `progress` at most once a second for each changefeed, `restart` when a
-changefeed's run begins again, `error`. Exit codes: 0 asked to stop, 2 configuration, 3 source, 4 sink, 75 try again
-(the JVM died). The JVM and the Python workers end with this process.
+Changefeeds come and go by requests (`changefeeds.py`). Events: `ready` once Spark is up, `progress` at most once a second
+for each changefeed, `restart` when a changefeed's run begins again, `failed` when one stands still for good, `error`. Exit
+codes: 0 asked to stop, 2 configuration, 75 try again (the JVM died). The JVM and the Python workers end with this process.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BadInput, PenstockError, Terminal, Unavailable
+from penstock.errors import BadInput, PenstockError
 from penstock.files.private import write_private
-from penstock.process import EXIT_OK, EXIT_TRY_AGAIN, ChildProcess, Event
+from penstock.process import EXIT_OK, ChildProcess, Event, importing
 from penstock.secret import Secret
-from penstock.spark.failure import PipelineFailure, exit_code
+from penstock.spark.failure import exit_code
 from penstock.spark.job import Job
 from penstock.spark.jvm.class_archive import find_archive
 from penstock.spark.jvm.context import scratch_directory
 from penstock.spark.jvm.launch import Launch
 from penstock.wire import socket_path
 
-_STOP_SECONDS_MAX = 20.0
 _CHANGEFEED_KEYS = ("only", "exclude", "source_include", "source_exclude", "batch_bytes_max", "range_bytes_min",
                     "cache_bytes_max", "in_flight_bytes_max", "read_attempts_max", "poison", "rules")  # fmt: skip
 
@@ -42,7 +41,10 @@ def main() -> int:
         # First of all: what this process imports meanwhile costs nobody anything.
         archive = find_archive()
         launch = Launch(
-            Path(settings["state_dir"]).absolute(), settings.get("spark") or {}, java_options=archive.options()
+            Path(settings["state_dir"]).absolute(),
+            settings.get("spark") or {},
+            java_options=archive.options(),
+            workers_ahead=True,
         )
         code = run_driver(settings, child, launch)
         if code == EXIT_OK:
@@ -59,49 +61,43 @@ def main() -> int:
 
 
 def run_driver(settings: dict[str, Any], child: ChildProcess, launch: Launch) -> int:
-    """Runs every changefeed until the process is asked to stop, or until a terminal error. The exit code."""
-    from penstock.spark.batches import warm
-    from penstock.spark.jvm.engine import Engine, EngineLost
-    from penstock.spark.runs import ChangefeedRuns
+    """Runs the changefeeds until the process is asked to stop, or Spark is gone. The exit code."""
+    with importing():
+        import pyspark  # noqa: F401
+
+        from penstock.spark.batches import warm
+        from penstock.spark.changefeeds import Changefeeds
+        from penstock.spark.jvm.engine import Engine
+        from penstock.spark.runs import ChangefeedRuns
 
     stop = child.stop
     state_dir = Path(settings["state_dir"]).absolute()
-    jobs = [job_of(state_dir, name, value) for name, value in settings["changefeeds"].items()]
+    for name, value in settings["changefeeds"].items():
+        job_of(state_dir, name, value)  # what makes no sense is told before Spark is there
     engine = Engine(launch.context())
     child.ignore_interrupts()
-    keep_mask_keys(state_dir, settings["changefeeds"])
     parallelism = engine.parallelism
     child.say({"event": Event.READY, "spark": engine.version, "parallelism": parallelism})
+    child.report_metrics()
     codes: list[int] = []
 
-    def follow(runs: ChangefeedRuns) -> None:
-        try:
-            runs.run()
-        except PipelineFailure as error:
-            child.say_error(error.error, changefeed=runs.changefeed)
-            codes.append(exit_code(error.error, error.where))
-        except EngineLost as error:
-            child.say_error(Unavailable("Spark's JVM ended", hint=str(error)[:200]))
-            codes.append(EXIT_TRY_AGAIN)
-        except Exception as error:
-            child.say_error(Terminal(f"{type(error).__name__}: {error}"), changefeed=runs.changefeed)
-            codes.append(EXIT_TRY_AGAIN)
-        if codes:
-            stop.set()
+    def lost(code: int) -> None:
+        codes.append(code)
+        stop.set()
 
-    threads = []
     control = socket_path(state_dir / "run", "control")
-    for job in jobs:
-        job = replace(job, parallelism=parallelism)  # noqa: PLW2901
-        runs = ChangefeedRuns(engine, job, control=control, emit=child.say, stop=stop)
-        threads.append(threading.Thread(target=follow, args=(runs,), name=f"runs-{job.changefeed}", daemon=True))
-    for thread in threads:
-        thread.start()
+
+    def make(name: str, value: dict[str, Any], stop: threading.Event) -> ChangefeedRuns:
+        job = replace(job_of(state_dir, name, value), parallelism=parallelism)
+        keep_mask_key(state_dir, name, value)
+        return ChangefeedRuns(engine, job, control=control, emit=child.say, stop=stop)
+
+    changefeeds = Changefeeds(make, child.say, lost)
+    for name, value in settings["changefeeds"].items():
+        changefeeds.add(name, value)
     threading.Thread(target=warm, args=(engine,), name="warm", daemon=True).start()
-    while not stop.wait(3600):
-        pass
-    for thread in threads:
-        thread.join(_STOP_SECONDS_MAX)
+    child.answer_until_stop(changefeeds.handlers)
+    changefeeds.stop()
     return codes[0] if codes else EXIT_OK
 
 
@@ -133,11 +129,10 @@ def mask_key_file(state_dir: Path, changefeed: str) -> Path:
     return scratch_directory(state_dir) / f"{changefeed}.mask-key"
 
 
-def keep_mask_keys(state_dir: Path, changefeeds: dict[str, dict[str, Any]]) -> None:
-    """Writes the keys for the tasks. In the job, which goes through Spark, a key would be in its plans and its UI."""
-    for name, value in changefeeds.items():
-        if value.get("mask_key"):
-            write_private(mask_key_file(state_dir, name), Secret(str(value["mask_key"])).reveal())
+def keep_mask_key(state_dir: Path, name: str, value: dict[str, Any]) -> None:
+    """Writes the key for the tasks. In the job, which goes through Spark, it would be in its plans and its UI."""
+    if value.get("mask_key"):
+        write_private(mask_key_file(state_dir, name), Secret(str(value["mask_key"])).reveal())
 
 
 def _checked(value: dict[str, Any]) -> dict[str, Any]:

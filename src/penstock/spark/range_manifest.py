@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.log.position import Position
@@ -21,7 +21,8 @@ _frozen = False
 @dataclass(slots=True)
 class RangeManifest:
     """What the driver learns of a range. `commit_ts` is that of the last transaction that ends in it; 0 where none
-    does."""
+    does. `extra`: it is for dispatchers that replay alone. `held`: by dispatcher, the last of the rows that were held back, and
+    how many they are: {seq, schema, table, rows}."""
 
     start: Position
     end: Position
@@ -33,6 +34,8 @@ class RangeManifest:
     commit_ts: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    extra: bool = False
+    held: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -28,8 +28,11 @@ from penstock.entries.format import Part as TransactionPart
 from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
 from penstock.log.position import Seq
-from penstock.rules.rules import Rules, everything
-from penstock.rules.settings import rules_from_json
+from penstock.rules.passage import Passage
+from penstock.rules.routes import Name
+from penstock.rules.rules import Change, Rules, everything
+from penstock.rules.sql.rows import Sql
+from penstock.rules.versioned import VersionedRules
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.forwarding import forwarded
 from penstock.schema.model import DdlType
@@ -37,9 +40,10 @@ from penstock.schema.view import SchemaView
 from penstock.secret import Secret
 from penstock.spark.failure import PipelineFailure, Where, error_to_text
 from penstock.spark.job import Job
-from penstock.spark.payload_split import PAYLOAD_BYTES, Resume, split_into_payloads
-from penstock.spark.plan import PlannedRange
+from penstock.spark.payload_split import PAYLOAD_BYTES, Resume, rows_up_to, split_into_payloads
+from penstock.spark.plan import PlannedRange, Routing, preceding
 from penstock.spark.range_manifest import RangeManifest, freeze_once
+from penstock.spark.sql.worker import RangeResults
 from penstock.wire import Client
 
 _ROW_BYTES_FIRST_GUESS = 256.0
@@ -48,7 +52,8 @@ _JOBS_KEPT = 8  # by a worker: those of the changefeeds that it serves
 
 _readers: dict[str, LogReader] = {}
 _clients: dict[str, Client] = {}
-_rules: dict[tuple[object, ...], Rules] = {}
+_rules: dict[tuple[object, ...], VersionedRules] = {}
+_results = RangeResults()  # of the range that the worker is at
 _row_bytes: dict[
     tuple[str, str, str], float
 ] = {}  # by (format, schema, table): encoded bytes per row of the last payload
@@ -65,11 +70,11 @@ def run_range(job: Job, taken: PlannedRange, attempt: int) -> RangeManifest:
     manifest."""
     freeze_once()
     job.configure_cache()
-    manifest = RangeManifest(taken.start, taken.end, attempt)
+    manifest = RangeManifest(taken.start, taken.end, attempt, extra=taken.is_extra)
     where: Where = "source"
     try:
         with manifest.timed("task"):
-            stager = _Stager(job, manifest)
+            stager = _Stager(job, manifest, taken.routing)
             for change in _changes(job, taken, manifest):
                 where = "sink"
                 stager.take(change)
@@ -90,14 +95,8 @@ def forget_connections() -> None:
 
 def _changes(job: Job, taken: PlannedRange, manifest: RangeManifest) -> Iterator[ChangeBatch | SchemaChange]:
     """What the sink sees of the range, under the names that tables have there."""
-    rules, schemas = rules_of(job), taken.view()
-
-    def exists(schema: str, table: str) -> bool:
-        return schemas.find(schema, table, taken.end) is not None
-
-    passage = rules.passage(schemas.names() if rules.has_routes else (), exists)
-    for change in _decoded(job, taken, schemas, manifest, rules):
-        shaped = passage.apply(change)
+    _results.hold(taken.sql)
+    for shaped in steps_of(job, taken, manifest, rules_of(job).at(taken.start)):
         while True:
             with manifest.timed("rules"):
                 one = next(shaped, None)
@@ -106,22 +105,54 @@ def _changes(job: Job, taken: PlannedRange, manifest: RangeManifest) -> Iterator
             yield one
 
 
-def rules_of(job: Job) -> Rules:
+def steps_of(
+    job: Job, taken: PlannedRange, manifest: RangeManifest, rules: Rules, only: Name | None = None
+) -> Iterator[Iterator[Change]]:
+    """What the sink sees of the range, change by change of the log: each must be exhausted before the next. `only`: the rows
+    and DDL of one table of the source."""
+    schemas = taken.view()
+
+    def exists(schema: str, table: str) -> bool:
+        return schemas.find(schema, table, taken.end) is not None
+
+    begins = taken.start in job.boundaries
+    passage = Passage(rules, schemas.names() if rules.has_routes or begins else (), exists, view=schemas)
+    if begins:
+        yield passage.begin(schemas.in_force(preceding(taken.start)))
+    for change in _decoded(job, taken, schemas, manifest, passage, only=only):
+        yield passage.apply(change)
+    yield passage.finish()
+
+
+def versioned_rules(job: Job, sql: Sql) -> VersionedRules:
+    mask_key = Secret(Path(job.mask_key_file).read_text()).reveal() if job.mask_key_file else None
+    return VersionedRules(job.settings_versions(), mask_key, sql)
+
+
+def rules_of(job: Job) -> VersionedRules:
     """The worker's rules of the changefeed, which it keeps for the tasks to come: they are bound to a table once."""
-    key = (job.changefeed, json.dumps(job.rules), job.mask_key_file, job.only, job.exclude, job.source_include, job.source_exclude)  # fmt: skip
+    key = (job.changefeed, json.dumps(job.settings), json.dumps(job.rules), job.mask_key_file, job.only, job.exclude, job.source_include, job.source_exclude)  # fmt: skip
     if key not in _rules:
-        mask_key = Secret(Path(job.mask_key_file).read_text()).reveal() if job.mask_key_file else None
-        _rules[key] = Rules(rules_from_json(job.rules), mask_key, job.wants)
+        _rules[key] = versioned_rules(job, _results)
     return _rules[key]
 
 
 def _decoded(
-    job: Job, taken: PlannedRange, schemas: SchemaView, manifest: RangeManifest, rules: Rules
+    job: Job, taken: PlannedRange, schemas: SchemaView, manifest: RangeManifest, passage: Passage, *, only: Name | None
 ) -> Iterator[ChangeBatch | SchemaChange]:
-    def wanted(schema: str, table: str) -> bool:
-        return job.wants(schema, table) and (bool(table) or rules.sees_database(schema))
+    rules = passage.rules
+    # Rules may move a table, and stop one because of another: then none is passed over.
+    replayed = None if rules else taken.routing.only
 
-    changes = decode_entries(_entries(job, taken, manifest), schemas, wanted, taken.void)
+    def wanted(schema: str, table: str) -> bool:
+        if only is not None and (schema, table) != only:
+            return False
+        if replayed is not None and dispatcher_id(job.changefeed, schema, table) not in replayed:
+            return False
+        return rules.wants(schema, table) and (bool(table) or rules.sees_database(schema))
+
+    entries = _entries(job, taken, manifest)
+    changes = decode_entries(entries, schemas, wanted, taken.void, parks=True, on_group=passage.next_group)
     while True:
         read = manifest.seconds.get("read", 0.0)
         with manifest.timed("decode"):
@@ -129,9 +160,8 @@ def _decoded(
         manifest.seconds["decode"] -= manifest.seconds.get("read", 0.0) - read  # decoding reads the entries as it goes
         if change is None:
             return
-        if job.wants(
-            change.table.schema, change.table.table
-        ):  # the decoder passes on the DDL of whole databases unfiltered
+        name = (change.table.schema, change.table.table)
+        if rules.wants(*name) and only in (None, name):  # the decoder passes on the DDL of whole databases unfiltered
             yield change
 
 
@@ -167,8 +197,9 @@ def open_reader(job: Job) -> LogReader:
 class _Stager:
     """Encodes changes and hands them to delivery, in order, under one attempt of one range."""
 
-    def __init__(self, job: Job, manifest: RangeManifest) -> None:
+    def __init__(self, job: Job, manifest: RangeManifest, routing: Routing) -> None:
         self._job = job
+        self._routing = routing
         self._manifest = manifest
         self._format = open_format(job.format, job.format_options)
         self._client = _clients.setdefault(
@@ -176,11 +207,21 @@ class _Stager:
         )
 
     def take(self, change: ChangeBatch | SchemaChange) -> None:
-        resume = self._job.resume_of(self._dispatcher(change))
+        dispatcher, routing = self._dispatcher(change), self._routing
+        if routing.only is not None and dispatcher not in routing.only:
+            return
+        resume = self._job.resume_of(dispatcher, routing.resume)
+        if isinstance(change, ChangeBatch) and dispatcher in routing.held:
+            self._hold(dispatcher, change, resume)
+            return
         if isinstance(change, SchemaChange):
-            if change.seq <= resume.progress:
-                return
             seq, ts = Seq.from_bytes(change.seq), change.commit_ts
+            if change.seq <= resume.progress:
+                reached = Seq.from_bytes(resume.progress)
+                if not change.table.parked or reached.position > self._manifest.end:
+                    return
+                # Another run read further. What stops the table lies after that: passed over, its rows would be lost.
+                seq = reached._replace(row=reached.row + 1)
             text = forwarded(change, everything).to_json().encode()  # what the sink does not take is gone already
             needed = [table.to_json() for table in change.needed]
             self._stage(
@@ -211,6 +252,36 @@ class _Stager:
                 rows=len(piece),
                 table_schema=schema,
             )
+
+    def _hold(self, dispatcher: str, batch: ChangeBatch, resume: Resume) -> None:
+        """The rows stay in the log: the keeper must know that they are there, and nobody else."""
+        first = rows_up_to(batch.seq, resume.progress)
+        rows = self._delivered_up_to(batch.slice(first, len(batch)))
+        if rows:
+            before = self._manifest.held.get(dispatcher, {"rows": 0})["rows"]
+            self._manifest.held[dispatcher] = {
+                "seq": str(Seq.from_bytes(batch.seq[first + rows - 1].tobytes())),
+                "schema": batch.table.schema,
+                "table": batch.table.table,
+                "rows": before + rows,
+            }
+
+    def _delivered_up_to(self, batch: ChangeBatch) -> int:
+        """How many rows there are up to the last one that will be in a file. Dead letters after it never move progress: the
+        keeper, and a DDL after them, would wait for them for ever. Looks at the end first, and at more while all is refused."""
+        if self._job.poison != "dead-letter":
+            return len(batch)
+        look = 1
+        while len(batch):
+            tail = max(0, len(batch) - look)
+            good = [
+                part.rows for part in encode_parts(self._format, batch.slice(tail, len(batch))) if part.body is not None
+            ]
+            if good:
+                last = good[-1].seq[-1].tobytes()
+                return rows_up_to(batch.seq, last)
+            batch, look = batch.slice(0, tail), 2 * look
+        return 0
 
     def _encoded(self, change: ChangeBatch, resume: Resume, rows_max: int) -> Iterator[tuple[ChangeBatch, memoryview]]:
         """The payloads up to the end, or up to a poison row that parks the table at the sink."""
@@ -274,6 +345,7 @@ class _Stager:
                 end=str(manifest.end),
                 attempt=manifest.attempt,
                 ordinal=manifest.payloads,
+                extra=manifest.extra,
                 kind=kind,
                 dispatcher=self._dispatcher(change),
                 epoch=epoch,

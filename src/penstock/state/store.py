@@ -66,6 +66,7 @@ class StateIterator(Iterator[T], Generic[T]):
         self._open = open_at
         self._heal = heal
         self._returned = 0
+        self._healed = False
         self._snapshot: StateSnapshot | None
         self._snapshot, self._pairs = open_at()
         ITERATIONS[id(self)] = time.monotonic()
@@ -108,8 +109,11 @@ class StateIterator(Iterator[T], Generic[T]):
 
     def _begin_again(self, error: Corruption) -> None:
         """Rebuilds the state after damage, and starts over. Raises where pairs were returned already: they belong to a
-        moment that is gone."""
+        moment that is gone; and where the rebuilt state has it too: it is a value that cannot be decoded."""
         self.close()
+        if self._healed:
+            raise error
+        self._healed = True
         self._heal(error)
         if self._returned:
             raise Unavailable(

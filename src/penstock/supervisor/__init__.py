@@ -10,7 +10,9 @@ in order.
 | `restarts.py` | a child's slot in the run: which process fills it, and when the next one is started |
 | `control_server.py` | `control.sock`: what delivery, the driver and commands ask of the run |
 | `delivery_client.py` | what the run asks of delivery |
-| `http_server.py`, `exposition.py` | `/metrics`, `/healthz`, `/readyz`; the status as text for Prometheus |
-| `source_health.py` | whether the source is well |
+| `http/` | `/metrics`, `/healthz`, `/readyz`; status and figures of all processes as text for Prometheus |
+| `feeds/` | the run's changefeeds, which come and go |
+| `requests.py` | what is asked of a child, and its answers |
+| `health/` | whether the source is well, how long it keeps what is needed, how fast things grow |
 | `status.py`, `reporter.py` | what a run says about itself, and how that is put together |
 """

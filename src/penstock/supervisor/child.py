@@ -106,7 +106,7 @@ class Child:
 
     def ask(self, request: dict[str, Any]) -> None:
         """Writes a request (`penstock.process`) once the settings are written. Returns at once."""
-        self._thread(self._write_request, json.dumps(request, separators=(",", ":")).encode() + b"\n")
+        self._thread(self._write_request, json.dumps(revealed(request), separators=(",", ":")).encode() + b"\n")
 
     def kill(self) -> None:
         """Kills the child and everything in its process group."""

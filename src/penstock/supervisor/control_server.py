@@ -9,12 +9,15 @@ has one of the wrong type, gets `BadInput` with the argument's name.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.changefeed.facts import parse_seq
+from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
 from penstock.delivery.keeper_client import Intent, LastRow
 from penstock.errors import BadInput, PenstockError, Unavailable
@@ -32,20 +35,28 @@ def control_path(state_dir: Path) -> Path:
 
 
 class ControlServer:
-    """Serves the changefeeds `names`. Each is answered for once `attach` has brought its maintainer."""
+    """Serves the changefeeds `names`, which change as the run's do. Each is answered for once `attach` has brought its
+    maintainer, until `detach`."""
 
     def __init__(
         self,
         path: Path,
-        names: list[str],
+        names: Collection[str],
         status: Callable[[], RunStatus],
+        *,
         ask_capture: Callable[[Arguments], Arguments] | None = None,
         pause_at_delivery: Callable[[str, bool], None] = lambda _name, _paused: None,
+        leave_out_at_delivery: Callable[[str, str, bool], None] = lambda _name, _dispatcher, _out: None,
+        try_again: Callable[[str], bool] = lambda _name: False,
+        reload: Callable[[], Arguments] = dict,
+        forget: Callable[[str], Arguments] = lambda _name: {},
     ) -> None:
-        self._names = frozenset(names)
+        self._names = names
         self._status = status
         self._ask_capture = ask_capture
         self._pause_at_delivery = pause_at_delivery
+        self._leave_out_at_delivery = leave_out_at_delivery
+        self._try_again = try_again
         self._maintainers: dict[str, Maintainer] = {}
         self._attached = threading.Condition()
         self._ending = False
@@ -53,14 +64,20 @@ class ControlServer:
             path,
             {
                 "begin_run": self._begin_run,
+                "begin_replay": self._begin_replay,
                 "published": self._published,
                 "intent": self._intent,
                 "done": self._done,
                 "drained": self._drained,
                 "dispatchers": self._dispatchers,
                 "checkpoint": self._checkpoint,
-                "resume": self._resume,
+                "settings": self._settings,
+                "recovery_point": self._recovery_point,
+                "resume": partial(self._pass_on, "resume"),
+                "backfill": partial(self._pass_on, "backfill"),
                 "pause": self._pause,
+                "reload": lambda _arguments, _body: reload(),
+                "forget": lambda arguments, _body: forget(_text(arguments, "changefeed")),
                 "status": lambda _arguments, _body: self._status().model_dump(mode="json"),
             },
         )
@@ -69,6 +86,10 @@ class ControlServer:
         with self._attached:
             self._maintainers[maintainer.keeper.name] = maintainer
             self._attached.notify_all()
+
+    def detach(self, name: str) -> None:
+        with self._attached:
+            self._maintainers.pop(name, None)
 
     def end(self) -> None:
         """The run is about to end: requests do not wait for a keeper any longer."""
@@ -82,7 +103,7 @@ class ControlServer:
 
     def _of(self, arguments: Arguments) -> Maintainer:
         name = arguments.get("changefeed")
-        if name not in self._names:
+        if name not in self._maintainers and name not in self._names:
             raise BadInput(f"there is no changefeed {name!r} in this run", hint=f"there are: {sorted(self._names)}")
         with self._attached:
             self._attached.wait_for(lambda: name in self._maintainers or self._ending, OPENING_SECONDS_MAX)
@@ -92,6 +113,13 @@ class ControlServer:
 
     def _begin_run(self, arguments: Arguments, _body: memoryview) -> Arguments:
         return self._of(arguments).begin_run()
+
+    def _begin_replay(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        dispatchers = _get(arguments, "dispatchers")
+        if not isinstance(dispatchers, list):
+            raise BadInput(f"dispatchers must be a list, not {dispatchers!r}")
+        found = self._of(arguments).begin_replay(_text(arguments, "run"), [str(each) for each in dispatchers])
+        return {"dispatchers": found}
 
     def _published(self, arguments: Arguments, _body: memoryview) -> Arguments:
         last = {
@@ -146,23 +174,47 @@ class ControlServer:
 
     def _pause(self, arguments: Arguments, _body: memoryview) -> Arguments:
         """Pauses a changefeed, or lets it go on. Order: (1) durable; (2) delivery, if it answers; else the next run of the
-        changefeed tells it."""
+        changefeed tells it. One that goes on tries again what stopped in it, too."""
         keeper, paused = self._of(arguments).keeper, _get(arguments, "paused") is True
+        if arguments.get("table") is not None:
+            return self._pause_table(keeper, _text(arguments, "table"), paused=paused)
         before = keeper.paused_ms is not None
         keeper.pause() if paused else keeper.resume()
         with contextlib.suppress(PenstockError):
             self._pause_at_delivery(keeper.name, paused)
-        return {"paused": paused, "changed": before != paused, "since_ms": keeper.paused_ms}
+        again = not paused and self._try_again(keeper.name)
+        return {"paused": paused, "changed": before != paused, "since_ms": keeper.paused_ms, "again": again}
 
-    def _resume(self, arguments: Arguments, _body: memoryview) -> Arguments:
+    def _pause_table(self, keeper: Keeper, table: str, *, paused: bool) -> Arguments:
+        """The same of one table. Order: (1) durable; (2) delivery, which leaves it out, or has it replayed."""
+        facts = keeper.facts()
+        dispatcher = next((key for key, one in facts.items() if f"{one.schema}.{one.table}" == table), None)
+        if dispatcher is None:
+            near = difflib.get_close_matches(table, [f"{one.schema}.{one.table}" for one in facts.values()], 1)
+            raise BadInput(
+                f"{keeper.name} has nothing of a table {table!r} yet",
+                hint=f"did you mean {near[0]}?" if near else "penstock dispatchers lists those that it has",
+            )
+        before = facts[dispatcher].left_out_ms > 0
+        since_ms = keeper.leave_out(dispatcher, out=paused)
+        self._leave_out_at_delivery(keeper.name, dispatcher, paused)
+        return {"paused": paused, "changed": before != paused, "since_ms": since_ms or None, "again": False}
+
+    def _pass_on(self, op: str, arguments: Arguments, _body: memoryview) -> Arguments:
         """Passes the request on to capture, the log's only writer. Its answer, or the error that it refuses with."""
         if self._ask_capture is None:
             raise Unavailable("there is no capture in this run")
-        return self._ask_capture({**arguments, "op": "resume"})
+        return self._ask_capture({**arguments, "op": op})
 
     def _checkpoint(self, arguments: Arguments, _body: memoryview) -> Arguments:
         keeper = self._of(arguments).keeper
         return {"checkpoint_ts": keeper.checkpoint_ts, "mark_delete": str(keeper.mark_delete)}
+
+    def _recovery_point(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        return self._of(arguments).recovery_point(_text(arguments, "known"))
+
+    def _settings(self, arguments: Arguments, _body: memoryview) -> Arguments:
+        return {"versions": [version.to_json() for version in self._of(arguments).keeper.settings_versions]}
 
 
 def _get(arguments: Arguments, name: str) -> Any:

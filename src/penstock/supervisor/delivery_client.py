@@ -30,6 +30,11 @@ class DeliveryClient:
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
             client.call("pause", changefeed=changefeed, paused=paused)
 
+    def leave_out(self, changefeed: str, dispatcher: str, *, out: bool) -> None:
+        """From here on delivery leaves the dispatcher out, or has it replayed."""
+        with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
+            client.call("leave_out", changefeed=changefeed, dispatcher=dispatcher, out=out)
+
     def status(self) -> dict[str, Any]:
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
             return client.call("status")
@@ -48,6 +53,7 @@ class Flush:
     """A flush that is going on: one thread a changefeed. `errors` has those of the changefeeds that failed."""
 
     def __init__(self, path: Path, changefeeds: list[str], timeout_seconds: float) -> None:
+        self.changefeeds = changefeeds
         self.errors: dict[str, PenstockError] = {}
         self._path = path
         self._timeout = timeout_seconds

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.changefeed.facts import DispatcherFacts
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.lag import Lag
 from penstock.clock import Clock
 from penstock.log import LogReader
 from penstock.log.position import Position
+from penstock.schema.quoting import shell_word
+from penstock.supervisor.feeds.changefeeds import Changefeeds
+from penstock.supervisor.health.binlog_headroom import BinlogHeadroom
+from penstock.supervisor.health.rates import Rate
+from penstock.supervisor.health.source_health import SourceHealth
 from penstock.supervisor.restarts import ChildSlot
 from penstock.supervisor.settings import RunSettings
-from penstock.supervisor.source_health import SourceHealth
 from penstock.supervisor.status import (
     ChangefeedState,
     ChangefeedStatus,
     LoadStatus,
     LogStatus,
     ParkedTable,
+    PausedTable,
     RunStatus,
     SourceStatus,
     XaStatus,
 )
 
+PAUSED_TABLES_MAX = 50  # that are named
 SMALL_FILES_MIN = 20  # of this run, before their size says something
 SMALL_FILE_BYTES = 1 << 20  # readers open each file: smaller ones cost more to open than to read
 
@@ -59,12 +67,23 @@ def totals(keeper: Keeper) -> Totals:
 
 
 class Reporter:
-    def __init__(self, settings: RunSettings, slots: dict[str, ChildSlot], clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        slots: dict[str, ChildSlot],
+        clock: Clock,
+        feeds: Changefeeds,
+        headroom: BinlogHeadroom | None = None,
+    ) -> None:
+        self._headroom = headroom
         self._settings = settings
+        self._feeds = feeds
         self._slots = slots
         self._clock = clock
         self._started_ms = clock.wall_ms()
         self.watched: dict[str, Watched] = {}
+        self._rates: defaultdict[str, Rate] = defaultdict(Rate)  # a changefeed may come later
+        self._log_growth = Rate()
         self.reader: LogReader | None = None
         self._source_position: dict[str, Any] | None = None
         self._source_positions: dict[str, Any] | None = None
@@ -106,7 +125,7 @@ class Reporter:
 
     def status(self, phase: Phase, delivery: dict[str, Any], note: str = "") -> RunStatus:
         now_ms = self._clock.wall_ms()
-        feeds = tuple(self._feed(name, phase, delivery, now_ms) for name in self._settings.changefeeds)
+        feeds = tuple(self._feed(name, phase, delivery, now_ms) for name in self._feeds.settings)
         delivered = self.delivered()
         return RunStatus(
             pid=os.getpid(),
@@ -131,8 +150,13 @@ class Reporter:
         behind = [f for f in feeds if f.backlog_entries and f.mark_delete is not None]
         slowest = min(behind, key=lambda f: Position.parse(str(f.mark_delete)), default=None)
         limit = self._settings.limits.get("log_disk")
+        size = _directory_bytes(self._settings.state_dir / "log")
+        self._log_growth.note(self._clock.monotonic(), size)
+        growth = self._log_growth.per_second
+        full = (int(limit) - size) / growth if limit is not None and growth is not None and growth > 0 else None
         return LogStatus(
-            bytes=_directory_bytes(self._settings.state_dir / "log"),
+            bytes=size,
+            full_seconds=max(0.0, full) if full is not None else None,
             end=str(self.reader.end()) if self.reader is not None else None,
             bytes_max=int(limit) if limit is not None else None,
             pinned_by=slowest.name if slowest is not None else None,
@@ -143,11 +167,14 @@ class Reporter:
         return SourceStatus(
             type=str(self._settings.source.get("type", "unknown")),
             state=self._slots["capture"].state,
+            place=_place(self._settings.source),
+            server=self._headroom.server if self._headroom is not None else "",
             position=self._source_position,
             positions=self._source_positions,
             lag_seconds=self._source_lag_seconds,
             heard_ms=self._health.heard_ms,
             problem=self._health.problem() if phase in ("starting", "running") else "",
+            headroom=self._headroom.of_position(self._source_position) if self._headroom is not None else None,
             xa=self._xa,
             load=self._load,
         )
@@ -156,30 +183,41 @@ class Reporter:
         watched = self.watched.get(name)
         state = self._state(phase, opened=watched is not None)
         note = _note(name, delivery, self._slots)
+        failure = self._feeds.failed.get(name)
+        if failure is not None:
+            note = f"{failure.message}; penstock resume {name} tries again"
         if note and state == "running":
-            state = "recovering"
+            state = "recovering" if failure is None else "failed"
         if watched is None:
             return ChangefeedStatus(name=name, state=state, note="waits for capture to make the log")
         keeper = watched.keeper
         if keeper.paused_ms is not None and state not in ("stopping", "stopped"):
             state, note = "paused", f"penstock resume {name} lets it go on"
         facts = keeper.snapshot().values()
+        seen = delivery.get("changefeeds", {}).get(name, {})
+        paused = keeper.left_out
         total = totals(keeper)
+        self._rates[name].note(self._clock.monotonic(), total.rows)
         return ChangefeedStatus(
             name=name,
             state=state,
             rows=total.rows,
+            rows_per_second=self._rates[name].per_second,
             files=total.files,
             bytes=total.bytes,
             tables=len({(f.schema, f.table) for f in facts}),
             lag_seconds=watched.lag.seconds(now_ms),
             backlog_entries=keeper.backlog(),
+            spool_bytes=int(seen.get("spool_bytes") or 0),
             mark_delete=str(keeper.mark_delete),
             published_end=str(keeper.published_end),
             checkpoint_ts=keeper.checkpoint_ts,
             last_write_ms=max((f.last_write_ms for f in facts), default=0) or None,
             paused_ms=keeper.paused_ms,
-            advice=_advice(name, self._settings.changefeeds[name], total, watched.before),
+            paused_tables=_paused_tables(name, paused, seen.get("dispatchers") or {}),
+            paused_tables_count=len(paused),
+            replaying=tuple(sorted(seen.get("replaying") or ())),
+            advice=_advice(name, self._feeds.settings[name], total, watched.before),
             note=note,
         )
 
@@ -220,6 +258,27 @@ def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> s
             table = f"{dispatcher.get('schema')}.{dispatcher.get('table')}"
             return f"{table} {dispatcher.get('state', '')}{retrying}: {dispatcher['last_error']}"
     return ""
+
+
+def _paused_tables(
+    name: str, paused: dict[str, DispatcherFacts], delivery: dict[str, dict[str, Any]]
+) -> tuple[PausedTable, ...]:
+    found = [
+        PausedTable(
+            table=(table := f"{facts.schema}.{facts.table}"),
+            since_ms=facts.left_out_ms,
+            held_rows=delivery.get(dispatcher, {}).get("held_rows"),
+            command=f"penstock resume {name} --table {shell_word(table)}",
+        )
+        for dispatcher, facts in paused.items()
+    ]
+    return tuple(sorted(found, key=lambda one: one.table)[:PAUSED_TABLES_MAX])
+
+
+def _place(source: dict[str, Any]) -> str:
+    if source.get("type") not in ("mariadb", "mysql"):
+        return ""
+    return str(source.get("unix_socket") or source.get("host") or "")
 
 
 def _directory_bytes(directory: Path) -> int:

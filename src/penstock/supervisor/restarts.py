@@ -62,7 +62,8 @@ class ChildSlot:
         self.ready_at: float | None = None  # when the process that runs now said `ready`
         self.note = ""
         self._argv = argv
-        self._settings = settings
+        self.settings = settings  # of the next process
+        self.started_with: dict[str, Any] = {}  # of the one that runs now
         self._run_dir = run_dir
         self._reports = reports
         self._backoff = backoff
@@ -87,7 +88,8 @@ class ChildSlot:
         self._last_error = {}
         self.ready_at = None
         self.started_at = self._clock.monotonic()
-        self._process = Child(self.name, self._argv, self._settings, self._run_dir, self._reports)
+        self.started_with = dict(self.settings)
+        self._process = Child(self.name, self._argv, self.started_with, self._run_dir, self._reports)
         self.state = "starting"
 
     def start_if_due(self) -> None:

@@ -1,7 +1,9 @@
 """The supervisor of one `penstock run`: starts the children, keeps the changefeeds' facts, and ends in order.
 
 It owns the state directory's lock. One thread decides: it handles the children's reports, starts a child again that
-died (after a backoff), and ends the run when a child reports an error that does not heal.
+died (after a backoff), and ends the run when a child reports an error that does not heal. An error that concerns one
+changefeed alone stops that one; the others go on, and the exit code says so at the end. The run ends by itself once all of
+them have failed.
 
 A stop goes in this order, within `stop_seconds_max`: (1) capture, so nothing new enters the log; (2) the driver, once it
 has published what the log holds; (3) delivery flushes what was published; (4) delivery ends; (5) `control.sock` and the
@@ -18,9 +20,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import BadInput, PenstockError, Unavailable
@@ -28,17 +28,25 @@ from penstock.files import REAL_FILES, Files
 from penstock.log import LogReader
 from penstock.log.position import Position
 from penstock.process import EXIT_INTERRUPTED, EXIT_LEFT, EXIT_OK, EXIT_SINK, EXIT_TRY_AGAIN, Event
-from penstock.rules.settings import identity, rules_from_json
-from penstock.secret import Secret
 from penstock.supervisor.child import ChildSaid, Report
 from penstock.supervisor.control_server import ControlServer, control_path
 from penstock.supervisor.delivery_client import DeliveryClient, DeliveryPoll, Flush
-from penstock.supervisor.http_server import HttpServer
+from penstock.supervisor.feeds.changefeeds import Changefeeds, Members
+from penstock.supervisor.feeds.reloading import ReadAgain, Reloading
+from penstock.supervisor.health.binlog_headroom import BinlogHeadroom
+from penstock.supervisor.http.process_metrics import ProcessMetrics
+from penstock.supervisor.http.server import HttpServer
 from penstock.supervisor.reporter import Phase, Reporter, Watched
 from penstock.supervisor.requests import Requests
 from penstock.supervisor.restarts import Backoff, ChildSlot, Failure
-from penstock.supervisor.run_directory import clear_run_directory, prepare_run_directory, secure_state_directory
-from penstock.supervisor.settings import RunSettings
+from penstock.supervisor.run_directory import (
+    clear_run_directory,
+    prepare_run_directory,
+    refuse_unfinished_recovery,
+    secure_state_directory,
+    write_settings_record,
+)
+from penstock.supervisor.settings import RunSettings, child_documents
 from penstock.supervisor.status import RunStatus, RunSummary
 from penstock.supervisor.stopping import Stop, stop_on_signals
 
@@ -48,7 +56,6 @@ TICK_SECONDS = 0.1
 FLUSH_AGAIN_SECONDS = 0.5  # with `once`: the pause between two flushes while delivery does not have everything yet
 ONCE_DEATHS_MAX = 5  # with `once`: deaths of one child in a row before the run ends with "try again later"
 ONCE_STUCK_MAX = 3  # with `once`: flushes in a row that end in a terminal error before the run fails
-PUBLISH_STILL_SECONDS_MAX = 8.0  # a stop: how long a driver that works may publish nothing before it is not waited for
 _KILL_SECONDS_MAX = 5.0  # how long killed children may take to be gone
 
 
@@ -57,10 +64,12 @@ def run(
     *,
     on_progress: OnProgress | None = None,
     stop_event: Stop | threading.Event | None = None,
+    read_again: ReadAgain | None = None,
     files: Files = REAL_FILES,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RunSummary:
-    """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it.
+    """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it. `read_again` gives
+    the settings as the configuration has them now, for whoever asks to reload it.
 
     Raises `Unavailable` if another run owns the state directory, `BadInput` if it is not this user's own. The kernel kills
     the children when the calling thread ends.
@@ -70,7 +79,10 @@ def run(
         try:
             tightened = secure_state_directory(settings.state_dir)
             stack.enter_context(files.lock(settings.state_dir / "lock"))
+            refuse_unfinished_recovery(settings.state_dir, files)
             prepare_run_directory(settings.state_dir)
+            if settings.record is not None:
+                write_settings_record(settings.state_dir, settings.record, clock.wall_ms(), files)
         except OSError as error:
             raise BadInput(
                 f"the state directory {settings.state_dir} cannot be written: {error.strerror or error}",
@@ -79,7 +91,7 @@ def run(
         if isinstance(stop, Stop) and stop_event is None:
             stack.enter_context(stop_on_signals(stop))
         stack.callback(clear_run_directory, settings.state_dir)
-        return _Run(settings, stop, on_progress, files, clock, note=tightened).run()
+        return _Run(settings, stop, on_progress, read_again, files=files, clock=clock, note=tightened).run()
 
 
 class _Run:
@@ -88,9 +100,10 @@ class _Run:
         settings: RunSettings,
         stop: Stop | threading.Event,
         on_progress: OnProgress | None,
+        read_again: ReadAgain | None,
+        *,
         files: Files,
         clock: Clock,
-        *,
         note: str = "",
     ) -> None:
         self._settings = settings
@@ -98,11 +111,16 @@ class _Run:
         self._on_progress = on_progress
         self._files = files
         self._clock = clock
-        self._names = list(settings.changefeeds)
         self._reports: queue.Queue[Report] = queue.Queue()
-        self._slots = self._make_slots()
-        self._reporter = Reporter(settings, self._slots, clock)
         self._delivery = DeliveryClient(settings.state_dir)
+        self._feeds = Changefeeds(
+            settings, self._delivery.begin_run, opened=self._opened, closed=self._closed, files=files, clock=clock
+        )
+        self._slots = self._make_slots()
+        self._reloading = Reloading(settings, self._feeds, self._slots, read_again, files=files, clock=clock)
+        self._headroom = BinlogHeadroom.of(settings.source, clock)
+        self._reporter = Reporter(settings, self._slots, clock, self._feeds, self._headroom)
+        self._metrics = ProcessMetrics(self._delivery.metrics)
         self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds)
         self._phase: Phase = "starting"
         self._note = note
@@ -110,25 +128,31 @@ class _Run:
         self._log_end: Position | None = None  # with `once`: where capture ended
         self._flush: Flush | None = None
         self._flush_again_at = 0.0
-        self._flushes_stuck = 0
-        self._maintainers: dict[str, Maintainer] = {}
+        self._flushes_stuck: dict[str, int] = {}
         self._progress_due = 0.0
         self._started = clock.monotonic()
         self._driver_ready_seconds: float | None = None
-        self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by driver process and changefeed
+        self._stage_seconds: dict[tuple[int, str], dict[str, float]] = {}  # by process and changefeed
         self._status = self._reporter.status("starting", {}, note)
-        self._capture_requests = Requests(self._slots["capture"])
+        self._requests = {name: Requests(slot) for name, slot in self._slots.items()}
+        self._members = {
+            name: Members(self._slots[name], self._requests[name], clock) for name in ("delivery", "driver")
+        }
         self._http = (
-            HttpServer(settings.http_listen, lambda: self._status, self._delivery.metrics)
+            HttpServer(settings.http_listen, lambda: self._status, self._metrics.text)
             if settings.http_listen is not None
             else None
         )
         self._control = ControlServer(
             control_path(settings.state_dir),
-            self._names,
+            self._feeds.settings,
             lambda: self._status,
-            self._capture_requests.ask,
-            lambda name, paused: self._delivery.pause(name, paused=paused),
+            ask_capture=self._requests["capture"].ask,
+            pause_at_delivery=lambda name, paused: self._delivery.pause(name, paused=paused),
+            leave_out_at_delivery=self._leave_out,
+            try_again=self._try_again,
+            reload=self._reloading.ask,
+            forget=self._reloading.ask_to_forget,
         )
 
     def run(self) -> RunSummary:
@@ -136,6 +160,8 @@ class _Run:
         drained = False
         try:
             self._open_keepers_if_possible()
+            if self._headroom is not None:
+                self._headroom.start()
             for name in ("delivery", "capture", "driver"):
                 self._slots[name].start()
             while not self._is_over():
@@ -144,13 +170,14 @@ class _Run:
         finally:
             self._kill_all()
             self._poll.close()
+            if self._headroom is not None:
+                self._headroom.close()
             self._control.close()
             if self._http is not None:
                 self._http.close()
             self._show_status("stopped")
             summary = self._summary(drained, self._clock.monotonic() - started)
-            for maintainer in self._maintainers.values():
-                maintainer.keeper.close()
+            self._feeds.close()
             if self._reporter.reader is not None:
                 self._reporter.reader.close()
         return summary
@@ -162,29 +189,25 @@ class _Run:
 
     @property
     def _caught_up(self) -> bool:
-        """With `once`: what the source had at the start is at every sink that is not paused."""
+        """With `once`: what the source had at the start is at every sink that is not paused and did not fail, but for tables
+        that are paused."""
         end = self._log_end
         return (
-            end is not None
-            and len(self._maintainers) == len(self._names)
-            and all(m.keeper.reached(end) for m in self._active.values())
+            end is not None and self._feeds.all_open and all(m.keeper.settled(end) for m in self._feeds.active.values())
         )
-
-    @property
-    def _active(self) -> dict[str, Maintainer]:
-        """The changefeeds that are not paused: nobody waits for the others."""
-        return {name: m for name, m in self._maintainers.items() if m.keeper.paused_ms is None}
 
     def _turn(self) -> None:
         self._handle_reports(TICK_SECONDS)
         for slot in self._slots.values():
             slot.start_if_due()
+        self._reloading.fulfil()
         if self._settings.once:
             self._flush_to_the_end()
-        for maintainer in self._maintainers.values():
-            if maintainer.keeper.broken is not None and self._failure is None:
-                error = maintainer.keeper.broken
-                self._failure = Failure(EXIT_TRY_AGAIN, error.message, error.hint)
+        self._feeds.follow(self._members["delivery"], self._members["driver"])
+        if (error := self._feeds.broken) is not None:
+            self._failure = self._failure or Failure(EXIT_TRY_AGAIN, error.message, error.hint)
+        if self._feeds.all_failed:
+            self._failure = self._failure or self._feeds.failure
         self._show_status_if_due()
 
     def _handle_reports(self, seconds: float) -> None:
@@ -203,19 +226,23 @@ class _Run:
             return
         if not isinstance(report, ChildSaid):
             failure = slot.on_end(report.code)
-            if slot.name == "capture":
-                self._capture_requests.on_end()
+            self._metrics.on_end(slot.name)
+            self._requests[slot.name].on_end()
             if failure is None and self._settings.once and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
                 failure = Failure(EXIT_TRY_AGAIN, f"{slot.name} {slot.note}", f"see run/{slot.name}.log")
             self._failure = self._failure or failure
             return
+        self._metrics.on_event(slot.name, report.event)
+        if report.event["event"] == Event.METRICS:
+            return  # from a thread of its own, which says nothing of how the process is
         slot.on_event(report.event)
+        if report.event["event"] == Event.ANSWER:
+            self._requests[slot.name].on_answer(report.event)
+        self._note_seconds(report)
         if slot.name == "driver":
             self._note_driver(report)
         if slot.name != "capture":
             return
-        if report.event["event"] == Event.ANSWER:
-            self._capture_requests.on_answer(report.event)
         if report.event["event"] in (Event.READY, Event.CAUGHT_UP):
             self._open_keepers_if_possible()
         if report.event["event"] == Event.CAUGHT_UP and self._settings.once:
@@ -224,56 +251,99 @@ class _Run:
         self._reporter.on_capture_event(report.event)
 
     def _note_driver(self, report: ChildSaid) -> None:
-        """Keeps where the driver's time goes, for the summary."""
-        if report.event["event"] == Event.READY and self._driver_ready_seconds is None:
-            self._driver_ready_seconds = self._clock.monotonic() - self._started
+        """Keeps when the driver was up, and which changefeeds failed. A new process tries these again."""
+        if report.event["event"] == Event.READY:
+            self._feeds.try_again(self._members["delivery"].names)
+            if self._driver_ready_seconds is None:
+                self._driver_ready_seconds = self._clock.monotonic() - self._started
+        if report.event["event"] == Event.FAILED:
+            event = report.event
+            failure = Failure(int(event["code"]), str(event["message"]), str(event.get("hint", "")))
+            self._feeds.fail(str(event["changefeed"]), failure)
+
+    def _note_seconds(self, report: ChildSaid) -> None:
+        """Keeps where the time of the driver and of delivery goes, for the summary."""
         seconds = report.event.get("stage_seconds")
         if isinstance(seconds, dict):
             self._stage_seconds[report.pid, str(report.event.get("changefeed"))] = seconds
 
     def _open_keepers_if_possible(self) -> None:
         """Opens the keepers once the log exists. An existing log is delivered even while the source does not answer."""
-        state_dir = self._settings.state_dir
-        if self._maintainers:
+        if self._reporter.reader is not None:
             return
         try:
-            self._reporter.reader = LogReader.open(state_dir / "log", files=self._files)
+            reader = LogReader.open(self._settings.state_dir / "log", files=self._files)
         except Unavailable:
             return  # there is no log yet; capture makes it
-        for name in self._names:
-            keeper = Keeper.open(state_dir, name, self._reporter.reader, files=self._files, clock=self._clock)
-            try:
-                keeper.keep_rules(_rules_identity(self._settings.changefeeds[name]))
-            except PenstockError:
-                keeper.close()
-                raise
-            maintainer = Maintainer(keeper, self._delivery.begin_run)
-            self._maintainers[name] = maintainer
-            self._reporter.watched[name] = Watched.of(keeper, self._reporter.reader)
-            self._control.attach(maintainer)
+        self._reporter.reader = reader
+        self._feeds.open(reader)
+        self._note = "; ".join(part for part in (self._note, *self._feeds.notes) if part)
         self._phase = "running"
+
+    def _opened(self, maintainer: Maintainer) -> None:
+        assert self._reporter.reader is not None
+        self._reporter.watched[maintainer.keeper.name] = Watched.of(maintainer.keeper, self._reporter.reader)
+        self._control.attach(maintainer)
+
+    def _closed(self, name: str) -> None:
+        self._control.detach(name)
+        del self._reporter.watched[name]
+
+    def _leave_out(self, name: str, dispatcher: str, out: bool) -> None:
+        """Delivery leaves the dispatcher out, or has it replayed; where it cannot be asked, a new run does. From a thread of
+        `control.sock`."""
+        try:
+            self._delivery.leave_out(name, dispatcher, out=out)
+        except PenstockError:
+            with contextlib.suppress(PenstockError):  # a driver that does not run begins with the keeper's facts anyway
+                self._requests["driver"].ask({"op": "begin_again", "changefeed": name})
+
+    def _try_again(self, name: str) -> bool:
+        """Lets the changefeed begin again where it failed, or where tables stopped at its sink. Whether there was something
+        to try. From a thread of `control.sock`."""
+        failure = self._feeds.failed.pop(name, None)  # before it is asked for: it may fail again at once
+        if failure is not None and not all(one.has(name) for one in self._members.values()):
+            for one in self._members.values():  # a child refused it: it is asked again, in the order that is right
+                one.forgive(name)
+            return True
+        if failure is not None:
+            try:
+                settings = self._feeds.settings[name]
+                self._requests["driver"].ask({"op": "add", "changefeed": name, "settings": settings})
+            except PenstockError:
+                self._feeds.fail(name, failure)
+                raise
+            return True
+        dispatchers = self._poll.latest.get("changefeeds", {}).get(name, {}).get("dispatchers", {})
+        if not any(one.get("state") in ("stopped", "left out") for one in dispatchers.values()):
+            return False
+        self._requests["driver"].ask({"op": "begin_again", "changefeed": name})
+        return True
 
     def _flush_to_the_end(self) -> None:
         """Flushes each changefeed that has published everything, instead of waiting for its sink's interval; again and
         again, because delivery may die meanwhile."""
-        if self._log_end is None or len(self._maintainers) < len(self._names):
+        if self._log_end is None or not self._feeds.all_open:
             return
         now = self._clock.monotonic()
         if self._flush is not None and self._flush.over:
             self._note_stuck(self._flush)
             self._flush, self._flush_again_at = None, now + FLUSH_AGAIN_SECONDS
         if self._flush is None and now >= self._flush_again_at:
-            ready = [n for n in self._names if self._maintainers[n].keeper.published_reached(self._log_end)]
+            feeds = self._feeds.maintainers.items()
+            ready = [n for n, m in feeds if n not in self._feeds.failed and m.keeper.published_reached(self._log_end)]
             if ready:
                 self._flush = self._delivery.flush(ready, 600.0)
 
     def _note_stuck(self, flush: Flush) -> None:
-        """Fails the run after some flushes with a terminal error: a table that stopped for good would keep `once`
-        waiting for ever."""
-        stuck = [error for error in flush.errors.values() if not error.transient]
-        self._flushes_stuck = self._flushes_stuck + 1 if stuck else 0
-        if self._flushes_stuck >= ONCE_STUCK_MAX:
-            self._failure = self._failure or Failure(EXIT_SINK, stuck[0].message, stuck[0].hint)
+        """A changefeed has failed after some flushes with a terminal error: a table that stopped for good would keep `once`
+        waiting for ever. The others still catch up."""
+        for name in flush.changefeeds:
+            error = flush.errors.get(name)
+            stuck = self._flushes_stuck.get(name, 0) + 1 if error is not None and not error.transient else 0
+            self._flushes_stuck[name] = stuck
+            if error is not None and stuck >= ONCE_STUCK_MAX:
+                self._feeds.fail(name, Failure(EXIT_SINK, error.message, error.hint))
 
     # The end.
 
@@ -289,7 +359,8 @@ class _Run:
         self._end("driver", self._clock.monotonic() + self._settings.stop_seconds_max / 3)
         self._flush_all(deadline)
         self._end("delivery", deadline)
-        return all(m.keeper.waiting_ranges == 0 for m in self._maintainers.values())
+        # What is published: rows of tables that are paused are meant to wait.
+        return all(m.keeper.settled(m.keeper.published_end) for m in self._feeds.maintainers.values())
 
     def _end(self, name: str, deadline: float) -> None:
         slot = self._slots[name]
@@ -302,32 +373,24 @@ class _Run:
         slot.kill()
 
     def _publish_the_rest(self, deadline: float) -> None:
-        """Waits until the driver has published all that the log holds. A transaction whose end is not in the log is never
-        published: a driver that publishes nothing for a while has nothing more."""
+        """Waits until the driver has published every whole transaction of the log, however long it takes for one batch. One
+        whose end is not in the log is never published, and capture, which could bring it, has ended."""
         reader, driver = self._reporter.reader, self._slots["driver"]
         if reader is None or self._failure is not None:
             return
-        end = reader.end()
-        before, moved_at = self._published_ends(), self._clock.monotonic()
+        end = self._feeds.whole_end(reader)
         while driver.alive and self._slots["delivery"].alive and self._may_wait(deadline):
-            if all(m.keeper.published_reached(end) or not m.keeper.backlog_bytes() for m in self._active.values()):
+            active = self._feeds.active.values()
+            if all(m.keeper.published_reached(end) or not m.keeper.backlog_bytes() for m in active):
                 return
             self._handle_reports(TICK_SECONDS)
             self._show_status_if_due()
-            now, ends = self._clock.monotonic(), self._published_ends()
-            if ends != before or driver.state != "running":
-                before, moved_at = ends, now
-            if now - moved_at > PUBLISH_STILL_SECONDS_MAX:
-                return
-
-    def _published_ends(self) -> list[Position]:
-        return [maintainer.keeper.published_end for maintainer in self._maintainers.values()]
 
     def _flush_all(self, deadline: float) -> None:
         remaining = deadline - self._clock.monotonic()
-        if not self._slots["delivery"].alive or not self._maintainers or remaining <= 0 or self._at_once:
+        if not self._slots["delivery"].alive or not self._feeds.maintainers or remaining <= 0 or self._at_once:
             return
-        flush = self._delivery.flush(list(self._maintainers), remaining)
+        flush = self._delivery.flush(list(self._feeds.maintainers), remaining)
         while not flush.over and self._slots["delivery"].alive and self._may_wait(deadline):
             self._handle_reports(TICK_SECONDS)
             self._show_status_if_due()
@@ -360,11 +423,13 @@ class _Run:
 
     def _summary(self, drained: bool, seconds: float) -> RunSummary:
         delivered = self._reporter.delivered()
-        left = {name: m.keeper.backlog_bytes() for name, m in self._maintainers.items()}
-        # What was captured and never published is left too; of a paused changefeed that is meant.
-        drained = drained and not any(left[name] for name in self._active)
-        if self._failure is not None:
-            failure = self._failure
+        feeds, active = self._feeds.maintainers, self._feeds.active
+        left = {name: m.keeper.backlog_bytes() for name, m in feeds.items()}
+        # What was captured and never published is left too; of what is paused that is meant.
+        end = self._reporter.reader.end() if self._reporter.reader is not None else None
+        drained = drained and not any(left[name] and not (end and m.keeper.settled(end)) for name, m in active.items())
+        if (found := self._failure or self._feeds.failure) is not None:
+            failure = found
         elif self._settings.once and not self._caught_up:
             failure = Failure(
                 EXIT_INTERRUPTED, "stopped before it had caught up with the source", "run it again to go on"
@@ -384,9 +449,15 @@ class _Run:
             hint=failure.hint,
             restarts={name: slot.restarts for name, slot in self._slots.items()},
             log_end=str(self._log_end) if self._log_end is not None else None,
-            mark_delete={name: str(m.keeper.mark_delete) for name, m in self._maintainers.items()},
+            mark_delete={name: str(m.keeper.mark_delete) for name, m in feeds.items()},
             left_bytes=left,
-            paused=tuple(name for name in self._maintainers if name not in self._active),
+            paused=tuple(name for name, m in feeds.items() if m.keeper.paused_ms is not None),
+            paused_tables={
+                name: tuple(sorted(f"{one.schema}.{one.table}" for one in m.keeper.left_out.values()))
+                for name, m in feeds.items()
+                if m.keeper.left_out
+            },
+            failed={name: one.message for name, one in self._feeds.failed.items()},
             driver_ready_seconds=self._driver_ready_seconds,
             stage_seconds=self._total_stage_seconds(),
         )
@@ -404,19 +475,6 @@ class _Run:
 
     def _make_slots(self) -> dict[str, ChildSlot]:
         settings = self._settings
-        state_dir = str(settings.state_dir)
-        documents: dict[str, dict[str, Any]] = {
-            "capture": {
-                "state_dir": state_dir,
-                "source": settings.source,
-                "log": settings.log,
-                "state": settings.state,
-                "limits": settings.limits,
-                "until": "now" if settings.once else None,
-            },
-            "delivery": {"state_dir": state_dir, "changefeeds": _without_keys(settings.changefeeds)},
-            "driver": {"state_dir": state_dir, "changefeeds": settings.changefeeds, "spark": settings.spark},
-        }
         backoff = Backoff(settings.backoff_first_seconds, settings.backoff_seconds_max, settings.healthy_seconds)
         return {
             name: ChildSlot(
@@ -428,15 +486,5 @@ class _Run:
                 backoff=backoff,
                 clock=self._clock,
             )
-            for name, document in documents.items()
+            for name, document in child_documents(settings, self._feeds.settings).items()
         }
-
-
-def _without_keys(changefeeds: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The settings for a process that masks nothing."""
-    return {name: {key: one for key, one in value.items() if key != "mask_key"} for name, value in changefeeds.items()}
-
-
-def _rules_identity(changefeed: dict[str, Any]) -> str:
-    key = changefeed.get("mask_key")
-    return identity(rules_from_json(changefeed.get("rules")), key.reveal() if isinstance(key, Secret) else key)

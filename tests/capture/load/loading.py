@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from penstock.entries.decode import decode_entries
 from penstock.entries.format import Kind, parse_entry
 from penstock.log import Log, LogReader
 from penstock.operations.verify.log_replay import read_history
+from penstock.process import Requests
 from penstock.schema.changes import OP_DELETE, OP_INSERT, ChangeBatch
 from penstock.sources.mysql.source import ServerSource
 from penstock.sources.settings import ServerSettings
@@ -49,14 +51,26 @@ class World:
             }
         )
 
-    def catch_up(self, **values: Any) -> list[dict[str, Any]]:
-        """Capture to where the server is now, and the load to its end. What it reported."""
+    def catch_up(self, *requests: dict[str, Any], **values: Any) -> list[dict[str, Any]]:
+        """Capture to where the server is now, and the load to its end, with requests that wait from the start on. What it
+        reported."""
         settings = self.settings(**values)
         source = ServerSource(settings, self.directory)
         said: list[dict[str, Any]] = []
+        waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        for request in requests:
+            waiting.put(request)
         log = Log.open(self.directory / "log")
         try:
-            capture = Capture(log, source, tables=settings.tables, snapshot=settings.snapshot, report=said.append)
+            capture = Capture(
+                log,
+                source,
+                tables=settings.tables,
+                snapshot=settings.snapshot,
+                scope=settings.load_scope,
+                report=said.append,
+                requests=Requests(waiting, said.append),
+            )
             assert capture.run(until_now=True)
         finally:
             source.close()

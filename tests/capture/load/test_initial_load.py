@@ -16,7 +16,7 @@ def test_rows_of_before_the_start_come_first_and_those_of_after_it_too(world: Wo
     said = world.catch_up()
     assert world.table("t") == {(i,): (i, f"v{i}") for i in range(1, 901)}
     assert said[-1]["load"] == {
-        "tables": 2, "done": 2, "rows": 900, "rows_left": 0, "seconds_left": None, "loading": [],
+        "tables": 2, "done": 2, "rows": 900, "rows_left": 0, "seconds_left": None, "begun_ms": 0, "loading": [], "ended": [],
     }  # fmt: skip
     world.run("UPDATE t SET v = 'x' WHERE id = 7", "DELETE FROM t WHERE id = 8", "INSERT INTO t VALUES (1000, 'new')")
     chunks = world.chunks()

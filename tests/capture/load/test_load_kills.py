@@ -18,6 +18,7 @@ from tests.e2e.servers.captures import Captures
 ROWS = 6_000
 KILLS = 5
 TABLES = ("a", "b", "c")
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i FROM n"
 
 
 @contextlib.contextmanager
@@ -47,12 +48,11 @@ def writing(world: World, seed: int) -> Iterator[None]:
 
 
 def test_a_load_under_writes_survives_kills(world: World) -> None:
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i FROM n"
     for table in TABLES:
         world.run(
             f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(40))",
             *(
-                f"INSERT INTO {table} SELECT 3 * (i + {start}), CONCAT('old', i) FROM ({numbers}) s"
+                f"INSERT INTO {table} SELECT 3 * (i + {start}), CONCAT('old', i) FROM ({NUMBERS}) s"
                 for start in range(0, ROWS, 1000)
             ),
         )
@@ -87,6 +87,47 @@ def test_a_load_under_writes_survives_kills(world: World) -> None:
     keys = loaded_keys(world)
     for table in TABLES:
         assert len(keys[table]) == len(set(keys[table])) > ROWS / 2, table
+
+
+def test_a_backfill_that_was_answered_survives_kills(world: World) -> None:
+    """It is asked for once; the capture process dies as soon as it has answered, and again while it loads."""
+    world.run("CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(40))")
+    source = world.settings(start="now", snapshot={"max_rows_per_second": 500}).model_dump(
+        mode="json", exclude_none=True
+    )
+    source["password"] = world.server.password
+    world.catch_up(start="now", tables={"include": ["nobody.*"]})  # so that the log knows nothing of the table
+    world.run(
+        *(
+            f"INSERT INTO a SELECT i + {start}, CONCAT('old', i) FROM ({NUMBERS}) s"
+            for start in range(0, ROWS // 3, 1000)
+        )
+    )
+    captures = Captures(world.directory, source)
+    asked = {"request": 1, "op": "backfill", "tables": [f"{world.database}.a"]}
+    with captures.ready():
+        capture = captures.start()
+        assert capture.wait_for("ready")
+        capture.ask(asked)
+        assert capture.wait_for("answer"), capture.said
+        capture.kill()
+        world.run("UPDATE a SET v = 'new' WHERE id % 7 = 0", "DELETE FROM a WHERE id % 11 = 0")
+        for _ in range(2):
+            capture = captures.start()
+            assert capture.wait_for("ready")
+            loaded = capture.said[-1]["load"]["rows"]
+            while (load := capture.said[-1]["load"])["rows"] <= loaded and load["done"] < load["tables"]:
+                assert capture.wait_for("progress"), capture.said
+            world.run("UPDATE a SET v = 'newer' WHERE id % 13 = 0")
+            capture.kill()
+        report = captures.catch_up()
+    load = report.said[-1]["load"]
+    assert load["done"] == load["tables"] == 1 and not load["ended"]
+    assert {row[0]: row[1] for row in world.rows("SELECT * FROM a")} == {
+        row[0]: row[1] for row in world.table("a").values()
+    }
+    keys = loaded_keys(world)["a"]
+    assert len(keys) == len(set(keys)) > ROWS / 6
 
 
 def loaded_keys(world: World) -> dict[str, list[int]]:

@@ -33,6 +33,15 @@ class CursorFacts:
         """Whether it exists for sure, so that nothing it needs may be trimmed."""
         return None not in self.allowed
 
+    def may_have(self, numbers: frozenset[int]) -> bool:
+        """Whether a crash may leave all of these acked."""
+        return any(acked is not None and acked >= numbers for acked in self.allowed)
+
+    def take_back(self, version: int) -> None:
+        """What was sent last turned out not to be."""
+        assert version == len(self.versions) - 1
+        self.versions.pop()
+
     def copy(self) -> CursorFacts:
         return CursorFacts(self.allowed)
 

@@ -52,6 +52,10 @@ class Capture:
             if event["event"] == name:
                 return True
 
+    def ask(self, request: dict[str, Any]) -> None:
+        """A request, as `penstock run` passes it on; the answer is among what it says."""
+        os.write(self._stdin, json.dumps(request).encode() + b"\n")
+
     def kill(self) -> None:
         """kill -9. Returns once the process is gone."""
         os.kill(self.pid, signal.SIGKILL)

@@ -75,10 +75,7 @@ def world(mirror: DatabaseServer, tmp_path: Path) -> Iterator[World]:
 
 def follow(replica: DatabaseServer, primary: DatabaseServer) -> None:
     """The replica has all that the primary has, and goes on by GTID."""
-    with contextlib.closing(primary.connect()) as connection, connection.cursor() as cursor:
-        plugin = "" if primary.kind == "mariadb" else "WITH mysql_native_password "
-        cursor.execute(f"CREATE USER capture@'%' IDENTIFIED {plugin}BY 'secret'")
-        cursor.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO capture@'%'")
+    workload.create_follower(primary)
     with contextlib.closing(replica.connect()) as connection, connection.cursor() as cursor:
         by_gtid = "MASTER_USE_GTID = slave_pos" if replica.kind == "mariadb" else "MASTER_AUTO_POSITION = 1"
         cursor.execute(

@@ -36,6 +36,8 @@ _PASSING = (
 )  # lock waits, deadlocks, XA groups that are gone, keys in use
 _SESSION = "SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, time_zone = '+00:00'"
 
+IMAGES = ("FULL", "MINIMAL", "NOBLOB")
+
 Cursor = Any
 Step = Callable[["Worker", Cursor], None]
 
@@ -50,6 +52,16 @@ def create(server: DatabaseServer, workers: int) -> None:
         for k in range(workers):
             for sql in (_rich(f"rich{k}"), *_TABLES):
                 cursor.execute(sql.replace("$", str(k)))
+
+
+def create_follower(server: DatabaseServer) -> dict[str, str]:
+    """Who follows the server, with no more rights than that needs. MySQL gets its password without TLS. Returns the user's
+    settings."""
+    with contextlib.closing(server.connect()) as connection, connection.cursor() as cursor:
+        plugin = "" if server.kind == "mariadb" else "WITH mysql_native_password "
+        cursor.execute(f"CREATE USER capture@'%' IDENTIFIED {plugin}BY 'secret'")
+        cursor.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO capture@'%'")
+    return {"user": "capture", "password": "secret"}
 
 
 def _rich(name: str) -> str:
@@ -73,16 +85,34 @@ _TABLES = (
 
 
 class Workload:
-    """Workers on one server until they are stopped. `server` may be another one later: a failover."""
+    """Workers on one server until they are stopped. `server` may be another one later: a failover. `images` may change, too:
+    those of rows that are being loaded must be full."""
 
-    def __init__(self, server: DatabaseServer, seed: int, workers: int, pause_seconds: float) -> None:
+    def __init__(
+        self,
+        server: DatabaseServer,
+        seed: int,
+        workers: int,
+        pause_seconds: float,
+        *,
+        images: tuple[str, ...] = IMAGES,
+        steps_fast: int = STEPS_FAST,
+    ) -> None:
         self.server = server
+        self.steps_fast = steps_fast
+        self.images = images
         self.fragile = threading.RLock()  # held while a crash of the server would leave it inconsistent with its binlog
         self.pause_seconds = pause_seconds
         self._running = threading.Event()
         self._running.set()
         self._stop = threading.Event()
         self.workers = [Worker(self, k, random.Random(seed * 1000 + k)) for k in range(workers)]
+
+    def fill(self, rows: int) -> None:
+        """Rows that are there before anybody looks at the binlog, in every table that has a primary key."""
+        with contextlib.closing(self.server.connect(DATABASE)) as connection, connection.cursor() as cursor:
+            for worker in self.workers:
+                worker.fill(cursor, rows)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -173,7 +203,7 @@ class Worker:
                 self._give_up(cursor)
             self.steps += 1
             # On a busy machine all takes longer, and what there is to compare must not grow with it.
-            stop.wait(self.load.pause_seconds if self.steps < STEPS_FAST else 10 * self.load.pause_seconds)
+            stop.wait(self.load.pause_seconds if self.steps < self.load.steps_fast else 10 * self.load.pause_seconds)
 
     @staticmethod
     def _give_up(cursor: Cursor) -> None:
@@ -185,6 +215,15 @@ class Worker:
     def next(self) -> int:
         self.counter += 1
         return self.counter
+
+    def fill(self, cursor: Cursor, rows: int) -> None:
+        k = self.number
+        self.insert(cursor, rows)
+        cursor.executemany(f"INSERT INTO xa{k} VALUES (%s, 'there')", [(self.next(),) for _ in range(rows)])
+        cursor.executemany(f"INSERT INTO my{k} (b) VALUES (%s)", [("there",)] * (rows // 4))
+        cursor.executemany(f"INSERT INTO part{k} VALUES (%s, 'there')", [(3 * n,) for n in range(rows)])
+        cursor.executemany(f"INSERT INTO exchange{k} VALUES (%s, 'there')", [(5 * n,) for n in range(rows // 8)])
+        cursor.execute(f"INSERT INTO big{k} (v) VALUES (REPEAT('b', 200000)), (REPEAT('c', 100))")
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +256,7 @@ class Worker:
         cursor.execute(f"DELETE FROM rich{k} WHERE id % 5 = {pick.randrange(5)} ORDER BY id LIMIT 8")
 
     def image(self, cursor: Cursor) -> None:
-        cursor.execute(f"SET SESSION binlog_row_image = '{self.chance.choice(('FULL', 'MINIMAL', 'NOBLOB'))}'")
+        cursor.execute(f"SET SESSION binlog_row_image = '{self.chance.choice(self.load.images)}'")
 
 
 def _new_session(cursor: Cursor) -> None:

@@ -60,7 +60,7 @@ def test_check_shows_every_setting_but_no_secret(tmp_path: Path) -> None:
     text = "\n".join(f"{f.key} {f.value}" for f in findings)
     assert "source.password (hidden)" in text
     assert "hush-canary" not in text
-    assert "sinks.lake.flush.every 300.0" in text
+    assert "sinks.lake.flush.every 300" in text
 
 
 def test_secrets_of_spark_are_told_by_their_whole_keys(tmp_path: Path) -> None:
@@ -230,10 +230,12 @@ def test_capture_takes_the_source_as_the_run_hands_it_over(tmp_path: Path, start
     assert isinstance(given, ServerSettings) and given == config.source and given.start == start
 
 
-def test_how_to_load_is_refused_where_nothing_is_loaded(tmp_path: Path) -> None:
-    told = GOOD.replace("source:\n", "source:\n  snapshot: {parallel: 4}\n")
+def test_what_to_load_is_refused_where_nothing_is_loaded_by_itself(tmp_path: Path) -> None:
+    told = GOOD.replace("source:\n", "source:\n  snapshot: {tables: {exclude: ['a.b']}}\n")
     (problem,) = problems(tmp_path, told, {"SHOP_PASSWORD": "x"})
-    assert "only start: snapshot does" in problem.message
+    assert "says what start: snapshot loads" in problem.message
+    for_backfills = GOOD.replace("source:\n", "source:\n  snapshot: {parallel: 4}\n")
+    assert load(write(tmp_path, for_backfills), {"SHOP_PASSWORD": "x"})
 
 
 @pytest.mark.parametrize(
@@ -266,3 +268,35 @@ def test_what_the_log_cannot_be_told(tmp_path: Path, told: str, key: str, says: 
 def test_limits_are_told_as_people_write_them(tmp_path: Path, setting: str, words: str) -> None:
     (found,) = problems(tmp_path, GOOD + f"log: {{{setting}}}\n", {"SHOP_PASSWORD": "x"})
     assert found.message == words
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+    found = problems(tmp_path, GOOD + "log: {ledger: 1MiB, ledger: 2MiB}\nversion: 1\n", {"SHOP_PASSWORD": "x"})
+    last = len(GOOD.splitlines()) + 1
+    assert [(p.key, p.line, p.message) for p in found] == [
+        ("log.ledger", last, f"it stands here twice; the first is in line {last}"),
+        ("version", last + 1, "it stands here twice; the first is in line 1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state_dir", "url"),
+    [("lake/state", "lake"), ("state", "state/lake"), ("both", "both"), ("x/../lake/state", "./lake")],
+)
+def test_a_sink_and_the_state_do_not_lie_in_each_other(tmp_path: Path, state_dir: str, url: str) -> None:
+    text = (
+        f"version: 1\nstate_dir: {state_dir}\nsource: {{type: demo}}\nsinks:\n  lake: {{url: {url}, format: parquet}}\n"
+    )
+    (found,) = problems(tmp_path, text, {})
+    assert (found.key, found.line) == ("sinks.lake.url", 5) and "lie in each other" in found.message
+
+
+def test_a_sink_beside_the_state_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "penstock.yaml").write_text(
+        "version: 1\nstate_dir: lake-state\nsource: {type: demo}\nsinks:\n  lake: {url: lake, format: parquet}\n"
+    )
+    config = load(tmp_path / "penstock.yaml")
+    shown = {finding.key: finding.value for finding in describe(config)}
+    # As they stand in a file, and not as Python has them.
+    assert shown["sinks.lake.only"] == shown["source.tables.include"] == "*.*"
+    assert shown["log.keep.for"] == "0" and shown["state.checkpoint_at_roll"] == "true"

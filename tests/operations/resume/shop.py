@@ -11,7 +11,6 @@ from penstock.capture.loop import Capture
 from penstock.log import LogReader
 from penstock.operations.config.model import Config
 from penstock.operations.verify.log_replay import LogReplay
-from penstock.sources.settings import Tables
 from tests.capture.streams import Stream, StreamSource
 
 CREATE = "CREATE TABLE orders (id int primary key, v int)"
@@ -64,7 +63,7 @@ def config_of(state_dir: Path, **source: Any) -> Config:
 def replayed(state_dir: Path) -> tuple[dict[str, list[dict[str, Any]]], LogReplay]:
     """The rows of each table by column names, as whoever delivers them reads them; and what was held back."""
     reader = LogReader.open(state_dir / "log")
-    replay = LogReplay(reader, (Tables(),), reader.end())
+    replay = LogReplay(reader, reader.end())
     rows: dict[str, list[dict[str, Any]]] = {}
     for batch, _ in replay.changes():
         names = [column.name for column in batch.table.columns]

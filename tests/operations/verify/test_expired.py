@@ -21,7 +21,7 @@ def test_files_on_their_way_out_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "shop/orders/5/2024-10-04/CDC00000000000000000001.json").unlink()
     objects.put(EXPIRED_PATH, json.dumps({"before": "2024-10-05", "finished": False}).encode())
     report = SinkReport("raw")
-    tables = SinkTables(objects, None, report, None, tmp_path)  # type: ignore[arg-type]
+    tables = SinkTables(objects, None, report, tmp_path)  # type: ignore[arg-type]
     assert report.faults == []
     assert [name.split("/")[3] for name in tables._files["shop", "orders"]] == ["2024-10-05"] * 2 + ["2024-10-06"] * 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from penstock.capture.loop import Capture, open_log
 from penstock.cli.verify import VerifyScreen, exit_code, show_report
 from penstock.clock import ManualClock
 from penstock.operations.config.loading import load
-from penstock.operations.config.model import Config
+from penstock.operations.config.model import Config, Places
+from penstock.operations.status import read_status
 from penstock.operations.verify.verify import verify
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.settings import DemoSettings
@@ -49,6 +51,18 @@ def test_nothing_is_delivered(config: Config, capsys: pytest.CaptureFixture[str]
     show_report(report)
     assert "✓" not in capsys.readouterr().out
     assert told == sorted(told) and told[-1][0] == told[-1][1] > 0
+
+
+def test_no_file_stays_open(config: Config) -> None:
+    """A program may ask as often as it likes."""
+    capture(config, CHANGES)
+    places = Places(state_dir=config.state_dir, sinks=tuple(config.sinks))
+    verify(config)
+    read_status(places)
+    before = len(os.listdir("/proc/self/fd"))
+    verify(config)
+    read_status(places)
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_nothing_was_captured(config: Config) -> None:

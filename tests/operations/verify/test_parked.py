@@ -12,7 +12,7 @@ from penstock.operations.verify.log_replay import LogReplay
 from penstock.sources.binlog_files import BinlogFilesSource
 from penstock.sources.demo.plan import Plan
 from penstock.sources.demo.stream import chunk_file
-from penstock.sources.settings import BinlogFilesSettings, Tables
+from penstock.sources.settings import BinlogFilesSettings
 from tests.capture.streams import event
 
 CHANGES = 20_000
@@ -46,7 +46,7 @@ def replayed(
     finally:
         log.close()
     reader = LogReader.open(directory / "log")
-    replay = LogReplay(reader, (Tables(),), reader.end())
+    replay = LogReplay(reader, reader.end())
     rows: dict[str, int] = {}
     for batch, _ in replay.changes():
         name = f"{batch.table.name} {len(batch.table.columns)}"

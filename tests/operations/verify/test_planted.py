@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -119,3 +121,42 @@ def test_the_keys_that_differ_from_the_source_are_named(
     assert found is not None and (found.different, found.only_at_sink, found.only_at_source) == (1, 0, 0)
     assert found.keys[0].startswith(f"id = {last['id']!r}: title 'planted' at the sink, '")
     assert report.sinks[0].source_equal == 3
+
+
+def _old_value(line: bytes) -> bytes | None:
+    """The line with another value before its update; None if it has none."""
+    found = re.search(rb'"(?:old|before)":\[?\{.*?"total":"?(\d)', line)
+    at = found.start(1) if found is not None and (b'"UPDATE"' in line or b'"op":"u"' in line) else None
+    return None if at is None else line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
+
+
+@pytest.mark.parametrize("sink", ["canal", "debezium"])
+def test_a_wrong_value_before_an_update_is_found(config: Config, sink: str) -> None:
+    for path in files_of(config, sink, "orders"):
+        whole = path.read_bytes()
+        lines = whole.splitlines(keepends=True)
+        place, changed = next(((n, made) for n, line in enumerate(lines) if (made := _old_value(line))), (0, None))
+        if changed is not None:
+            break
+    assert changed is not None, "there is an update"
+    try:
+        path.write_bytes(b"".join([*lines[:place], changed, *lines[place + 1 :]]))
+        report = verify(config, sink=sink, with_source=False)
+    finally:
+        path.write_bytes(whole)
+    assert exit_code(report) == 1 and report.sinks[0].differences.wrong == 1, report.to_json()
+    assert "column total before" in report.sinks[0].faults[0]
+
+
+def test_a_column_that_nobody_wrote_is_found(config: Config) -> None:
+    """It may be what a rule was to leave out."""
+    path = files_of(config, "lake", "orders")[0]
+    whole = path.read_bytes()
+    table = pq.read_table(path, partitioning=None)
+    try:
+        pq.write_table(table.append_column("leak", pa.array(["x"] * table.num_rows)), path)
+        report = verify(config, sink="lake", with_source=False)
+    finally:
+        path.write_bytes(whole)
+    assert exit_code(report) == 1 and report.sinks[0].differences.wrong == table.num_rows
+    assert "a column leak that nobody wrote" in report.sinks[0].faults[0]

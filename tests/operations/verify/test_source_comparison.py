@@ -33,6 +33,8 @@ def test_a_source_that_cannot_be_asked_is_told(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Truth:
+        had_rows = False
+
         def __enter__(self) -> Truth:
             return self
 
@@ -45,7 +47,15 @@ def test_a_source_that_cannot_be_asked_is_told(
     monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
     report = SinkReport("lake")
     tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
-    replay: Any = SimpleNamespace(latest={("unseen", "t"): table()}, lineage=Lineage(), parked={}, rules=Rules())
+    replay: Any = SimpleNamespace(
+        latest={("unseen", "t"): table()},
+        lineage=Lineage(),
+        parked={},
+        loads={},
+        rules=Rules(),
+        changed_since=lambda _key, _table: None,
+        names_at_sink=lambda name: [(name, bytes(24), b"")],
+    )
     config: Any = SimpleNamespace(state_dir=tmp_path)
     source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
     assert report.equal, "nothing is known to be different"
@@ -57,6 +67,9 @@ def test_a_source_that_cannot_be_asked_is_told(
 @pytest.mark.parametrize("went_on", [False, True])
 def test_a_source_that_went_on_is_no_fault(went_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Truth(nullcontext[None]):
+        position = None
+        had_rows = False
+
         def chunks(self, one: Any) -> Any:
             yield inserts(one, [pa.array([1], pa.int32())])
 
@@ -64,14 +77,22 @@ def test_a_source_that_went_on_is_no_fault(went_on: bool, tmp_path: Path, monkey
     report = SinkReport("lake")
     tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=lambda _key: [])
     replay: Any = SimpleNamespace(
-        latest={("unseen", "t"): table()}, lineage=Lineage(), parked={}, rules=Rules(), has_grown=lambda: went_on
+        latest={("unseen", "t"): table()},
+        lineage=Lineage(),
+        parked={},
+        loads={},
+        rules=Rules(),
+        lacks=lambda _position: went_on,
+        changed_since=lambda _key, _table: None,
+        names_at_sink=lambda name: [(name, bytes(24), b"")],
+        rows_from=lambda _key: b"",
     )
     config: Any = SimpleNamespace(state_dir=tmp_path)
     source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, report)
     assert exit_code(VerifyReport([report])) == (7 if went_on else 1)
     assert report.source_equal == 0 and report.compared_with_source == 1
     if went_on:
-        assert "the source went on" in report.held[0]
+        assert "the source has changes that were not in the log" in report.held[0]
     else:
         assert report.faults == [
             "unseen.t: 0 rows at the sink, 1 at the source; 1 missing, 0 too many, 0 different",

@@ -107,5 +107,22 @@ def test_rows_of_trimmed_entries_are_counted_and_not_compared() -> None:
     assert comparison.finish().equal and comparison.before == 2
 
 
+@pytest.mark.parametrize(
+    ("files", "doubled", "misplaced"),
+    [
+        ([[1, 2, 2, 3, 9]], 1, 0),
+        ([[1, 2], [2, 3, 9]], 1, 0),
+        ([[1, 2, 3], [1, 2, 3, 9]], 0, 1),  # a file that is there again
+        ([[1, 3, 2], [9]], 0, 1),
+    ],
+)
+def test_rows_of_trimmed_entries_come_once_and_in_order(files: list[list[int]], doubled: int, misplaced: int) -> None:
+    comparison = TableComparison(file_rows(rows(ids), Seq(1, 9, 0, 0)) for ids in files)
+    comparison.expect(rows([9]))
+    found = comparison.finish()
+    assert (found.doubled, found.misplaced, found.lost, found.unknown) == (doubled, misplaced, 0, 0)
+    assert len(found.examples) == 1
+
+
 def test_a_missing_column_is_wrong() -> None:
     assert compare([rows([1, 2])], [rows([1, 2]).drop(["value"])]).wrong == 2

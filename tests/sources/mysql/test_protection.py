@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import ssl
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,11 @@ def settings(port: int = 3306, **values: Any) -> ServerSettings:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
+def certificates() -> Iterator[Certificates]:
+    """In a directory of their own: a second session of pytest takes the rights of others from those of the first, and the
+    server that reads them may run as another user."""
+    with tempfile.TemporaryDirectory(prefix="penstock-certificates-") as directory:
+        yield make_certificates(Path(directory))
 
 
 def server_tls(certificates: Certificates) -> ssl.SSLContext:
@@ -216,19 +220,18 @@ def test_an_encrypted_key_never_asks_on_the_terminal(certificates: Certificates)
 
 
 @pytest.fixture(scope="module")
-def tls_server(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+def tls_server(certificates: Certificates) -> Iterator[MariaDbServer]:
     options = [
         f"--ssl-ca={certificates.ca}",
         f"--ssl-cert={certificates.server}",
         f"--ssl-key={certificates.server_key}",
     ]
-    for path in (certificates.ca.parent, *certificates.ca.parent.parents):
-        if path.owner() != "root" or str(path).startswith("/tmp/pytest"):
-            path.chmod(0o755)  # the server of the test runs as another user
-    server = MariaDbServer(tmp_path_factory.mktemp("tls-server"), options=options)
-    server.start()
-    yield server
-    server.stop()
+    certificates.ca.parent.chmod(0o755)  # where directories above are open, the server runs as another user
+    with tempfile.TemporaryDirectory(prefix="penstock-tls-", ignore_cleanup_errors=True) as directory:
+        server = MariaDbServer(Path(directory) / "server", options=options)
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.mark.mariadb

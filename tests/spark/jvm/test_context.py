@@ -107,6 +107,17 @@ def test_sparks_port_wants_a_secret_wherever_spark_makes_one(
     assert spark_settings(Scratch(state_dir), own).get("spark.authenticate") == authenticated
 
 
+def test_executors_elsewhere_are_not_sent_to_a_directory_of_this_machine(state_dir: Path) -> None:
+    scratch, key = Scratch(state_dir), "spark.python.unix.domain.socket.dir"
+    assert key in spark_settings(scratch, {"master": "local[2]"})
+    there = spark_settings(scratch, {"master": "spark://host:7077"})
+    assert not [name for name in there if "unix.domain" in name]
+    assert (
+        spark_settings(scratch, {"spark.master": "spark://host:7077", "python.unix.domain.socket.dir": "/x"})[key]
+        == "/x"
+    )
+
+
 def test_a_scratch_that_others_may_write_to_is_refused(state_dir: Path) -> None:
     root = scratch_directory(state_dir)
     root.mkdir(parents=True)

@@ -36,6 +36,30 @@ _VALUES = (
     "INSERT INTO types (id, dt, t0, e, s, v) VALUES (3, '0000-00-00', '2024-05-00 00:00:00', 0, 0, '')",
     "UPDATE types SET v = 'changed', tm = '00:00:01' WHERE id = 2",
 )
+# Statements after which rows that are there have values that no change tells: with the columns and the row before, by table.
+UNTOLD = {
+    "traded": ("a INT, b INT", "5, 6", "CHANGE a b INT, CHANGE b a INT"),
+    "given": ("a INT, b INT", "5, 6", "RENAME COLUMN a TO b, RENAME COLUMN b TO a"),
+    "computed": ("a INT", "5", "ADD m INT AS (a * 2) STORED"),
+    "computed_later": ("a INT", "5", "ADD m INT AS (a * 2) VIRTUAL"),
+    "computed_anew": ("a INT, m INT AS (a * 2) STORED", "5, DEFAULT", "MODIFY m INT AS (a * 3) STORED"),
+    "dropped_and_added": ("a INT", "5", "DROP a, ADD a INT NOT NULL DEFAULT 3"),
+    "counted": ("a INT", "5", "DROP PRIMARY KEY, ADD n INT AUTO_INCREMENT PRIMARY KEY"),
+    "named_default": ("a INT", "5", "ADD u VARCHAR(99) DEFAULT CURRENT_USER"),
+    "no_null": ("a INT", "NULL", "MODIFY a INT NOT NULL"),
+    "no_sign": ("a INT", "-5", "MODIFY a INT UNSIGNED"),
+    "no_sign_of_a_decimal": ("a DECIMAL(9,2)", "-5", "MODIFY a DECIMAL(9,2) UNSIGNED"),
+    "cut": ("a VARCHAR(20)", "'0123456789'", "MODIFY a VARCHAR(3)"),
+    "cut_number": ("a INT", "12345", "MODIFY a VARCHAR(3)"),
+    "cut_bits": ("a BIT(9)", "300", "MODIFY a BIT(3)"),
+    "trimmed": ("a VARCHAR(9)", "'a '", "MODIFY a CHAR(9)"),
+    "filled": ("a VARBINARY(9)", "'ab'", "MODIFY a BINARY(4)"),
+    "rounded": ("a DATETIME(6)", "'2020-01-01 00:00:00.999999'", "MODIFY a DATETIME(3)"),
+    "rounded_time": ("a TIME(6)", "'10:00:00.999999'", "MODIFY a TIME"),
+    "other_elements": ("a ENUM('a','b')", "'b'", "MODIFY a ENUM('a','c')"),
+    "other_order": ("a SET('x','y')", "'x,y'", "MODIFY a SET('y','x')"),
+    "other_charset": ("a VARCHAR(9) CHARACTER SET latin1", "'\u00e9'", "CONVERT TO CHARACTER SET ascii"),
+}
 STATEMENTS = (
     "CREATE DATABASE shop",
     "USE shop",
@@ -83,7 +107,35 @@ STATEMENTS = (
     "DROP TABLE remade",
     "CREATE TABLE remade (id INT PRIMARY KEY)",
     "INSERT INTO remade VALUES (2)",
+    # Names that mean something elsewhere, with a key and without.
+    "CREATE TABLE names (`.id` INT PRIMARY KEY, `[0]` INT, __n INT, __d INT, `a.b` INT, __proto__ INT, `n\nl` INT)",
+    "INSERT INTO names VALUES (1,1,1,1,1,1,1), (2,2,2,2,2,2,2)",
+    "UPDATE names SET __n = 3 WHERE __n = 1",
+    "CREATE TABLE names_only (`.id` INT, `[0]` INT, __n INT, __d INT, c0 INT)",
+    "INSERT INTO names_only VALUES (1,1,1,1,1), (2,2,2,2,2), (2,2,2,2,2)",
+    "DELETE FROM names_only WHERE __n = 1",
+    # Types that hold less, and all the same what is there.
+    "CREATE TABLE narrowed (id INT PRIMARY KEY, v VARCHAR(20), n INT, e ENUM('a','b'), s SET('x','y'), d DATETIME(6), "
+    "b VARBINARY(9), t TEXT, q BIT(9), l VARCHAR(9) CHARACTER SET utf8mb4, u VARCHAR(9) CHARACTER SET utf8mb4)",
+    "INSERT INTO narrowed VALUES (2,'012',7,'b','x','2020-01-01 00:00:00.5','abc','\u00e9',3,'x','\u6f22')",
+    "ALTER TABLE narrowed MODIFY v CHAR(3), MODIFY n TINYINT UNSIGNED NOT NULL, MODIFY e ENUM('z','b'), "
+    "MODIFY s SET('y','x','q'), MODIFY d DATETIME(1), MODIFY b BINARY(3), MODIFY t VARCHAR(1), MODIFY q BIT(2)",
+    "ALTER TABLE narrowed MODIFY u VARCHAR(5) CHARACTER SET utf8mb3",
     # What cannot be told from changes.
+    *(
+        statement
+        for name, (columns, values, alteration) in UNTOLD.items()
+        for statement in (
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, {columns})",
+            f"INSERT INTO {name} VALUES (1, {values})",
+            f"ALTER TABLE {name} {alteration}",
+        )
+    ),
+    "SET SESSION binlog_row_image = MINIMAL",
+    "CREATE TABLE not_whole (id INT PRIMARY KEY, a INT, b INT)",
+    "INSERT INTO not_whole VALUES (1, 1, 1)",
+    "UPDATE not_whole SET a = 2",
+    "SET SESSION binlog_row_image = FULL",
     "CREATE TABLE renamed_column (id INT PRIMARY KEY, old INT)",
     "INSERT INTO renamed_column VALUES (1, 1)",
     "ALTER TABLE renamed_column CHANGE COLUMN old young INT",
@@ -91,7 +143,20 @@ STATEMENTS = (
     "INSERT INTO gone VALUES (1)",
     "DROP TABLE gone",
 )
-TABLES = ("types", "sold", "orders", "left_one", "right_one", "keyless", "rekeyed", "emptied", "remade")
+TABLES = (
+    "types",
+    "sold",
+    "orders",
+    "left_one",
+    "right_one",
+    "keyless",
+    "rekeyed",
+    "emptied",
+    "remade",
+    "names",
+    "names_only",
+    "narrowed",
+)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def test_typed_rows_are_the_same_in_spark(spark: Any, world: World) -> None:
 
 def test_the_examples_of_the_documentation(spark: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples = code_blocks(ROOT / "docs" / "spark.md", "python")
-    assert len(examples) == 4 and all(len(example.splitlines()) <= 12 for example in examples)
+    assert len(examples) == 5 and all(len(example.splitlines()) <= 12 for example in examples)
     names: dict[str, Any] = {}
     for example in examples:
         code = compile(example, "docs/spark.md", "exec")
@@ -111,6 +111,11 @@ def test_the_examples_of_the_documentation(spark: Any, place: Path, capsys: pyte
     reader = LogReader.open(place / "penstock-data" / "log")
     assert CursorTable(reader).positions() == {"reports": reader.end()}
     reader.close()
+    copied = spark.read.parquet("copy/orders").collect()
+    expected = load(path=place / "lake", table="shop.orders").to_pylist()
+    assert sorted(bytes(row["_seq"]) for row in copied) == sorted(row["_seq"] for row in expected)
+    patiently(lambda: exec(compile(examples[-1], "docs/spark.md", "exec"), names))
+    assert spark.read.parquet("copy/orders").count() == len(copied), "a second query begins where the first one ended"
 
 
 def test_a_stream_ends_at_new_columns_and_goes_on_with_them(spark: Any, place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from penstock.errors import BadInput, NotSupported, PenstockError
 from penstock.spark.tables.options import Options
 from penstock.spark.tables.reading import Resolved, batches, check_batch, check_stream, plan, resolve
-from tests.spark.tables.conftest import FORMATS, TABLES, World
+from tests.spark.tables.conftest import FORMATS, TABLES, UNTOLD, World
 from tests.spark.tables.worlds import deliver
 
 pytestmark = pytest.mark.mariadb
@@ -88,6 +89,18 @@ def test_what_changes_do_not_tell_is_refused_by_its_statement(world: World, wher
     with pytest.raises(BadInput, match=r"shop.gone is gone: DROP TABLE"):
         load(path=world.path(where), table="shop.gone", view="current")
     assert load(path=world.path(where), table="shop.gone").num_rows == 1
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_values_that_no_change_tells_are_refused_by_their_statement(world: World, where: str) -> None:
+    for name, (_, _, alteration) in UNTOLD.items():
+        with pytest.raises(BadInput, match=rf"(?s)shop.{name}.*{re.escape(alteration[:30])}.*that no change tells"):
+            load(path=world.path(where), table=f"shop.{name}", view="current")
+
+
+def test_rows_that_were_not_logged_whole_make_no_table(world: World) -> None:
+    with pytest.raises(BadInput, match=r"without all of their columns \(b\).*binlog_row_image"):
+        load(path=world.path("state"), table="shop.not_whole", view="current")
 
 
 @pytest.mark.parametrize("where", FORMATS)
@@ -165,7 +178,6 @@ def test_a_path_that_is_nothing_is_named(tmp_path: Path) -> None:
 def test_what_only_streams_or_batches_have(world: World) -> None:
     with pytest.raises(BadInput, match="cursor is for streams"):
         check_batch(resolved(path=world.path("state"), cursor="mine"))
-    with pytest.raises(NotSupported, match="streams read logs"):
-        check_stream(resolved(path=world.path("parquet")))
+    check_stream(resolved(path=world.path("parquet")))
     with pytest.raises(NotSupported, match="no stream"):
         check_stream(resolved(path=world.path("state"), view="current", table="shop.sold"))

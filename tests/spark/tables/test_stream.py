@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,14 @@ import pytest
 
 from penstock.errors import BadInput
 from penstock.log import CursorTable, Log, LogReader, LogSettings, Position
+from penstock.spark import log_follower
 from penstock.spark.plan import following
-from penstock.spark.tables import stream as stream_module
 from penstock.spark.tables.options import Options
-from penstock.spark.tables.reading import Piece, Resolved, batches, resolve
-from penstock.spark.tables.stream import ColumnsChanged, LogStream
+from penstock.spark.tables.reading import Piece, Resolved, batches, plan, resolve
+from penstock.spark.tables.streams import log_stream as stream_module
+from penstock.spark.tables.streams.evolution import ColumnsChanged
+from penstock.spark.tables.streams.log_stream import LogStream
+from penstock.spark.tables.streams.opening import open_stream
 from penstock.state import BucketState, StateSettings
 from tests.spark.tables.conftest import World
 from tests.spark.tables.test_reading import load
@@ -186,7 +190,7 @@ _HOLD = """
 import sys
 from pathlib import Path
 from penstock.spark.tables.options import Options
-from penstock.spark.tables.stream import LogStream
+from penstock.spark.tables.streams.log_stream import LogStream
 options = Options.parse({"path": sys.argv[1], "cursor": "mine"})
 stream = LogStream(Path(sys.argv[1]) / "log", options, None)
 stream.initial()
@@ -222,3 +226,124 @@ def test_a_start_that_is_trimmed_or_not_there_yet(state_dir: Path) -> None:
         load(path=state_dir, table="shop.sold", view="current")
     latest = Query(state_dir, startingPosition="latest", table="shop.sold")
     assert latest.step() is None
+
+
+def trimmed(state_dir: Path) -> None:
+    """The log lets go of everything that it holds now."""
+    done = Query(state_dir, cursor="last", startingPosition="latest")
+    done.stream.close()
+    assert trim(state_dir) > 0
+
+
+def test_a_checkpoint_whose_entries_are_trimmed_is_refused_and_nothing_is_passed_over(state_dir: Path) -> None:
+    query = Query(state_dir, maxBytesPerBatch="1")
+    assert query.step() is not None
+    trimmed(state_dir)
+    for options in ({}, {"table": "shop.sold"}):
+        with pytest.raises(BadInput, match=rf"had read up to {query.at}.*begins at.*checkpointLocation"):
+            Query(state_dir, query.at, **options).step()
+
+
+def test_a_checkpoint_whose_cursor_was_deleted_is_refused_once_the_entries_are_gone(state_dir: Path) -> None:
+    query = Query(state_dir, cursor="mine", maxBytesPerBatch="1")
+    assert query.step() is not None
+    query.stream.close()
+    reader = LogReader.open(state_dir / "log")
+    CursorTable(reader).delete("mine")
+    trimmed(state_dir)
+    for _ in range(2):  # nor is it read on when Spark starts the query again
+        late = Query(state_dir, query.at, cursor="mine")
+        with pytest.raises(BadInput, match=rf"had read up to {query.at}.*begins at"):
+            late.step()
+        late.stream.close()
+    assert "mine" not in {info.name for info in CursorTable(reader).infos()}
+    reader.close()
+
+
+def test_a_checkpoint_behind_its_cursor_is_refused_once_the_entries_are_gone(state_dir: Path) -> None:
+    """As after a checkpoint that came back from a backup."""
+    query = Query(state_dir, cursor="mine", maxBytesPerBatch="1")
+    assert query.step() is not None
+    old = query.at
+    list(query.run())
+    query.stream.close()
+    assert trim(state_dir) > 0
+    last = Query(state_dir, query.at, cursor="mine")
+    list(last.run())  # its ledger is trimmed as well, and everything before it was read
+    last.stream.close()
+    late = Query(state_dir, old, cursor="mine")
+    with pytest.raises(BadInput, match="had read up to"):
+        late.step()
+    late.stream.close()
+
+
+def test_a_checkpoint_of_another_log_is_refused(state_dir: Path, world: World, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    capture_files(other, world.root / "binlogs")
+    mine, theirs = (open_stream(resolve(Options.parse({"path": str(path)}))) for path in (state_dir, other))
+    offset = mine.initial()
+    assert mine.end_of_batch(offset) != offset
+    with pytest.raises(BadInput, match="another log"):
+        theirs.end_of_batch(offset)
+    with pytest.raises(BadInput, match="not one of a log"):
+        mine.end_of_batch({"log": offset["log"], "day": "", "files": {}})
+    assert mine.end_of_batch({"position": offset["position"]}) != offset, "as an earlier version wrote it"
+    mine.close()
+    mine = open_stream(resolve(Options.parse({"path": str(state_dir)})))
+    with pytest.raises(BadInput, match="the log ends at"):
+        mine.end_of_batch({"position": "99:0"})
+    mine.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("view", ["changes", "current"])
+def test_a_batch_read_made_before_the_log_was_trimmed_is_refused(state_dir: Path, view: str) -> None:
+    """A DataFrame may be kept for days."""
+    found = resolve(Options.parse({"path": str(state_dir), "table": "shop.sold", "view": view}))
+    assert plan(found)
+    trimmed(state_dir)
+    with pytest.raises(BadInput, match="the log begins at"):
+        plan(found)
+
+
+def test_a_log_that_is_made_anew_under_a_worker_that_lives_on(state_dir: Path, world: World) -> None:
+    """As where somebody deletes the state directory and starts over, with a notebook open."""
+    old = resolve(Options.parse({"path": str(state_dir), "table": "shop.sold"}))
+    pieces = plan(old)
+    before = load(path=state_dir, table="shop.sold").to_pylist()
+    shutil.rmtree(state_dir)
+    state_dir.mkdir(mode=0o700)
+    with Log.open(state_dir / "log") as log:
+        log.append(b"").result()
+    capture_files(state_dir, world.root / "binlogs")
+    after = load(path=state_dir, table="shop.sold").to_pylist()
+    assert [row["id"] for row in after] == [row["id"] for row in before]
+    assert [row["_seq"] for row in after] != [row["_seq"] for row in before], "they are those of the new log"
+    with pytest.raises(BadInput, match="another log than when the DataFrame was made"):
+        plan(old)
+    with pytest.raises(BadInput, match="another log than when the DataFrame was made"):
+        list(batches(old, pieces[0]))
+
+
+@pytest.mark.parametrize("caught_up", [True, False])
+def test_a_log_that_is_trimmed_while_a_stream_without_a_cursor_runs(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, caught_up: bool
+) -> None:
+    """One that is behind fails; one that had read everything goes on, though its ledger is gone."""
+    monkeypatch.setattr(log_follower, "FRAMES_MAX", 5)
+    query = Query(state_dir, maxBytesPerBatch="1")
+    assert query.step() is not None
+    if caught_up:
+        list(query.run())
+        with Log.open(state_dir / "log") as log:
+            log.roll()
+        assert query.step() is None
+    trimmed(state_dir)
+    if caught_up:
+        assert [row for rows in query.run() for row in rows] == [], "the trim itself appended entries, and no rows"
+        assert query.at == following(end_of(state_dir))
+    else:
+        with pytest.raises(BadInput, match="what is between was trimmed"):
+            for _ in range(10):
+                query.at = query.stream.end_of_batch(query.at)

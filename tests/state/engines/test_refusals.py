@@ -17,14 +17,15 @@ from penstock.state import BucketState, StateSettings
 from penstock.state.engines.refusals import refusal
 from tests.state.stores import SMALL, content, put
 
-_LIMIT = 512
+_ROOM = 64  # more than any test here needs
 
 
 @contextlib.contextmanager
 def _descriptors(spare: int) -> Iterator[None]:
-    """The process can open that many more files."""
+    """The process can open that many more files, however many it has open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_LIMIT, before[1]))
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + _ROOM, before[0]), before[1]))
     held: list[int] = []
     try:
         with contextlib.suppress(OSError):

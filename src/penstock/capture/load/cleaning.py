@@ -10,7 +10,7 @@ before image is the row as the SELECT saw it; if it comes before, its after imag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,12 @@ from penstock.schema.view import SchemaView
 
 
 def without_changed(
-    columns: list[pa.Array[Any]], table: TableSchema, entries: Iterable[Entry]
+    columns: list[pa.Array[Any]], table: TableSchema, key: Sequence[str], entries: Iterable[Entry]
 ) -> tuple[list[pa.Array[Any]], int]:
-    """The chunk's rows whose keys occur in no change of `entries`, and how many were left out. `entries` are those after
-    low, in which the table has the one version `table`."""
+    """The chunk's rows whose keys occur in no change of `entries`, and how many were left out. `key`: the names of the key's
+    columns. `entries` are those after low, in which the table has the one version `table`."""
+    names = {name.lower() for name in key}
+    ordinals = [i for i, column in enumerate(table.columns) if column.name.lower() in names]
     view = SchemaView([(Position(0, 0), table)])
     left_out = 0
 
@@ -39,8 +41,8 @@ def without_changed(
 
     for change in decode_entries(_without_chunks(entries), view, wanted):
         if isinstance(change, ChangeBatch) and len(columns[0]):
-            mine = [columns[i] for i in table.primary_key]
-            touched = _among(mine, [pa.concat_arrays([change.before[i], change.after[i]]) for i in table.primary_key])
+            mine = [columns[i] for i in ordinals]
+            touched = _among(mine, [pa.concat_arrays([change.before[i], change.after[i]]) for i in ordinals])
             if touched.any():
                 left_out += int(touched.sum())
                 kept = pa.array(~touched)

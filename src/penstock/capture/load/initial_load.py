@@ -2,17 +2,17 @@
 
 A chunk is appended once the stream has passed its *high*: by then everything that it may show is in the log before it. If
 the table has another version than the chunk was read by, or parts of a transaction became void since its *low*, the
-chunk is thrown away and read again. What the stream has changed since low is taken out (cleaning.py). How far a table is
-rides in the chunk's own frame: after a crash both are there or neither is.
+chunk is thrown away and read again. What the stream has changed since low is taken out (cleaning.py). How far each range of
+a table is rides in the chunk's own frame: after a crash both are there or neither is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.capture.load.cleaning import without_changed
 from penstock.capture.load.tables import LoadingTable, ReadChunk, TableReaders, Ticket
@@ -22,15 +22,20 @@ from penstock.capture.transactions.frame_content import FrameContent
 from penstock.clock import Clock
 from penstock.commit_ts import CommitClock
 from penstock.entries.chunk import encode_chunk
-from penstock.log import Log
+from penstock.log import Log, Trimmed
 from penstock.schema.model import TableSchema
-from penstock.sources.load import TableLoad, TableReader, has_passed
+from penstock.schema.quoting import shell_word
+from penstock.sources.load import Name, TableLoad, TableReader, has_passed
 from penstock.sources.position import SourcePosition
-from penstock.sources.settings import SnapshotSettings
+from penstock.sources.settings import LoadScope, SnapshotSettings
 from penstock.sources.source import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TICKET_SECONDS_MIN = 0.1  # between two tickets: each ends the entry that is being filled
 SHOWN_MAX = 10  # of the tables that are being loaded, in a report
+_UNKNOWN_YET = "waits: the stream has to come to where the table's definition was read"
 
 _logger = logging.getLogger(__name__)
 
@@ -48,34 +53,79 @@ class InitialLoad:
         clock: Clock,
         settings: SnapshotSettings,
         open_reader: Callable[[], TableReader],
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
         self._recorder = recorder
         self._schemas = schemas
         self._commit_clock = commit_clock
         self._clock = clock
-        loads: dict[tuple[str, str], TableLoad] = {
-            (str(name[0]), str(name[1])): load for name, load in recorder.loads.items()
-        }
-        self._count = len(loads)
-        self._finished = {name: load for name, load in loads.items() if load.done}
+        self._settings = settings
+        self._open_reader = open_reader
+        self._wake = wake
+        loads: dict[Name, TableLoad] = {(str(name[0]), str(name[1])): load for name, load in recorder.loads.items()}
+        left = {name: load for name, load in loads.items() if not load.done and schemas.is_chosen(*name)}
+        since = min((load.begun_ms for load in left.values()), default=0)
+        # Of those that were asked for before, nobody wants to know how far they are.
+        self._finished = {name: load for name, load in loads.items() if load.done and load.begun_ms >= since}
         self._begun = clock.monotonic()
-        self._rows = 0  # by this process
+        self._rows = 0  # by this process, since
         self._ticket_due = clock.monotonic()
-        left = {name: load for name, load in loads.items() if not load.done and schemas.follows(*name)}
+        self._changes = recorder.load_changes
         self._readers: TableReaders | None = None
-        if left:
-            self._readers = TableReaders(
-                left,
-                open_reader,
-                parallel=settings.parallel,
-                rows_per_second=settings.max_rows_per_second,
-                clock=clock,
-            )
+        self._add({name: load for name, load in left.items() if load.key})
+        self._waiting = {name: load for name, load in left.items() if not load.key}
 
     @property
     def done(self) -> bool:
-        return self._readers is None
+        return self._readers is None and not self._waiting and self._changes == self._recorder.load_changes
+
+    @property
+    def waiting(self) -> Mapping[Name, TableLoad]:
+        """The tables that are to be loaded once the log knows them: beginning.py waits for that."""
+        return self._waiting
+
+    def is_loading(self, schema: str, table: str) -> bool:
+        found = self._recorder.loads.get((schema, table))
+        return found is not None and not found.done and self._schemas.is_chosen(schema, table)
+
+    def begin(
+        self,
+        loads: Mapping[Name, TableLoad],
+        *,
+        versions: tuple[TableSchema, ...] = (),
+        scope: LoadScope | None = None,
+    ) -> None:
+        """Loads these tables, too; returns once that is durable. Those without a key wait; a load that is done already was
+        given up. `versions`: what the log knows of them from here on. Only between transactions."""
+        stamped = tuple(replace(version, version=self._commit_clock.next()) for version in versions)
+        here = self._recorder.snapshot
+        at = replace(here, commit_ts=max(here.commit_ts, self._commit_clock.last))
+        self._recorder.append(FrameContent([], at, schemas=stamped, loads=loads, scope=scope))
+        self._recorder.finish()
+        if self.done and loads:
+            self._finished, self._begun, self._rows = {}, self._clock.monotonic(), 0
+        for name, load in loads.items():
+            self._waiting.pop(name, None)
+            self._finished.pop(name, None)
+            if load.done:
+                self._finished[name] = load
+            elif not load.key:
+                self._waiting[name] = load
+        self._add({name: load for name, load in loads.items() if load.key and not load.done})
+
+    def _add(self, loads: Mapping[Name, TableLoad]) -> None:
+        if loads and self._readers is None:
+            self._readers = TableReaders(
+                loads,
+                self._open_reader,
+                parallel=self._settings.parallel,
+                rows_per_second=self._settings.max_rows_per_second,
+                clock=self._clock,
+                wake=self._wake,
+            )
+        elif loads and self._readers is not None:
+            self._readers.add(loads)
 
     def close(self) -> None:
         if self._readers is not None:
@@ -84,6 +134,8 @@ class InitialLoad:
     def is_due(self, passed: SourcePosition) -> bool:
         """Whether `step` has something to do, where the stream is now."""
         readers = self._readers
+        if self._changes != self._recorder.load_changes:
+            return True
         if readers is None:
             return False
         with readers.changed:
@@ -91,40 +143,77 @@ class InitialLoad:
                 readers.error is not None
                 or self._ticket_is_due(readers)
                 or any(
-                    table.ready
-                    and (has_passed(passed, table.ready[0].high) or table.ready[0].high.source != passed.source)
+                    part.ready
+                    and (has_passed(passed, part.ready[0].high) or part.ready[0].high.source != passed.source)
                     for table in readers.tables
+                    for part in table.ranges
                 )
             )
 
     def step(self, passed: SourcePosition) -> None:
         """Appends the chunks whose moment has come, and lets the readers go on. Only between transactions, when everything
         before `passed` is appended."""
+        self._follow_changes()
         readers = self._readers
         if readers is None:
             return
         if readers.error is not None:
             raise readers.error
         for table in readers.tables:
-            while (chunk := self._next_chunk(table, passed)) is not None:
-                self._take(table, chunk, passed)
+            while not table.done and (found := self._next_chunk(table, passed)) is not None:
+                self._take(table, *found, passed)
         if passed.file:
             self._give_ticket(readers, passed)
-        if all(table.done for table in readers.tables):
+        with readers.changed:
+            if any(table.done for table in readers.tables):
+                readers.tables = [table for table in readers.tables if not table.done]
+            done = not readers.tables
+        if done:
             self._recorder.finish()
             readers.close()
             self._readers = None
 
-    def _next_chunk(self, table: LoadingTable, passed: SourcePosition) -> ReadChunk | None:
+    def _follow_changes(self) -> None:
+        """A load goes with its table, and may begin anew by itself; the log has it already."""
+        if self._changes == self._recorder.load_changes:
+            return
+        self._changes = self._recorder.load_changes
+        readers = self._readers
+        with readers.changed if readers is not None else contextlib.nullcontext():
+            added = self._changed_loads({table.name: table for table in readers.tables} if readers is not None else {})
+        self._add(added)
+
+    def _changed_loads(self, known: Mapping[Name, LoadingTable]) -> dict[Name, TableLoad]:
+        """Under the lock, if there are readers. Returns the loads of tables that are not being read."""
+        added: dict[Name, TableLoad] = {}
+        for key, load in self._recorder.loads.items():
+            name = (str(key[0]), str(key[1]))
+            table = known.get(name)
+            if table is not None and table.load != load:
+                table.load = load
+                self._begin_again(table)  # also one whose ranges no chunk has brought into the log yet
+            elif table is None and not load.done and load.key and self._schemas.is_chosen(*name):
+                added[name] = load
+            if not load.done:
+                self._finished.pop(name, None)
+            elif table is not None or name in self._finished:
+                self._finished[name] = load
+        return added
+
+    def _next_chunk(self, table: LoadingTable, passed: SourcePosition) -> tuple[int, ReadChunk] | None:
+        """A chunk that the stream has passed, and the number of its range."""
         assert self._readers is not None
         with self._readers.changed:
-            if not table.ready:
-                return None
-            high = table.ready[0].high
-            if high.source != passed.source:  # another server: its files say nothing of these positions
-                self._begin_again(table)
-                return None
-            return table.ready.popleft() if has_passed(passed, high) else None
+            for part in table.ranges:
+                if not part.ready:
+                    continue
+                high = part.ready[0].high
+                if high.source != passed.source:  # another server: its files say nothing of these positions
+                    self._begin_again(table)
+                    return None
+                if has_passed(passed, high):
+                    return part.number, part.ready.popleft()
+        return None
 
     def _ticket_is_due(self, readers: TableReaders) -> bool:
         """A reader wants one; or a table waits for a version that can be read: the next ticket looks for it."""
@@ -132,60 +221,97 @@ class InitialLoad:
         return wanted and self._clock.monotonic() >= self._ticket_due
 
     def _give_ticket(self, readers: TableReaders, passed: SourcePosition) -> None:
-        """From here on a chunk need show no less than what is in the log now, all of which is durable."""
+        """From here on a chunk need show no less than what is in the log now."""
         if not self._ticket_is_due(readers):
             return
         self._ticket_due = self._clock.monotonic() + TICKET_SECONDS_MIN
-        self._recorder.finish()
+        # What is appended and not durable yet is after the log's end: it is looked at when a chunk is cleaned, though the
+        # chunk shows it. That takes out no row of which the log lacks the newest image, and nobody waits for the disk.
         ticket = Ticket(self._log.end(), passed, self._recorder.entries, self._recorder.voids)
+        keyless: list[LoadingTable] = []
         with readers.changed:
             readers.ticket = ticket
             readers.ticket_wanted = False
             for table in readers.tables:
-                if not table.done:
-                    self._use_version(table)
+                if not table.done and not self._use_version(table):
+                    keyless.append(table)
             gone = [table for table in readers.tables if not table.done and table.schema is None]
             readers.changed.notify_all()
+        for table in keyless:
+            self._give_up(table, "it lost its primary key while it was loaded", passed)
         for table in gone:
-            self._check_gone(table, passed)
+            if table not in keyless:
+                self._check_gone(table, passed)
 
-    def _use_version(self, table: LoadingTable) -> None:
-        """Under the lock: the table is read by the version in force, if that has rows that can be read."""
+    def _use_version(self, table: LoadingTable) -> bool:
+        """Under the lock: the table is read by the version in force, if that has rows that can be read. False where that has
+        no primary key."""
         found = self._schemas.in_force(*table.name)
         table.schema = found if found is not None and found.columns else None
-        if table.schema is not None:
-            load = _for_key(table.load, table.schema)
-            if load is not table.load:
-                table.load = load
-                table.generation += 1
-                table.ready.clear()
+        if table.schema is None:
+            return True
+        load = _for_key(table.load, table.schema)
+        if load is None:
+            table.schema = None
+        elif load is not table.load:
+            table.begin_again(load)
+        return load is not None
 
-    def _take(self, table: LoadingTable, chunk: ReadChunk, passed: SourcePosition) -> None:
+    def _take(self, table: LoadingTable, number: int, chunk: ReadChunk, passed: SourcePosition) -> None:
         """A chunk that the stream has passed: into the log, or read again."""
         assert self._readers is not None
         found = self._schemas.in_force(*table.name)
         ticket = chunk.ticket
+        failure = chunk.failure
         if chunk.rows is None and found is not None and found.key == chunk.table.key:
-            raise SourceError(
-                f"{chunk.table.name} cannot be loaded: the server's table is not as the log has it",
-                hint="start again with a new state_dir, or leave it out of the load (source.snapshot.tables.exclude)",
-            )
+            failure = failure or "the server's table is not as the log has it"
+        if failure:
+            self._give_up(table, failure, passed)
+            return
         if found is None or found.key != chunk.table.key or ticket.voids != self._recorder.voids or chunk.rows is None:
             _logger.info("%s changed while a chunk was read: it is read again", chunk.table.name)
             with self._readers.changed:
                 self._begin_again(table)
             return
+        if table.load.order not in ((), chunk.rows.order):
+            _logger.info("the key of %s has another order now: it is loaded from its first row on", found.name)
+            with self._readers.changed:
+                table.load = table.load.anew()
+                self._begin_again(table)
+            return
         columns = chunk.rows.columns
         if ticket.entries != self._recorder.entries and chunk.rows.count:
-            self._recorder.finish()
-            window = (entry for entry in self._log.read(ticket.log, self._log.end()) if entry.position > ticket.log)
-            columns, left_out = without_changed(columns, found, window)
-            if left_out:
-                _logger.debug("%s: %d rows of a chunk changed meanwhile", found.name, left_out)
+            try:
+                columns = self._cleaned(columns, found, table.load, ticket)
+            except Trimmed:
+                _logger.info("the log does not have all any more that came since a chunk of %s was read", found.name)
+                with self._readers.changed:
+                    self._begin_again(table)
+                return
         count = len(columns[0])
-        load = replace(table.load, after=chunk.rows.after, rows=table.load.rows + count, done=chunk.rows.last)
+        load = table.load.with_chunk(number, chunk.rows, count)
         self._append(table, load, passed, version=found if count else None, columns=columns)
         self._rows += count
+
+    def _cleaned(
+        self, columns: list[pa.Array[Any]], version: TableSchema, load: TableLoad, ticket: Ticket
+    ) -> list[pa.Array[Any]]:
+        self._recorder.finish()
+        window = (entry for entry in self._log.read(ticket.log, self._log.end()) if entry.position > ticket.log)
+        columns, left_out = without_changed(columns, version, load.key, window)
+        if left_out:
+            _logger.debug("%s: %d rows of a chunk changed meanwhile", version.name, left_out)
+        return columns
+
+    def _give_up(self, table: LoadingTable, why: str, passed: SourcePosition) -> None:
+        """A backfill that cannot go on is over, and says so; the flow goes on. Any other load raises `SourceError`."""
+        if not table.load.backfill:
+            raise SourceError(
+                f"{'.'.join(table.name)} cannot be loaded: {why}",
+                hint="start again with a new state_dir, or leave it out of the load (source.snapshot.tables.exclude)",
+            )
+        _logger.warning("%s: the backfill ends: %s", ".".join(table.name), why)
+        self._append(table, replace(table.load, done=True, note=why), passed)
 
     def _append(
         self,
@@ -195,7 +321,6 @@ class InitialLoad:
         *,
         version: TableSchema | None = None,
         columns: list[Any] | None = None,
-        also: Mapping[tuple[str, str], TableLoad] = MappingProxyType({}),
     ) -> None:
         """A frame with the progress, and with the rows where there are any."""
         assert self._readers is not None
@@ -203,7 +328,7 @@ class InitialLoad:
         if version is not None:
             data = encode_chunk(version, columns or [], self._commit_clock.next(), passed)
         position = replace(passed, commit_ts=max(passed.commit_ts, self._commit_clock.last))
-        self._recorder.append(FrameContent(data, position, loads={table.name: load, **also}))
+        self._recorder.append(FrameContent(data, position, loads={table.name: load}))
         with self._readers.changed:
             table.load = load
             if load.done:
@@ -211,66 +336,62 @@ class InitialLoad:
             self._readers.changed.notify_all()
 
     def _check_gone(self, table: LoadingTable, passed: SourcePosition) -> None:
-        """A table that was dropped has no rows any more; one that was renamed is loaded under its new name. A parked one
-        waits for whoever resumes it."""
-        found = self._schemas.in_force(*table.name)
-        if found is not None:
+        """A table that was dropped has no rows any more. A parked one waits for whoever resumes it."""
+        if self._schemas.in_force(*table.name) is not None:
             return  # parked
-        assert self._readers is not None
         name = ".".join(table.name)
-        heir = self._recorder.renamed(*table.name)
-        if heir is not None and self._schemas.follows(*heir) and self._recorder.loads.get(heir) is None:
-            _logger.info("%s is %s now, and its load goes on under that name", name, ".".join(heir))
-            with self._readers.changed:
-                self._readers.tables.append(LoadingTable(heir, replace(table.load, rows=0)))
-                self._count += 1
-            ended = replace(table.load, done=True, note=f"renamed to {'.'.join(heir)}")
-            self._append(table, ended, passed, also={heir: self._readers.tables[-1].load})
-            return
         _logger.info("%s is gone: what was not loaded of it is not loaded", name)
         self._append(table, replace(table.load, done=True, note="it is gone"), passed)
 
     def _begin_again(self, table: LoadingTable) -> None:
         """Under the lock: what was read ahead is thrown away."""
         assert self._readers is not None
-        table.generation += 1
-        table.ready.clear()
+        table.begin_again(table.load)
         table.schema = None  # until the next ticket
         self._readers.ticket_wanted = True
         self._readers.changed.notify_all()
 
     def facts(self) -> dict[str, Any] | None:
         """For status; None where nothing was ever loaded."""
-        if not self._count:
-            return None
         tables = self._readers.tables if self._readers is not None else []
         loading = [table for table in tables if not table.done]
+        if not (loading or self._waiting or self._finished):
+            return None
         rows = sum(load.rows for load in self._finished.values()) + sum(table.load.rows for table in loading)
         left = sum(max(0, table.load.estimate - table.load.rows) for table in loading)
         seconds = self._clock.monotonic() - self._begun
         rate = self._rows / seconds if seconds > 0 else 0.0
+        left += sum(load.estimate for load in self._waiting.values())
+        found = [*self._finished.values(), *self._waiting.values(), *(table.load for table in loading)]
+        shown = [_shown(table.name, table.load, self._standing(table)) for table in loading if table.reading]
+        shown += [_shown(name, load, _UNKNOWN_YET) for name, load in self._waiting.items()]
+        ended = [_shown(name, load, load.note) for name, load in self._finished.items() if load.note]
         return {
-            "tables": self._count,
-            "done": self._count - len(loading),
+            "tables": len(found),
+            "done": len(self._finished),
             "rows": rows,
             "rows_left": left,
             "seconds_left": round(left / rate, 1) if rate and loading else None,
-            "loading": [
-                {"table": ".".join(table.name), "rows": table.load.rows, "estimate": table.load.estimate}
-                for table in loading
-                if table.taken
-            ][:SHOWN_MAX],
+            "begun_ms": max(load.begun_ms for load in found),
+            "loading": shown[:SHOWN_MAX],
+            "ended": ended[:SHOWN_MAX],
         }
 
+    def _standing(self, table: LoadingTable) -> str:
+        """Why nothing is read of a table now; empty where something is."""
+        found = self._schemas.in_force(*table.name)
+        parked = found is not None and found.parked
+        return f"waits: the table is parked (penstock resume {shell_word('.'.join(table.name))})" if parked else ""
 
-def _for_key(load: TableLoad, table: TableSchema) -> TableLoad:
-    """The load, from its beginning where the table's primary key is another one now."""
+
+def _shown(name: Name, load: TableLoad, note: str) -> dict[str, Any]:
+    found = {"table": ".".join(name), "rows": load.rows, "estimate": load.estimate}
+    return found | ({"where": load.where} if load.where else {}) | ({"note": note} if note else {})
+
+
+def _for_key(load: TableLoad, table: TableSchema) -> TableLoad | None:
+    """The load, from its beginning where the table's primary key is another one now; None where it has none."""
     key = tuple(table.columns[i].name for i in table.primary_key)
     if {name.lower() for name in key} == {name.lower() for name in load.key}:
         return load
-    if not key:
-        raise SourceError(
-            f"{table.name} lost its primary key while it was loaded",
-            hint="give it one again, or leave it out (source.tables.exclude)",
-        )
-    return replace(load, key=key, after=())
+    return replace(load.anew(), key=key) if key else None

@@ -1,8 +1,9 @@
 """The tables that are being loaded, and the threads that read them from the source.
 
-Each thread reads one table at a time, chunk after chunk, a few ahead of what is in the log. What it may assume of the
-log it takes from the newest `Ticket`; what it has read it leaves in `LoadingTable.ready` for the log's writer. All that
-both sides touch is behind one lock.
+A thread takes what is next: of the first table that has something to read, the next chunk of a range of its key. So all of
+them read the ranges of one large table, or tables beside each other, and none waits for a table that is parked. They are
+a few chunks ahead of what is in the log. What they may assume of the log they take from the newest `Ticket`; what they have
+read they leave in `ReadingRange.ready` for the log's writer. All that both sides touch is behind one lock.
 """
 
 from __future__ import annotations
@@ -18,10 +19,21 @@ from penstock.clock import Clock
 from penstock.errors import PenstockError, Unavailable
 from penstock.log.position import Position
 from penstock.schema.model import TableSchema
-from penstock.sources.load import CHUNK_BYTES, LoadedRows, TableLoad, TableMoved, TableReader
+from penstock.sources.load import (
+    CHUNK_BYTES,
+    WHOLE,
+    KeyRange,
+    LoadedRows,
+    Name,
+    TableLoad,
+    TableMoved,
+    TableReader,
+)
 from penstock.sources.position import SourcePosition
 
-AHEAD_MAX = 2  # chunks of a table that are read and not yet in the log
+AHEAD_MAX = 2  # chunks of a range that are read and not yet in the log; of all of them, so many a thread
+RANGE_ROWS_MIN = 150_000  # a table is cut into ranges of no fewer rows, by the server's estimate
+RANGES_A_THREAD = 4  # at most: ranges are never of exactly one size
 ROWS_FIRST = 2_000  # of a table's first chunk, whose rows may be large
 ROWS_MAX = 200_000
 _GROWTH_MAX = 8  # from one chunk to the next
@@ -45,62 +57,114 @@ class Ticket:
 
 
 class ReadChunk(NamedTuple):
-    """What was read on a ticket, by a version of the table. Without `rows` the table was not as that says; `high` is after
-    whatever changed it."""
+    """What was read on a ticket, by a version of the table. Without `rows` the table was not as that says, and `high` is
+    after whatever changed it; or it cannot be read, and `failure` says why."""
 
     ticket: Ticket
     table: TableSchema
     generation: int
     rows: LoadedRows | None
     high: SourcePosition
+    failure: str = ""
+
+
+@dataclass
+class ReadingRange:
+    """A range of a table, by its number in `TableLoad.ranges`. `here`: its `after` is the last key that was read."""
+
+    number: int
+    here: KeyRange
+    ready: deque[ReadChunk] = field(default_factory=deque)
+    busy: bool = False  # a thread reads it
+    exhausted: bool = False  # nothing more is to be read, unless all of it is read again
 
 
 @dataclass
 class LoadingTable:
-    """One table. `schema`: the version in force; None while its rows cannot be read. `load`: what is in the log.
-    `generation` grows when chunks that were read are thrown away: reading begins again after `load`."""
+    """One table. `schema`: the version in force; None while its rows cannot be read. `load`: what is in the log, and the
+    ranges in which it is read. `generation` grows when chunks that were read are thrown away: reading begins again after
+    `load`."""
 
-    name: tuple[str, str]
+    name: Name
     load: TableLoad
     schema: TableSchema | None = None
     generation: int = 0
-    ready: deque[ReadChunk] = field(default_factory=deque)
-    taken: bool = False  # by a thread
+    ranges: list[ReadingRange] = field(default_factory=list)  # empty: it is not known yet in which ranges it is read
+    splitting: bool = False
+    rows_max: int = ROWS_FIRST
+
+    def __post_init__(self) -> None:
+        self.begin_again(self.load)
 
     @property
     def done(self) -> bool:
         return self.load.done
 
+    @property
+    def reading(self) -> bool:
+        return bool(self.load.rows) or self.splitting or any(part.busy or part.ready for part in self.ranges)
+
+    def begin_again(self, load: TableLoad) -> None:
+        """What was read ahead is thrown away."""
+        self.load = load
+        self.generation += 1
+        self.splitting = False
+        self.ranges = [ReadingRange(i, part) for i, part in enumerate(load.ranges) if not part.done]
+
+
+class _Work(NamedTuple):
+    """What a thread is to do: read a chunk of `part`, or find the table's ranges where that is None."""
+
+    table: LoadingTable
+    part: ReadingRange | None
+    ticket: Ticket
+    schema: TableSchema
+    load: TableLoad
+    generation: int
+
 
 class TableReaders:
-    """The threads. `open_reader` is called by each of them. `rows_per_second`: of all together; 0: no limit."""
+    """The threads. `open_reader` is called by each of them. `rows_per_second`: of all together; 0: no limit. `wake` is called
+    when something was read."""
 
     def __init__(
         self,
-        loads: Mapping[tuple[str, str], TableLoad],
+        loads: Mapping[Name, TableLoad],
         open_reader: Callable[[], TableReader],
         *,
         parallel: int,
         rows_per_second: int,
         clock: Clock,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self.tables = [LoadingTable(name, load) for name, load in loads.items()]
+        self.tables: list[LoadingTable] = []
         self.changed = threading.Condition()
         self.ticket: Ticket | None = None
         self.ticket_wanted = True
         self.error: PenstockError | None = None
         self._open_reader = open_reader
+        self._parallel = parallel
         self._rows_per_second = rows_per_second
         self._clock = clock
+        self._wake = wake
         self._may_read_at = 0.0
         self._closed = False
         self._readers: list[TableReader] = []
-        self._threads = [
-            threading.Thread(target=self._run, name=f"load-{number}", daemon=True)
-            for number in range(min(parallel, len(self.tables)))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._working = 0  # threads that will look for more to read
+        self._threads: list[threading.Thread] = []
+        self.add(loads)
+
+    def add(self, loads: Mapping[Name, TableLoad]) -> None:
+        """These tables are loaded, too."""
+        with self.changed:
+            self.tables += [LoadingTable(name, load, rows_max=ROWS_FIRST) for name, load in loads.items()]
+            self.ticket_wanted = True
+            more = self._parallel - self._working if any(not table.done for table in self.tables) else 0
+            threads = [threading.Thread(target=self._run, name=f"load-{i}", daemon=True) for i in range(more)]
+            self._working += len(threads)
+            self._threads = [thread for thread in self._threads if thread.is_alive()] + threads
+            for thread in threads:
+                thread.start()
 
     def close(self) -> None:
         """Ends the threads; what they are reading is lost, and nothing else."""
@@ -117,9 +181,20 @@ class TableReaders:
         reader = self._open_reader()
         with self.changed:
             self._readers.append(reader)
+        failures = 0
         try:
-            while (table := self._next_table()) is not None:
-                self._read_table(reader, table)
+            while (work := self._next()) is not None:
+                try:
+                    self._do(reader, work)
+                    failures = 0
+                except Unavailable as error:
+                    failures += 1
+                    self._give_back(work)
+                    if failures > FAILURES_MAX:
+                        raise Unavailable(f"the load cannot go on: {error.message}", hint=error.hint) from error
+                    pause = min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS_FIRST * 2 ** (failures - 1))
+                    _logger.warning("the load could not read, again in %.1f s: %s", pause, error.message)
+                    self._pause(pause)
         except PenstockError as error:
             self._fail(error)
         except Exception as error:  # a bug: the capture process says so and ends
@@ -132,67 +207,104 @@ class TableReaders:
         with self.changed:
             if not self._closed:
                 self.error = self.error or error
+        self._wake()
 
-    def _next_table(self) -> LoadingTable | None:
+    # -- what is next ----------------------------------------------------------------------------------------------
+
+    def _next(self) -> _Work | None:
+        """Waits for something to read; None once there will be nothing more."""
         with self.changed:
-            for table in self.tables:
-                if not table.taken and not table.done and not self._closed:
-                    table.taken = True
-                    return table
+            while not self._closed and any(not table.done for table in self.tables):
+                work = self._find()
+                if work is not None:
+                    self.ticket_wanted = True
+                    return work
+                self.changed.wait()
+            self._working -= 1
         return None
 
-    def _read_table(self, reader: TableReader, table: LoadingTable) -> None:
-        generation = -1
-        load = table.load
-        exhausted = False
-        failures = 0
-        rows_max = ROWS_FIRST
-        while True:
-            with self.changed:
-                while not (
-                    self._closed or table.done or self._may_read(table, exhausted and generation == table.generation)
-                ):
-                    self.changed.wait()
-                if self._closed or table.done:
-                    return
-                if generation != table.generation:
-                    generation, load, exhausted = table.generation, table.load, False
-                ticket, schema = self.ticket, table.schema
-                self.ticket_wanted = True
-            assert ticket is not None and schema is not None
-            self._throttle(rows_max)
-            try:
-                rows = reader.read(schema, load, ticket.source, self._limited(rows_max))
-                chunk = ReadChunk(ticket, schema, generation, rows, rows.high)
-                load = replace(load, after=rows.after)
-                exhausted = rows.last
-                rows_max = _next_rows(rows_max, rows)
-                failures = 0
-                self._account(rows.count)
-            except TableMoved as moved:
-                _logger.info("%s", moved.message)
-                chunk = ReadChunk(ticket, schema, generation, None, reader.now())
-                exhausted = True  # until the log's writer has seen why
-            except Unavailable as error:
-                failures += 1
-                if failures > FAILURES_MAX:
-                    raise Unavailable(f"the load cannot go on: {error.message}", hint=error.hint) from error
-                pause = min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS_FIRST * 2 ** (failures - 1))
-                _logger.warning("the load lost the source, again in %.1f s: %s", pause, error.message)
-                self._pause(pause)
+    def _find(self) -> _Work | None:
+        """Under the lock."""
+        ticket = self.ticket
+        ahead = sum(len(part.ready) + part.busy for table in self.tables for part in table.ranges)
+        if ticket is None or ahead >= AHEAD_MAX * self._parallel:
+            return None
+        for table in self.tables:
+            if table.done or table.schema is None or table.splitting:
                 continue
-            with self.changed:
-                if generation == table.generation:
-                    table.ready.append(chunk)
+            if not table.ranges:
+                table.splitting = True
+                return _Work(table, None, ticket, table.schema, table.load, table.generation)
+            for part in table.ranges:
+                if not (part.busy or part.exhausted) and len(part.ready) < AHEAD_MAX:
+                    part.busy = True
+                    return _Work(table, part, ticket, table.schema, table.load, table.generation)
+        return None
 
-    def _may_read(self, table: LoadingTable, exhausted: bool) -> bool:
-        return self.ticket is not None and table.schema is not None and not exhausted and len(table.ready) < AHEAD_MAX
+    def _give_back(self, work: _Work) -> None:
+        with self.changed:
+            if work.part is not None:
+                work.part.busy = False
+            elif work.generation == work.table.generation:
+                work.table.splitting = False
+            self.changed.notify_all()
+
+    # -- doing it --------------------------------------------------------------------------------------------------
+
+    def _do(self, reader: TableReader, work: _Work) -> None:
+        if work.part is None:
+            self._split(reader, work)
+        else:
+            self._read(reader, work, work.part)
+
+    def _split(self, reader: TableReader, work: _Work) -> None:
+        parts = min(RANGES_A_THREAD * self._parallel, work.load.estimate // RANGE_ROWS_MIN)
+        ranges = WHOLE
+        if self._parallel > 1 and parts > 1:
+            try:
+                ranges = reader.split(work.schema, work.load, parts)
+            except Unavailable:
+                raise
+            except PenstockError as error:  # the first chunk meets it too, and it is dealt with there
+                _logger.info("%s", error.message)
+        with self.changed:
+            if work.generation == work.table.generation:
+                work.table.begin_again(replace(work.load, ranges=ranges))
+            self.changed.notify_all()
+
+    def _read(self, reader: TableReader, work: _Work, part: ReadingRange) -> None:
+        table = work.table
+        self._throttle()
+        rows: LoadedRows | None = None
+        failure = ""
+        try:
+            rows = reader.read(work.schema, work.load, part.here, work.ticket.source, self._limited(table.rows_max))
+            high = rows.high
+            self._account(rows.count)
+        except TableMoved as moved:
+            _logger.info("%s", moved.message)
+            high = reader.now()
+        except Unavailable:
+            raise
+        except PenstockError as error:
+            if not work.load.backfill:
+                raise
+            failure, high = error.message, work.ticket.source
+        with self.changed:
+            part.busy = False
+            if rows is not None:
+                part.here = replace(part.here, after=rows.after)
+                table.rows_max = _next_rows(table.rows_max, rows)
+            part.exhausted = rows is None or rows.last  # without rows: until the log's writer has seen why
+            if work.generation == table.generation:
+                part.ready.append(ReadChunk(work.ticket, work.schema, work.generation, rows, high, failure))
+            self.changed.notify_all()
+        self._wake()
 
     def _limited(self, rows_max: int) -> int:
         return min(rows_max, self._rows_per_second) if self._rows_per_second else rows_max
 
-    def _throttle(self, rows_max: int) -> None:
-        del rows_max
+    def _throttle(self) -> None:
         with self.changed:
             wait = self._may_read_at - self._clock.monotonic()
         if wait > 0:

@@ -11,6 +11,7 @@ from penstock.files import Buffer
 from penstock.schema.model import TableSchema
 from penstock.sources.load import TableLoad
 from penstock.sources.position import HeldGroup, OpenTransaction, SourcePosition
+from penstock.sources.settings import LoadScope
 
 
 class Ending(StrEnum):
@@ -54,4 +55,5 @@ class FrameContent:
     void: int = 0  # commit_ts of the parts that never happened
     void_reason: str = ""
     loads: Mapping[tuple[str, str], TableLoad] = field(default_factory=dict)  # how far the load of these tables is now
+    scope: LoadScope | None = None  # which tables are to be loaded by themselves from here on
     told: Told | None = None  # state only: nothing of it goes into the log

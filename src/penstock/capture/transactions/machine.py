@@ -196,7 +196,7 @@ class TransactionMachine:
     def next_part(self) -> tuple[int, Part]:
         """commit_ts and place of the next part that is not the last."""
         if self.open is None:
-            return self.clock.next(), Part.FIRST
+            return self.clock.next_open(), Part.FIRST
         return self.open.commit_ts, Part.MIDDLE
 
     def append_part(

@@ -141,7 +141,7 @@ class XaGroups:
             machine.end_noted()
             yield FrameContent([], reading.at_end(end), None, missed=xid, told=told)
             return
-        commit_ts = known.commit_ts if known else machine.clock.next()
+        commit_ts = known.commit_ts if known else machine.clock.next_open()
         done = known.entries if known else 0
         if not group.entries:
             machine.end_noted()

@@ -1,1 +1,1 @@
-"""Questions to a running flow, and what can be asked of it: lag, errors, dispatchers, pause, resume."""
+"""A flow before it runs and while it does: plan, lag, tail, errors, dispatchers, pause, resume, backfill."""

@@ -7,7 +7,15 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import counted, human_bytes, human_seconds, human_time, print_json, translate_errors
+from penstock.cli.output import (
+    counted,
+    headroom_words,
+    human_bytes,
+    human_seconds,
+    human_time,
+    print_json,
+    translate_errors,
+)
 from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.errors import BadInput
 from penstock.operations.config.loading import load_places
@@ -43,11 +51,15 @@ def lag(
         unknown = run.source.problem if limit is not None else ""
         code = EXIT_DIFFERENT if late or unknown else EXIT_OK
     if json:
+        headroom = run.source.headroom
         document = {"exit_code": code, "max_seconds": limit, "lag_seconds": lags, "late": late}
+        document["binlog_headroom_seconds"] = headroom.seconds if headroom is not None else None
         print_json({**document, "source_problem": run.source.problem})
     else:
         for name, seconds in lags.items():
             say("{} {}{}", f"{name:<16}", human_seconds(seconds), f"  above {most}" if name in late else "")
+        if words := headroom_words(run.source.headroom):
+            say("{} {}", f"{'binlog headroom':<16}", words)
         if run.source.problem:
             say("[yellow]![/] source: {}", run.source.problem)
     raise typer.Exit(code)
@@ -108,6 +120,17 @@ def dispatchers(
         add_row(shown, one.sink, one.table, one.state, f"{one.rows:,}", one.files, human_bytes(one.bytes), written)
     say_table(shown)
     say("{}", counted(len(found), "table"))
+    for one in found:
+        if one.replayed_to is not None:
+            say(
+                "  {} {} is read again from the log: at {}, the others at {}",
+                one.sink,
+                one.table,
+                one.replayed_to,
+                one.published_end,
+            )
+        elif one.held_rows:
+            say("  {} {} has {} held back in the log", one.sink, one.table, counted(one.held_rows, "change"))
     raise typer.Exit(code)
 
 

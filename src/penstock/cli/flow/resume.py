@@ -14,6 +14,7 @@ from penstock.cli.screen import say
 from penstock.errors import BadInput
 from penstock.operations.config.loading import load, load_places
 from penstock.operations.pause import set_paused
+from penstock.schema.quoting import shell_word
 
 if TYPE_CHECKING:
     from penstock.operations.resume.resume import Resumed
@@ -35,12 +36,16 @@ def resume(
             "asked what the table is now.",
         ),
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="SCHEMA.TABLE", help="With a SINK: the table of it that was paused."),
+    ] = None,
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
 ) -> None:
     """Let a parked table, or a paused sink, go on: what was held back is delivered, in order, each row once.
 
-    A name with a dot is a table, one without is a sink. Of a table the rows are read with the definition first; one that does not fit them is refused, and nothing is changed. Statements that came after the one that parked the table are applied to the definition. Works while the flow runs, and while it is stopped.
+    A name with a dot is a table that is parked, one without is a sink; with --table, one paused table of it goes on, and its rows are read again beside the others. Of a parked table the rows are read with the definition first; one that does not fit them is refused, and nothing is changed. Statements that came after the one that parked the table are applied to the definition. Works while the flow runs, and while it is stopped.
     """
     from penstock.operations.resume.resume import resume_table
 
@@ -48,8 +53,10 @@ def resume(
         if "." not in name:
             if schema is not None:
                 raise BadInput(f"{name} is a sink, and --schema is for a table", hint="name it as SCHEMA.TABLE")
-            show_pause(set_paused(load_places(config), name, paused=False), as_json=json)
+            show_pause(set_paused(load_places(config), name, paused=False, table=table), as_json=json)
             return
+        if table is not None:
+            raise BadInput(f"{name} is a table already", hint=f"penstock resume SINK --table {shell_word(table)}")
         done = resume_table(load(config), name, schema)
     if json:
         print_json(done.to_json())
@@ -67,4 +74,4 @@ def _show(done: Resumed) -> None:
     say("  {} held back so far: {}", counted(plan.rows, "change"), who)
     if plan.parked_again:
         say("[yellow]![/] it is parked again by a later statement: {}", shortened(plan.parked_again))
-        say("    → penstock resume {}", plan.table.name)
+        say("    → penstock resume {}", shell_word(plan.table.name))

@@ -6,10 +6,9 @@ import re
 import struct
 from typing import NamedTuple
 
-import google_crc32c
-
 from penstock.errors import Corruption
 from penstock.files import Buffer
+from penstock.log.frames.format import crc32c
 
 FILE_MAGIC = b"PSS1"
 VERSION = 1
@@ -93,6 +92,4 @@ def payload_of(record: Buffer, dispatcher: bytes | None, length: int, what: obje
 
 
 def _checksum(head: bytes, payload: Buffer) -> int:
-    """CRC32C. The library takes bytes only; copying is faster than any other checksum that takes a view."""
-    data = payload if isinstance(payload, bytes) else bytes(payload)
-    return int(google_crc32c.extend(google_crc32c.value(head), data))
+    return crc32c(payload, crc32c(head))

@@ -1,8 +1,8 @@
 """The file `metadata` at the prefix's root, `{"checkpoint-ts":N}`: consumers skip table versions above N.
 
 It is written at most every two seconds, and N never goes back, not even after a restart: it is replaced only by whoever
-knows what it holds, so that the write of a dead process that arrives late changes nothing. `_penstock/progress.json` says
-the same to Penstock itself, with the wall-clock time of the write, and is replaced in the same way.
+knows what it holds, so that the write of a dead process that arrives late changes nothing. `_penstock/progress.json`
+(progress.py) is written after it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 
 from penstock.clock import Clock
-from penstock.delivery.storage.layout import METADATA_PATH, PROGRESS_PATH
+from penstock.delivery.storage.layout import METADATA_PATH
 from penstock.delivery.storage.place import SinkObjects
+from penstock.delivery.storage.progress import AskPoint, ProgressFile
 from penstock.errors import Corruption, PenstockError
 
 METADATA_SECONDS_MIN = 2.0
@@ -20,13 +21,14 @@ METADATA_SECONDS_MIN = 2.0
 class CheckpointFile:
     """For one thread at a time. Calling `write` often is cheap: it writes only when that is due."""
 
-    def __init__(self, store: SinkObjects, clock: Clock, changefeed: str) -> None:
+    def __init__(
+        self, store: SinkObjects, clock: Clock, changefeed: str, *, epoch: int = 0, ask_point: AskPoint | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._changefeed = changefeed
+        self._progress = ProgressFile(store, clock, changefeed, epoch, ask_point)
         self._written: int | None = None  # None: nobody knows what the file at the sink holds
         self._token: str | None = None  # of what it holds
-        self._progress_token: str | None = None  # of what the other one holds
         self._written_at: float | None = None
 
     @property
@@ -39,23 +41,21 @@ class CheckpointFile:
             self._written = self._read()
         now = self._clock.monotonic()
         early = self._written_at is not None and now - self._written_at < METADATA_SECONDS_MIN
-        if checkpoint_ts <= self._written or (early and not at_once):
-            return False
-        progress = {"changefeed": self._changefeed, "checkpoint_ts": checkpoint_ts, "wall_ms": self._clock.wall_ms()}
-        content = json.dumps({"checkpoint-ts": checkpoint_ts}, separators=(",", ":")).encode()
+        moved = checkpoint_ts > self._written and (at_once or not early)
         try:
-            self._token = self._store.put_if(METADATA_PATH, content, self._token)
-            text = json.dumps(progress).encode() + b"\n"
-            self._progress_token = self._store.put_if(PROGRESS_PATH, text, self._progress_token)
+            if moved:
+                content = json.dumps({"checkpoint-ts": checkpoint_ts}, separators=(",", ":")).encode()
+                self._token = self._store.put_if(METADATA_PATH, content, self._token)
+            self._progress.write(checkpoint_ts if moved else self._written, moved=moved, at_once=at_once)
         except PenstockError:
             self._written = None
             raise
-        self._written, self._written_at = checkpoint_ts, now
-        return True
+        if moved:
+            self._written, self._written_at = checkpoint_ts, now
+        return moved
 
     def _read(self) -> int:
-        progress, found = self._store.read(PROGRESS_PATH), self._store.read(METADATA_PATH)
-        self._progress_token = progress.token if progress is not None else None
+        found = self._store.read(METADATA_PATH)
         self._token = found.token if found is not None else None
         if found is None:
             return 0

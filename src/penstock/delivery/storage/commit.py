@@ -31,8 +31,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-import google_crc32c
-
 from penstock.delivery.dispatcher import Batch
 from penstock.delivery.keeper_client import Intent
 from penstock.delivery.sink import Bodies
@@ -42,6 +40,7 @@ from penstock.delivery.storage.place import SinkObjects
 from penstock.encode import Assembler
 from penstock.errors import Terminal
 from penstock.files import Buffer
+from penstock.log.frames.format import crc32c
 from penstock.log.position import Seq
 
 ONE_PUT_BYTES_MAX = 16 << 20  # a larger file goes as a stream, with no more than a few parts in memory
@@ -205,8 +204,8 @@ class Commit:
     def _checksum_at_sink(self, length: int) -> int:
         found = 0
         for offset in range(0, length, _READ_BYTES):
-            found = google_crc32c.extend(found, self._store.get(self._path, offset, _READ_BYTES))
-        return int(found)
+            found = crc32c(self._store.get(self._path, offset, _READ_BYTES), found)
+        return found
 
     def _prepare(self) -> Step:
         """What is promised: for an open intent that which was, if its rows still give it. The first of two passes over the
@@ -216,7 +215,7 @@ class Commit:
         kept: list[Buffer] | None = []
         for part in self._parts():
             length += len(part)
-            checksum = google_crc32c.extend(checksum, _bytes(part))
+            checksum = crc32c(part, checksum)
             if kept is not None:
                 kept.append(part)
                 if length > ONE_PUT_BYTES_MAX:
@@ -250,14 +249,10 @@ class Commit:
         length = checksum = 0
         for part in self._parts():
             length += len(part)
-            checksum = google_crc32c.extend(checksum, _bytes(part))
+            checksum = crc32c(part, checksum)
             yield part
         if (length, checksum) != (promised.length, promised.checksum):
             raise Terminal(f"{promised.path}: its rows gave other bytes when it was put together again")
-
-
-def _bytes(part: Buffer) -> bytes:
-    return part if isinstance(part, bytes) else bytes(part)
 
 
 def _other_rows(opened: Intent, found: Intent) -> Terminal:

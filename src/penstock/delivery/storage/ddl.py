@@ -16,7 +16,8 @@ from penstock.errors import BadInput, Corruption, NotSupported, Terminal
 from penstock.objects import ObjectChanged
 from penstock.schema.forwarding import without_statement
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
-from penstock.schema.parking import STOPPED_BY_RULES
+from penstock.schema.parking import ROWS_UNREADABLE, STOPPED_BY_RULES
+from penstock.schema.quoting import shell_word
 from penstock.schema.statements import create_database
 
 SchemaFile = Callable[[TableSchema], tuple[str, bytes]]  # its name and content
@@ -40,6 +41,12 @@ class SchemaFiles:
                 f"{table.name} is held back at this sink: {table.reason.removeprefix(STOPPED_BY_RULES)}",
                 hint="its rows stay in the log; a sink of a new name and prefix, with rules that fit, gets them all",
             )
+        if table.parked and table.reason.startswith(ROWS_UNREADABLE):
+            raise NotSupported(
+                f"{table.name}: its rows cannot be read from here on: {table.reason.removeprefix(ROWS_UNREADABLE)}",
+                hint="they stay in the log; penstock resume SINK tries again, a newer Penstock may read them; or leave the "
+                "table out (sinks.NAME.only)",
+            )
         if table.parked and table.columns and not table.query:
             raise NotSupported(
                 f"{table.name}: this sink's format refuses {table.reason}",
@@ -53,7 +60,7 @@ class SchemaFiles:
         if table.parked:
             raise NotSupported(
                 f"{table.name} is parked at {table.query[:120]!r}: {table.reason}",
-                hint=f"its rows stay in the log until `penstock resume {table.name}`",
+                hint=f"its rows stay in the log until `penstock resume {shell_word(table.name)}`",
             )
         return table
 

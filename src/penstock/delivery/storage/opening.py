@@ -30,13 +30,15 @@ def open_storage_sink(
     """Raises what `claim` raises. The prefix is this process's until the sink is closed."""
     place = open_place(settings.url, files)
     layout = layout_of(settings.format)
+    known = keeper.dispatchers(changefeed)
     mine = claim(
         place,
         clock,
         changefeed=changefeed,
         log_uuid=log_uuid,
         format_name=identity(settings.format, settings.format_options),
-        delivered=any(start.last_path or start.progress for start in keeper.dispatchers(changefeed).values()),
+        delivered=any(start.last_path or start.progress for start in known.values()),
+        anew=not known,
     )
     store = OwnedObjects(place.objects, mine.check)
     return StorageSink(
@@ -46,7 +48,13 @@ def open_storage_sink(
         store=store,
         keeper=keeper,
         schemas=SchemaFiles(layout, store, schema_file),
-        checkpoint=CheckpointFile(store, clock, changefeed),
+        checkpoint=CheckpointFile(
+            store,
+            clock,
+            changefeed,
+            epoch=mine.owner.epoch,
+            ask_point=lambda known: keeper.recovery_point(changefeed, known),
+        ),
         expire_days=settings.expire_days,
         adopted=mine.owner.adopted,
         on_close=mine.close,

@@ -22,6 +22,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.delivery.storage.layout import CONTROL_DIRECTORY, METADATA_PATH, OWNER_PATH, PROGRESS_PATH
 from penstock.delivery.storage.place import SinkPlace
+from penstock.delivery.storage.progress import without_point
 from penstock.errors import BadInput, Corruption, Fenced, Terminal
 from penstock.objects import ObjectChanged, ObjectStore
 
@@ -56,10 +57,11 @@ class Owner:
 
 
 def check_owner(
-    objects: ObjectStore, *, changefeed: str, log_uuid: str, format_name: str, delivered: bool
+    objects: ObjectStore, *, changefeed: str, log_uuid: str, format_name: str, delivered: bool, anew: bool = False
 ) -> tuple[Owner, str] | None:
     """The recorded owner and its token if it is this changefeed, None for an unused prefix. Raises `BadInput` for any other
-    owner, `Terminal` where the prefix is unused and something was `delivered` to it before."""
+    owner, and for files of one that was forgotten, where this one begins `anew`; `Terminal` where the prefix is unused and
+    something was `delivered` to it before."""
     where = objects.url
     found = objects.read(OWNER_PATH)
     if found is None:
@@ -82,6 +84,11 @@ def check_owner(
         raise BadInput(
             f"{where} holds {owner.format} files of feed {changefeed}, which is set to {format_name} now",
             hint="set the old format again, or give the new one a new prefix",
+        )
+    if anew and not owner.adopted and any(name.endswith("/CDC.index") for name in objects.walk()):
+        raise BadInput(
+            f"{where} holds what feed {changefeed} wrote before it was forgotten, and it would write that again",
+            hint="give it a new url: a sink that was forgotten begins anew",
         )
     return owner, found.token
 
@@ -118,13 +125,27 @@ class Claim:
 
 
 def claim(
-    place: SinkPlace, clock: Clock, *, changefeed: str, log_uuid: str, format_name: str, delivered: bool = False
+    place: SinkPlace,
+    clock: Clock,
+    *,
+    changefeed: str,
+    log_uuid: str,
+    format_name: str,
+    delivered: bool = False,
+    anew: bool = False,
 ) -> Claim:
     """Takes the prefix: lock, check, epoch + 1. Raises `Unavailable` where another process still holds it, and `Fenced`
-    where one took it in the same moment. `delivered`: files of this changefeed should be there."""
+    where one took it in the same moment. `delivered`: files of this changefeed should be there; `anew`: none should, because
+    nothing is known of any table."""
     objects = place.objects
     check = functools.partial(
-        check_owner, objects, changefeed=changefeed, log_uuid=log_uuid, format_name=format_name, delivered=delivered
+        check_owner,
+        objects,
+        changefeed=changefeed,
+        log_uuid=log_uuid,
+        format_name=format_name,
+        delivered=delivered,
+        anew=anew,
     )
     check()
     with contextlib.ExitStack() as stack:
@@ -144,9 +165,12 @@ def claim(
         return Claim(owner, token, place, clock, stack.pop_all())
 
 
-def adopt(place: SinkPlace, clock: Clock, *, changefeed: str, log_uuid: str | None, format_name: str) -> bool:
+def adopt(
+    place: SinkPlace, clock: Clock, *, changefeed: str, log_uuid: str | None, format_name: str, goes_on: bool = False
+) -> bool:
     """Makes this changefeed the owner of a prefix that `claim` would refuse. False where it is that already. `log_uuid` is
-    None where there is no log yet. Nothing else at the prefix is changed.
+    None where there is no log yet. Nothing else at the prefix is changed, but that the progress object loses its point:
+    what is written from here on is not what comes after it, unless the new log `goes_on` there.
 
     Raises `BadInput` where the files there have another format, `Unavailable` where another process still writes there.
     """
@@ -165,6 +189,9 @@ def adopt(place: SinkPlace, clock: Clock, *, changefeed: str, log_uuid: str | No
         owner = Owner(
             changefeed, log_uuid or ANY_LOG, format_name, epoch, clock.wall_ms(), uuid.uuid4().hex, adopted=True
         )
+        progress = objects.read(PROGRESS_PATH)
+        if not goes_on and progress is not None and (pointless := without_point(progress.data)) is not None:
+            objects.put_if(PROGRESS_PATH, pointless, progress.token)
         objects.put_if(OWNER_PATH, owner.to_bytes(), found.token if found is not None else None)
     return True
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.commit_ts import milliseconds_of_all
 from penstock.encode.images import changed, check_ops, images_with, shown_images
 from penstock.encode.joining import JoinedLines
-from penstock.encode.json_lines import JsonLines, letter_column, seq_column
+from penstock.encode.json_lines import JsonLines, before_name, letter_column, seq_column
 from penstock.encode.lines import ARRAY_OF_ONE, chosen_rows, encode_lines, json_text, objects, op_words, seq_text
 from penstock.encode.settings import TERMINATORS, CanalJsonOptions
 from penstock.encode.text import (
@@ -74,13 +74,13 @@ class CanalJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
-    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
-        yield self.rows(file)
+    def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
+        yield self.rows(file, before=before)
 
     def rows_of(self, batch: ChangeBatch) -> pa.Table:
         return self.rows(self.encode(batch))
 
-    def rows(self, file: Buffer) -> pa.Table:
+    def rows(self, file: Buffer, *, before: bool = False) -> pa.Table:
         lines = JsonLines(file, self._terminator)
         first = json.loads(lines.line(0)) if len(lines) else {"mysqlType": {}, "pkNames": []}
         names = list(first["mysqlType"])
@@ -104,6 +104,8 @@ class CanalJson:
                 old = lines.spans(("old", name))[origin[second - 1]]
                 spans[second - 1] = np.where(old >= 0, old, spans[second - 1])
             table[name] = lines.text(spans)
+        for name in names if before else ():
+            table[before_name(name)] = lines.text(lines.spans(("old", name))[origin])
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:

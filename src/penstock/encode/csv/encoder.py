@@ -61,7 +61,8 @@ class Csv:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
-    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+    def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
+        del before
         yield self.rows(file)
 
     def rows_of(self, batch: ChangeBatch) -> pa.Table:

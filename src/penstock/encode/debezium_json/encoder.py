@@ -19,7 +19,7 @@ from penstock.encode.debezium_json.schema import column_schema, envelope_schema
 from penstock.encode.debezium_json.values import json_values
 from penstock.encode.images import check_ops, images_with, key_changes, shown_images, split_updates
 from penstock.encode.joining import JoinedLines
-from penstock.encode.json_lines import JsonLines, Path, letter_column, seq_column
+from penstock.encode.json_lines import JsonLines, Path, before_name, letter_column, seq_column
 from penstock.encode.lines import chosen_rows, encode_lines, json_text, objects, op_words, seq_text
 from penstock.encode.settings import TERMINATORS, DebeziumJsonOptions
 from penstock.encode.text import Text, integer_text
@@ -54,13 +54,13 @@ class DebeziumJson:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
-    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
-        yield self.rows(file)
+    def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
+        yield self.rows(file, before=before)
 
     def rows_of(self, batch: ChangeBatch) -> pa.Table:
         return self.rows(self.encode(batch))
 
-    def rows(self, file: Buffer, *, keyless: bool = False) -> pa.Table:
+    def rows(self, file: Buffer, *, before: bool = False, keyless: bool = False) -> pa.Table:
         """`keyless`: the table has no primary key. Then an update is one line even where it changes what tells the row, and
         nothing in the line says so; here it is a delete and an insert."""
         above = ("payload",) if self._options.include_schema else ()
@@ -81,8 +81,8 @@ class DebeziumJson:
         pairs = {path[-1]: (lines.spans((*images[0], path[-1])), lines.spans(path)) for path in lines.below(images[1])}
         twice = np.zeros(len(lines), np.bool_)
         if keyless:
-            for before, after in pairs.values():
-                lines.different(before, after, twice)
+            for old, new in pairs.values():
+                lines.different(old, new, twice)
             twice &= ops == OP_UPDATE
         row = np.repeat(np.arange(len(lines)), 1 + twice)
         ops, twice = ops[row], twice[row]
@@ -94,8 +94,10 @@ class DebeziumJson:
             "_op": letter_column(ops),
             "_commit_ts": pa.array(lines.integers(commit_ts).astype(np.int64)[row]),
         }
-        for name, (before, after) in pairs.items():
-            table[name] = lines.text(np.where(deleted[:, None], before[row], after[row]))
+        for name, (old, new) in pairs.items():
+            table[name] = lines.text(np.where(deleted[:, None], old[row], new[row]))
+            if before:
+                table[before_name(name)] = lines.text(old[row])
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:

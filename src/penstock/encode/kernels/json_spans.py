@@ -26,6 +26,32 @@ _OBJECT, _OBJECT_END, _ARRAY, _ARRAY_END = (ord(character) for character in "{}[
 _LETTER_N, _LETTER_U = ord("n"), ord("u")
 _ZERO, _NINE = ord("0"), ord("9")
 _REPLACEMENT = 0xFFFD
+_NEWLINE = ord("\n")
+_BLOCK_BYTES = 128
+
+
+@kernel
+def newlines(data: Any, at: int, out: Any, count: int) -> Any:
+    """Appends where newlines are, from `at` on, to the `count` numbers in `out`. Returns how many there are now, and where it
+    stopped: at the end, or where `out` is full. Bytes are looked at one by one only in blocks that have a newline."""
+    size = len(data)
+    while at < size:
+        end = min(at + _BLOCK_BYTES, size)
+        has = np.uint8(1)
+        if end - at == _BLOCK_BYTES:
+            block = data[at:end]
+            has = np.uint8(0)
+            for i in range(_BLOCK_BYTES):
+                has |= np.uint8(block[i] == _NEWLINE)
+        if has:
+            for i in range(at, end):
+                if data[i] == _NEWLINE:
+                    if count == len(out):
+                        return count, i
+                    out[count] = i
+                    count += 1
+        at = end
+    return count, size
 
 
 @kernel

@@ -59,7 +59,8 @@ class Parquet:
     def assemble(self, payloads: Sequence[Buffer]) -> Buffer:
         return b"".join(self.join(payloads))
 
-    def pieces(self, file: Buffer) -> Iterator[pa.Table]:
+    def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
+        del before  # there is nothing of it
         opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(file)))
         for group in range(opened.num_row_groups):
             yield opened.read_row_group(group)

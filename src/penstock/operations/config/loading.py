@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from penstock.delivery.settings import is_local, local_directory
 from penstock.errors import BadInput
 from penstock.files.private import check_not_planted
 from penstock.operations.config.anchoring import anchored
@@ -70,7 +71,24 @@ def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) ->
         raise BadConfig(path, sorted(problems, key=lambda p: p.line)) from None
     if problems:
         raise BadConfig(path, problems)
-    return anchored(config, path.parent.resolve())
+    config = anchored(config, path.parent.resolve())
+    if nested := _nested(config, lines):
+        raise BadConfig(path, nested)
+    return config
+
+
+def _nested(config: Config, lines: dict[tuple[int | str, ...], int]) -> list[Problem]:
+    """Sinks on this machine that lie in the state directory, or it in them: what cleans or reads one of them meets the other."""
+    state, found = config.state_dir.resolve(), []
+    for name, sink in config.sinks.items():
+        if not is_local(sink.url):
+            continue
+        place = local_directory(sink.url).resolve()
+        if place == state or place in state.parents or state in place.parents:
+            key = ("sinks", name, "url")
+            message = f"{place} and state_dir, {state}, lie in each other; give each a directory of its own"
+            found.append(Problem(".".join(key), lines.get(key, 0), message))
+    return found
 
 
 def load_places(path: Path, environment: Mapping[str, str] = os.environ) -> Places:
@@ -110,6 +128,8 @@ def _read(text: str, path: Path) -> tuple[dict[str, Any], dict[tuple[int | str, 
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not is_bounded(node):
             raise BadConfig(path, [Problem("yaml", 0, "it is nested too deeply, or an alias (*name) contains itself")])
+        if twice := list(_twice(node)):
+            raise BadConfig(path, twice)
         value = yaml.safe_load(text)
     except RecursionError:
         raise BadConfig(path, [Problem("yaml", 0, "it is nested too deeply")]) from None
@@ -139,6 +159,23 @@ def is_bounded(node: yaml.Node | None) -> bool:
         elif isinstance(one, yaml.SequenceNode):
             todo += [(child, depth + 1) for child in one.value]
     return True
+
+
+def _twice(node: yaml.Node | None, prefix: tuple[str, ...] = ()) -> Iterator[Problem]:
+    """Keys that stand twice in one group: YAML's reader takes the last of them, and says nothing."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            yield from _twice(child, (*prefix, str(index)))
+    elif isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, child in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in lines:
+                yield Problem(
+                    ".".join((*prefix, name)), line, f"it stands here twice; the first is in line {lines[name]}"
+                )
+            lines.setdefault(name, line)
+            yield from _twice(child, (*prefix, name))
 
 
 def _line_of_misread(node: yaml.Node | None) -> int:

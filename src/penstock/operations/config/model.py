@@ -20,7 +20,7 @@ from penstock.errors import BadInput
 from penstock.rules.settings import Rule, check_key, rules_to_json, uses_key
 from penstock.secret import Secret, is_secret_setting
 from penstock.sources.settings import ServerSettings, SourceSettings, Tables, process_settings
-from penstock.supervisor.http_server import is_loopback, parse_listen
+from penstock.supervisor.http.server import is_loopback, parse_listen
 from penstock.supervisor.settings import RunSettings
 
 _NAME = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
@@ -153,7 +153,7 @@ def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
     """One sink's settings as delivery and the driver read them: the sink's own, the source's filter of tables, and how
     a process reads the log: how much of it it keeps in memory, and how often it tries."""
     tables = config.source.tables
-    key = config.mask_key if config.mask_key_of(name) is not None else None
+    key = config.mask_key  # also where no rule of now needs it: rows of before may wait that do
     return {
         **config.sinks[name].model_dump(mode="json", exclude_none=True),
         "rules": rules_to_json(config.rules_of(name)),
@@ -175,8 +175,8 @@ class Finding:
 
 
 def describe(config: Config) -> list[Finding]:
-    """Every setting in force, defaults included, in the file's order."""
-    return [Finding(key, text) for key, text in _walk(config.model_dump(), "")]
+    """Every setting in force, defaults included, in the file's order and under its keys."""
+    return [Finding(key, text) for key, text in _walk(config.model_dump(by_alias=True), "")]
 
 
 def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -187,4 +187,15 @@ def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
         for at, child in enumerate(value):
             yield from _walk(child, f"{key}.{at}")
     elif value not in (None, [], (), {}):
-        yield key, "(hidden)" if isinstance(value, Secret) else str(value)
+        yield key, _written(value)
+
+
+def _written(value: Any) -> str:
+    """A value as people write it."""
+    if isinstance(value, Secret):
+        return "(hidden)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_written, value))
+    return f"{value:g}" if isinstance(value, float) and value == int(value) and abs(value) < 1e6 else str(value)

@@ -32,7 +32,7 @@ _SERVER = """\
   user: {user}
   password: ${{PENSTOCK_SOURCE_PASSWORD}}   # or password_file:
   # tls: {{ca: ./ca.pem}}               # a server that is not local must prove who it is (docs/secrets.md)
-  start: now                          # now | snapshot (what is there already, too) | {{gtid: "0-1-42"}}
+  start: snapshot                     # snapshot: what is there already, then every change | now | {{gtid: "0-1-42"}}
 """
 
 _TEMPLATE = """\

@@ -95,10 +95,15 @@ class KeyedRows:
 
     def _last_of_each(self) -> pa.Table:
         rows = pa.concat_tables(self._held)
-        numbered = rows.select(self._keys).append_column("", pa.array(np.arange(rows.num_rows)))
-        last = numbered.group_by(self._keys).aggregate([("", "max")]).column("_max")
+        numbered = key_columns(rows, self._keys).append_column("n", pa.array(np.arange(rows.num_rows)))
+        last = numbered.group_by(numbered.column_names[:-1]).aggregate([("n", "max")]).column("n_max")
         # Sorted, so that what is left stays in the order in which it came.
         return rows if len(last) == rows.num_rows else rows.take(np.sort(last.to_numpy()))
+
+
+def key_columns(rows: pa.Table, keys: list[str]) -> pa.Table:
+    """The columns of the key, under names of our own: to Arrow `.a` is a path, and a table may use any name."""
+    return rows.select(keys).rename_columns([f"k{number}" for number in range(len(keys))])
 
 
 def pairs(one: KeyedRows, other: KeyedRows) -> Iterator[tuple[pa.Table | None, pa.Table | None]]:

@@ -7,16 +7,19 @@ stood for several tables. So each name is followed through the DDL of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.schema.changes import SchemaChange
-from penstock.schema.model import CHARACTER_TYPES, INTEGER_TYPES, ChangeKind, Column, DdlType, TableSchema
+from penstock.operations.verify.kept_values import filled_columns
+from penstock.schema.changes import ChangeBatch, SchemaChange, unlogged_columns
+from penstock.schema.model import ChangeKind, DdlType, TableSchema
 
 Name = tuple[str, str]
 _FIRST, _LAST = b"", b"\xff" * 24
+_STATEMENT_MAX = 120
 _ROWS_MOVED = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION, DdlType.EXCHANGE_PARTITION})
 
 
@@ -29,10 +32,20 @@ class Span(NamedTuple):
 
 
 class Unclear(NamedTuple):
-    """A statement that changed rows without row events, and the columns in which it did; empty: whole rows."""
+    """Why what the files have of a table is not what it holds, and the columns in which it may not be; empty: whole rows."""
 
-    statement: str
+    reason: str
     columns: frozenset[str] = frozenset()
+
+    def and_also(self, other: Unclear | None) -> Unclear:
+        """Both together; the first reason is told."""
+        if other is None or not self.columns:
+            return self
+        return Unclear(self.reason, self.columns | other.columns) if other.columns else other
+
+
+def _by_statement(query: str, columns: frozenset[str] = frozenset()) -> Unclear:
+    return Unclear(f"{query[:_STATEMENT_MAX]!r} changed rows without row events", columns)
 
 
 class Lineage:
@@ -42,47 +55,66 @@ class Lineage:
         self._at_sink = at_sink
         self._spans: dict[Name, list[Span]] = {}
         self._unclear: dict[Name, Unclear] = {}
-        self._before: dict[Name, list[Span]] = {}  # as the spans were before the statement of `_seq`
-        self._unclear_before: dict[Name, Unclear] = {}
+        self._gone: dict[Name, frozenset[str]] = {}  # columns that a table lost, and of which files still have values
+        # As all three were before the statement of `_seq`.
+        self._before: tuple[dict[Name, list[Span]], dict[Name, Unclear], dict[Name, frozenset[str]]] = ({}, {}, {})
         self._seq = b""
 
     def take(self, change: SchemaChange) -> None:
         """One name of a DDL. Names that a statement trades see each other as they were before it."""
         if change.seq != self._seq:
-            self._seq, self._before, self._unclear_before = change.seq, dict(self._spans), dict(self._unclear)
+            self._seq, self._before = change.seq, (dict(self._spans), dict(self._unclear), dict(self._gone))
         table = change.table
         name = (table.schema, table.table)
         if table.kind is ChangeKind.DROP_DATABASE:
             for one in [one for one in self._spans if one[0] == table.schema]:
                 self._begin(one, change.seq)
         elif table.kind is ChangeKind.RENAME and table.columns:
-            came_from = next((one for one in change.together if one.name == table.other), None)
-            self._begin(name, change.seq)
-            if came_from is None or not self._at_sink(came_from):
-                # what it had under a name that the sink does not take is not there
-                self._unclear[name] = Unclear(table.query)
-            else:
-                origin = (came_from.schema, came_from.table)
-                earlier = self._before.get(origin, [Span(origin, _FIRST)])
-                self._spans[name] = [*(s._replace(to=min(s.to, change.seq)) for s in earlier), *self._spans[name]]
-                if origin in self._unclear_before:
-                    self._unclear[name] = self._unclear_before[origin]
+            self._rename(name, change)
         elif table.kind in (ChangeKind.CREATE, ChangeKind.DROP, ChangeKind.RENAME) or (
             table.ddl_type is DdlType.TRUNCATE_TABLE
         ):
             self._begin(name, change.seq)
         elif table.ddl_type in _ROWS_MOVED:
-            self._unclear[name] = Unclear(table.query)
+            self._unclear[name] = _by_statement(table.query)
         else:
             self._alter(name, change)
 
+    def take_rows(self, batch: ChangeBatch) -> None:
+        """Changes of a table, between the statements: the server may have logged them without all of their columns."""
+        unlogged = unlogged_columns(batch)
+        if unlogged:
+            reason = "rows were logged without all of their columns (binlog_row_image)"
+            self._tell((batch.table.schema, batch.table.table), Unclear(reason, unlogged))
+
+    def recovered(self, name: Name, until: bytes) -> None:
+        """The sink has the rows up to `until` from before a recovery: which of them are before a statement that made or emptied
+        the table their seqs do not tell."""
+        if any(span.after != _FIRST and span.after <= until for span in self._spans.get(name, ())):
+            self._unclear[name] = Unclear(
+                "a statement made or emptied it just before the flow was recovered from the sink"
+            )
+
+    def begins_here(self, name: Name) -> bool:
+        """Whether a statement that was taken made or emptied the table, and not under a name before."""
+        spans = self._spans.get(name, ())
+        return len(spans) > 0 and spans[0].after != _FIRST
+
+    def begins_after(self, name: Name, seq: bytes) -> bool:
+        """Whether all changes that made the table what it is come after `seq`."""
+        return all(span.after > seq for span in self.spans(name))
+
+    def spans(self, name: Name) -> list[Span]:
+        """The names that the table has had, and when; in order."""
+        return self._spans.get(name, [Span(name, _FIRST)])
+
     def unclear(self, name: Name) -> Unclear | None:
-        """The statement that changed rows of the table without row events, if there is one."""
+        """Why the files do not tell the table's rows, if they do not."""
         return self._unclear.get(name)
 
     def rows(self, name: Name, kept: Callable[[Name], Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """The changes that made the table what it is, in their order; `kept`: all changes under a name."""
-        for span in self._spans.get(name, [Span(name, _FIRST)]):
+        for span in self.spans(name):
             for table in kept(span.name):
                 if span.after == _FIRST and span.to == _LAST:
                     yield table
@@ -94,45 +126,50 @@ class Lineage:
                 )
                 yield table.filter(inside)
 
+    def _rename(self, name: Name, change: SchemaChange) -> None:
+        """The table under its new name; the statement may alter it as well."""
+        table = change.table
+        spans, unclear, gone = self._before
+        came_from = next((one for one in change.together if one.name == table.other), None)
+        self._begin(name, change.seq)
+        if came_from is None or not self._at_sink(came_from):
+            # what it had under a name that the sink does not take is not there
+            self._unclear[name] = _by_statement(table.query)
+            return
+        origin = (came_from.schema, came_from.table)
+        earlier = spans.get(origin, [Span(origin, _FIRST)])
+        self._spans[name] = [*(s._replace(to=min(s.to, change.seq)) for s in earlier), *self._spans[name]]
+        if origin in unclear:
+            self._unclear[name] = unclear[origin]
+        if origin in gone:
+            self._gone[name] = gone[origin]
+        was = next((one for one in change.needed if one.name == came_from.name and one.columns), None)
+        self._alter(name, replace(change, before=was))
+
     def _alter(self, name: Name, change: SchemaChange) -> None:
+        table, before = change.table, change.before
+        columns = {column.name.lower() for column in table.columns}
         known = self._unclear.get(name)
-        columns = {column.name.lower() for column in change.table.columns}
         if known is not None and known.columns and not known.columns & columns:
             del self._unclear[name]  # what was filled is gone again
-            known = None
-        filled = _filled_columns(change.before, change.table)
-        if filled and (known is None or known.columns):
-            self._unclear[name] = Unclear(change.table.query, filled | (known.columns if known else frozenset()))
+        if before is None:
+            return
+        lost = {column.name.lower() for column in before.columns} - columns
+        gone = self._gone[name] = self._gone.get(name, frozenset()) | lost
+        if before.columns and _key(before) != _key(table):
+            self._unclear[name] = Unclear(f"{table.query[:_STATEMENT_MAX]!r} made another key")
+        elif filled := filled_columns(change, gone):
+            self._tell(name, _by_statement(table.query, filled))
+
+    def _tell(self, name: Name, found: Unclear) -> None:
+        known = self._unclear.get(name)
+        self._unclear[name] = found if known is None else known.and_also(found)
 
     def _begin(self, name: Name, seq: bytes) -> None:
         self._spans[name] = [Span(name, seq)]
         self._unclear.pop(name, None)
+        self._gone.pop(name, None)
 
 
-def _filled_columns(before: TableSchema | None, after: TableSchema) -> frozenset[str]:
-    """The columns in which rows that were there got values that no change has: of a default, under a new name, or of another
-    type."""
-    if before is None:
-        return frozenset()
-    old = {column.name.lower(): column for column in before.columns}
-    new = {column.name.lower(): column for column in after.columns}
-    renamed = bool(old.keys() - new.keys())
-    return frozenset(
-        name
-        for name, column in new.items()
-        if (
-            not _same_values(old[name], column)
-            if name in old
-            else renamed or column.default is not None or not column.nullable
-        )
-    )
-
-
-def _same_values(old: Column, new: Column) -> bool:
-    """Whether a value is written alike in both columns."""
-    for family in (INTEGER_TYPES, CHARACTER_TYPES):
-        if old.base_type in family and new.base_type in family:
-            return True
-    if old.base_type == new.base_type in ("enum", "set"):
-        return new.elements[: len(old.elements)] == old.elements
-    return old.plain_type == new.plain_type
+def _key(table: TableSchema) -> list[str]:
+    return [table.columns[i].name.lower() for i in table.primary_key]

@@ -42,18 +42,20 @@ class Differences:
 @dataclass(slots=True)
 class SourceDifferences:
     """A rebuilt table against the source's: rows of both, keys that one of them lacks or that have other values, and a few
-    of these keys in words."""
+    of these keys in words. `before_log`: rows of the source of which the log, which began after them, never had a change."""
 
     rows_at_sink: int = 0
     rows_at_source: int = 0
     only_at_sink: int = 0
     only_at_source: int = 0
     different: int = 0
+    collisions: int = 0  # rows of a table that several of the source are, whose key another one has too
+    before_log: int = 0
     keys: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        return not (self.only_at_sink or self.only_at_source or self.different)
+        return not (self.only_at_sink or self.only_at_source or self.different or self.collisions)
 
     def key(self, text: str) -> None:
         if len(self.keys) < EXAMPLES_MAX:
@@ -83,8 +85,8 @@ class TableReport:
 @dataclass(slots=True)
 class SinkReport:
     """One sink against log and source. `differences` counts all its tables; `faults` says what is wrong, at most
-    twenty; `held` what is not there, or was not compared, though it should be; `source_error` why the source could not be
-    asked."""
+    twenty; `held` what is not there, or was not compared, though it should be; `loading` which tables' rows are not all in
+    the log yet; `source_error` why the source could not be asked."""
 
     name: str
     tables: dict[str, TableReport] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class SinkReport:
     source_error: str = ""
     faults: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
+    loading: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -116,7 +119,7 @@ class SinkReport:
     @property
     def whole(self) -> bool:
         """Whether everything was there to be compared."""
-        return not (self.held or self.expired or self.source_error or self.differences.pending)
+        return not (self.held or self.loading or self.expired or self.source_error or self.differences.pending)
 
     def table(self, name: str) -> TableReport:
         return self.tables.setdefault(name, TableReport(name))
@@ -140,6 +143,7 @@ class SinkReport:
             "source_error": self.source_error or None,
             "faults": self.faults,
             "held_back": self.held,
+            "loading": self.loading,
             "notes": self.notes,
             "tables": [table.to_json() for table in self.tables.values()],
             "equal": self.equal,
@@ -164,8 +168,8 @@ class VerifyReport:
 
     @property
     def left_behind(self) -> bool:
-        """Whether changes are missing at a sink and nobody is bringing them there."""
-        return self.pending > 0 and not self.running
+        """Whether rows are missing at a sink and nobody is bringing them there."""
+        return (self.pending > 0 or any(sink.loading for sink in self.sinks)) and not self.running
 
     @property
     def held_back(self) -> bool:

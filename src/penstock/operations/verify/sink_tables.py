@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -29,6 +29,7 @@ from penstock.operations.verify.table_comparison import FileRows, TableCompariso
 from penstock.schema.changes import ChangeBatch
 
 _DATA_FILE = re.compile(r"^CDC(?:_[0-9a-f]{32}_)?(\d+)\.[a-z]+$")
+_DIRECTORY = re.compile(r"[^/]+/[^/]+/(?:version=)?[0-9]+/[^/]+")  # anything else is not ours
 _INDEX_DIRECTORIES = ("meta", "_meta")
 _INDEX_NAME = "CDC.index"
 _LINES = ("canal-json", "debezium-json")
@@ -55,10 +56,10 @@ def data_directories(objects: ObjectStore) -> list[DataDirectory]:
     for name in objects.walk():
         directory, _, file = name.rpartition("/")
         above, _, last = directory.rpartition("/")
-        if file == _INDEX_NAME and last in _INDEX_DIRECTORIES:
+        if file == _INDEX_NAME and last in _INDEX_DIRECTORIES and _DIRECTORY.fullmatch(above):
             indexes[above] = name
             numbered.setdefault(above, {})
-        elif match := _DATA_FILE.match(file):
+        elif (match := _DATA_FILE.match(file)) and _DIRECTORY.fullmatch(directory):
             numbered.setdefault(directory, {})[int(match.group(1))] = name
     found = [_directory(objects, name, files, indexes.get(name)) for name, files in numbered.items()]
     return sorted(found, key=lambda d: (d.schema, d.table, d.version, d.date))
@@ -68,7 +69,7 @@ def _directory(objects: ObjectStore, directory: str, numbered: dict[int, str], i
     parts = directory.split("/")
     schema, table = unquote(parts[0]), unquote(parts[1])
     version = int(parts[2].removeprefix("version="))
-    date = parts[3].removeprefix("date=") if len(parts) > 3 else ""
+    date = parts[3].removeprefix("date=")
     content = objects.read(index) if index is not None else None
     if content is None:
         return DataDirectory(schema, table, version, date, ())
@@ -79,11 +80,18 @@ def _directory(objects: ObjectStore, directory: str, numbered: dict[int, str], i
             schema, table, version, date, (), (f"{index} holds {name!r}, which is no data file's name",)
         )
     last = int(match.group(1))
+    if any(number not in numbered for number in range(1, last + 1)):  # a flow that runs writes more after the listing
+        numbered = {**numbered, **_numbered(directory, objects.list(directory))}
     faults = tuple(
         f"{directory}: file {number} of {last} is missing" for number in range(1, last + 1) if number not in numbered
     )
     files = tuple(numbered[number] for number in range(1, last + 1) if number in numbered)
     return DataDirectory(schema, table, version, date, files, faults)
+
+
+def _numbered(directory: str, names: Iterable[str]) -> dict[int, str]:
+    files = {name.removeprefix(f"{directory}/"): name for name in names}
+    return {int(match.group(1)): name for file, name in files.items() if (match := _DATA_FILE.match(file))}
 
 
 class SinkTables:
@@ -93,12 +101,11 @@ class SinkTables:
     are files on disk that the system reads as they are needed: memory does not grow with the number of tables or rows.
     """
 
-    def __init__(
-        self, objects: ObjectStore, fmt: FileFormat, report: SinkReport, first: Seq | None, spill: Path
-    ) -> None:
+    def __init__(self, objects: ObjectStore, fmt: FileFormat, report: SinkReport, spill: Path) -> None:
         self._objects = objects
         self._format = fmt
-        self._first = first
+        self._first: Seq | None = None
+        self._first_of: dict[tuple[str, str], Seq] = {}
         self._report = report
         self._spill = spill
         self._held_bytes = 0
@@ -112,6 +119,14 @@ class SinkTables:
             for fault in directory.faults:
                 report.fault(fault)
             self._files.setdefault((directory.schema, directory.table), []).extend(directory.files)
+
+    def begin_at(self, first: Seq) -> None:
+        """Rows before it belong to entries that were trimmed. Before anything is compared."""
+        self._first = first
+
+    def begin_table_at(self, key: tuple[str, str], first: Seq) -> None:
+        """The same for one table: nobody knows what its rows before must be."""
+        self._first_of[key] = first if self._first is None else max(self._first, first)
 
     @property
     def files_count(self) -> int:
@@ -159,10 +174,11 @@ class SinkTables:
     def _of(self, key: tuple[str, str]) -> TableComparison | LineComparison:
         if key not in self.comparisons:
             files = self._files.get(key, [])
-            if self._first is None and self._format.name in _LINES:
+            first = self._first_of.get(key, self._first)
+            if first is None and self._format.name in _LINES:
                 self.comparisons[key] = LineComparison(self._held_files(files), self._line_rows)
             else:
-                self.comparisons[key] = TableComparison(self._file_rows(files))
+                self.comparisons[key] = TableComparison(self._file_rows(files, first))
         return self.comparisons[key]
 
     def _held_files(self, names: list[str]) -> Iterator[Buffer]:
@@ -177,20 +193,20 @@ class SinkTables:
             yield data
             self._held_bytes -= size
 
-    def _file_rows(self, names: list[str]) -> Iterator[FileRows]:
+    def _file_rows(self, names: list[str], first: Seq | None) -> Iterator[FileRows]:
         for name, data in zip(names, self._held_files(names), strict=True):
             for piece in self._pieces(name, data):
-                found = file_rows(piece, self._first)
+                found = file_rows(piece, first)
                 if self._held_bytes + pa.total_allocated_bytes() > HELD_BYTES_MAX:
                     found = found._replace(rows=self._rows_on_disk(found.rows))
                 yield found
 
     def _line_rows(self, lines: Buffer) -> Iterator[FileRows]:
-        return (file_rows(piece) for piece in self._pieces("a file", lines))
+        return (file_rows(piece) for piece in self._pieces("a file", lines, before=True))
 
-    def _pieces(self, name: str, data: Buffer) -> Iterator[pa.Table]:
+    def _pieces(self, name: str, data: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
         try:
-            for piece in self._format.pieces(data):
+            for piece in self._format.pieces(data, before=before):
                 if not {"_seq", "_op"} <= set(piece.column_names):
                     raise ValueError("it has no column _seq or _op")
                 yield piece
@@ -198,11 +214,11 @@ class SinkTables:
             self._unreadable_file(name, f"{name} cannot be read: {error}")
 
     def _data(self, name: str) -> bytes:
-        found = self._objects.read(name)
-        if found is None:
+        size = self._objects.size(name)
+        if size is None:
             self._unreadable_file(name, f"{name} is gone")
             return b""
-        return found.data
+        return self._objects.get(name, 0, size) if size else b""  # `read` would make a name for the content, too
 
     def _on_disk(self, data: bytes) -> Buffer:
         """The same bytes, which the system reads from the disk as they are needed."""

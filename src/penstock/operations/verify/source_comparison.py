@@ -6,7 +6,7 @@ after the other, each in parts by a hash of its key: memory does not grow with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,22 +18,25 @@ from penstock.encode.format import FileFormat
 from penstock.errors import NotSupported, PenstockError
 from penstock.files.private import unnamed_file
 from penstock.operations.config.model import Config
-from penstock.operations.verify.keyed_rows import KeyedRows, pairs
+from penstock.operations.verify.keyed_rows import KeyedRows, key_columns, pairs
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import EXAMPLES_MAX, SinkReport, SourceDifferences, TableReport
 from penstock.operations.verify.row_difference import different_rows, different_values
 from penstock.operations.verify.sink_tables import SinkTables
 from penstock.operations.verify.source_truth import SourceTruth, inserts, physical_type, source_truth
+from penstock.rules.wholes import aligned
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
+from penstock.schema.quoting import shell_word
+from penstock.sources.position import SourcePosition
 
 ROWS_BYTES_MAX = 128 << 20  # of one side of a table in memory
-_STATEMENT_MAX = 120
 
 Places = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
-_SINK, _SOURCE = "at the sink", "at the source"  # names of columns, which no table has
+_OWN = frozenset({"_op", "_seq", "_commit_ts"})  # what a row of a file has beside its columns
+_SINK, _SOURCE = "sink", "source"  # places of rows
 
 
 def compare_with_source(
@@ -56,21 +59,59 @@ def compare_with_source(
     chosen = {
         key: table
         for key, table in replay.latest.items()
-        if not table.dropped and table.columns and _is_compared(replay, key, tables)
+        if not table.dropped and table.columns and replay.rules.wants(*key) and _is_compared(replay, key, tables)
     }
+    wholes = {target for key in chosen if replay.rules.gathers(key) for target in [replay.rules.target(*key)]}
     try:
         with truth:
+            for done, target in enumerate(sorted(wholes)):
+                progress(f"{'.'.join(target)} with the source", done, len(wholes))
+                compare_whole(config, fmt, tables, replay, report, target, truth)
+                origins = " ".join(shell_word(part.name) for part in replay.parts(target))
+                _tell(report, report.table(".".join(target)), origins, replay, truth.position)
             for done, (key, table) in enumerate(chosen.items()):
+                if replay.rules.gathers(key):
+                    continue
                 progress(f"{table.name} with the source", done, len(chosen))
                 seen = replay.rules.table(table)
                 left_out = _left_out(replay, key, table, seen, report)
                 if left_out is not None:
-                    compared = _Comparison(config, fmt, table, seen, left_out)
+                    compared = _Comparison(config, fmt, [table], seen, left_out)
                     compared.run(tables, replay, truth, report.table(seen.name))
-                _tell(report, report.table(seen.name), replay)
+                _tell(report, report.table(seen.name), shell_word(table.name), replay, truth.position)
     except PenstockError as error:
         report.source_error = str(error)
         report.notes.append(f"not compared with the source: {error}")
+
+
+def compare_whole(  # noqa: PLR0917
+    config: Config,
+    fmt: FileFormat,
+    tables: SinkTables,
+    replay: LogReplay,
+    report: SinkReport,
+    target: tuple[str, str],
+    truth: SourceTruth,
+) -> None:
+    """Several tables of the source that are one at the sink: what it holds of all of them, against all of them."""
+    found = report.table(".".join(target))
+    parts = replay.parts(target)
+    if not all(_is_compared(replay, (part.schema, part.table), tables) for part in parts):
+        return
+    if target in replay.left:
+        found.note = f"{replay.left[target]}, and its rows stay: compared with the log only"
+        return
+    whole = replay.whole(target)
+    for part in parts:
+        if _left_out(replay, (part.schema, part.table), part, replay.rules.table(part), report) is None:
+            found.note = f"{part.name}: {found.note}"
+            return
+    _Comparison(config, fmt, parts, whole, frozenset()).run(tables, replay, truth, found)
+    if found.with_source is not None and found.with_source.collisions:
+        report.fault(
+            f"{found.name}: {found.with_source.collisions:,} of its keys are in more than one of its tables, and their rows "
+            f"replace each other; keys of {', '.join(part.name for part in parts[:EXAMPLES_MAX])} must be apart"
+        )
 
 
 def _places(column: pa.ChunkedArray[Any]) -> Places:
@@ -80,9 +121,39 @@ def _places(column: pa.ChunkedArray[Any]) -> Places:
 
 
 def _is_compared(replay: LogReplay, key: tuple[str, str], tables: SinkTables) -> bool:
-    """Whether the sink has files of the table, and all of its rows."""
+    """Whether the sink has, or should have, all rows of the table: changes of it are there or in the log, or it has none."""
     target = replay.rules.target(*key)
-    return target in tables.comparisons and not replay.parked.keys() & {".".join(key), ".".join(target)}
+    load = replay.loads.get(key)
+    if replay.parked.keys() & {".".join(key), ".".join(target)} or (load is not None and not load.done):
+        return False
+    return target in tables.comparisons or replay.begins_here(key)
+
+
+def _rows_at_sink(tables: SinkTables, replay: LogReplay, name: tuple[str, str]) -> Iterator[pa.Table]:
+    """The changes of a table of the source, under all names that it has had at the sink, in their order."""
+    names = replay.names_at_sink(name)
+    for target, first, until in names:
+        for rows in tables.rows(target):
+            if len(names) == 1 and not any(first):
+                yield rows
+                continue
+            seq = rows.column("_seq").cast(pa.binary())
+            yield rows.filter(
+                pc.and_(
+                    pc.greater_equal(seq, pa.scalar(first, pa.binary())), pc.less(seq, pa.scalar(until, pa.binary()))
+                )
+            )
+
+
+def _from(rows: pa.Table, seq: bytes) -> pa.Table:
+    """The changes from `seq` on."""
+    if not seq:
+        return rows
+    return rows.filter(pc.greater_equal(rows.column("_seq").cast(pa.binary()), pa.scalar(seq, pa.binary())))
+
+
+def _name(table: TableSchema) -> tuple[str, str]:
+    return table.schema, table.table
 
 
 def _no_rows(table: TableSchema) -> ChangeBatch:
@@ -98,28 +169,54 @@ def _left_out(
     if not table.primary_key:
         found.note = "has no primary key: compared with the log only"
         return None
+    if any(column.name.lower() in _OWN for column in seen.columns):
+        found.note = "has a column with a name that the comparison uses itself: compared with the log only"
+        return None
+    changed = replay.changed_since(key, table)
+    if changed is not None:
+        found.note = f"its settings changed at {changed}, and rows from before it are there: compared with the log only"
+        return None
     unclear = replay.lineage.unclear(key)
     if unclear is None:
         return frozenset()
     keys = {table.columns[i].name.lower() for i in table.primary_key}
     there = sorted(column.name for column in table.columns if column.name.lower() in unclear.columns)
-    what = f"{unclear.statement[:_STATEMENT_MAX]!r} changed rows without row events"
     shaped = seen is not table  # by rules, which may make other columns of those that are not clear
     if shaped or not unclear.columns or keys & unclear.columns:
-        found.note = f"{what}: compared with the log only"
+        found.note = f"{unclear.reason}: compared with the log only"
         return None
-    found.note = f"{what}: {', '.join(there)} compared with the log only"
+    found.note = f"{unclear.reason}: {', '.join(there)} compared with the log only"
     return unclear.columns
 
 
-def _tell(report: SinkReport, table: TableReport, replay: LogReplay) -> None:
+def _tell(
+    report: SinkReport, table: TableReport, origin: str, replay: LogReplay, position: SourcePosition | None
+) -> None:
+    """`origin`: the table's name at the source, as a word of a command;, which is at `position`."""
     if table.note:
         report.notes.append(f"{table.name}: {table.note}")
     found = table.with_source
-    if found is None or found.equal:
+    if found is None:
         return
-    if replay.has_grown():
-        report.hold(f"{table.name}: the source went on while it was compared, and differs now; verify again")
+    # The source may have changes that were not compared, which may well be the difference.
+    ahead = (not found.equal or found.before_log > 0) and replay.lacks(position)
+    if found.before_log and replay.complete and not ahead:
+        report.notes.append(
+            f"{table.name}: {found.before_log:,} rows of the source were there before the log began, and did not change since: "
+            f"penstock backfill {origin} brings them"
+        )
+    elif found.before_log and not ahead:
+        report.hold(
+            f"{table.name}: {found.before_log:,} rows of the source are not at the sink. They were there before the log began, or "
+            f"their changes are lost and trimmed from the log: penstock backfill {origin} brings them"
+        )
+    if found.equal and not ahead:
+        return
+    if ahead:
+        report.hold(
+            f"{table.name}: the source has changes that were not in the log when it was compared, and differs; verify again "
+            "once they are delivered"
+        )
         return
     report.fault(
         f"{table.name}: {found.rows_at_sink:,} rows at the sink, {found.rows_at_source:,} at the source; "
@@ -130,32 +227,45 @@ def _tell(report: SinkReport, table: TableReport, replay: LogReplay) -> None:
 
 
 class _Comparison:
-    """One table of the source, `origin`, as the sink sees it, without the columns that cannot be compared."""
+    """A table of the sink, without the columns that cannot be compared, and those of the source that it is made of."""
 
     def __init__(
-        self, config: Config, fmt: FileFormat, origin: TableSchema, table: TableSchema, left_out: frozenset[str]
+        self, config: Config, fmt: FileFormat, origins: list[TableSchema], table: TableSchema, left_out: frozenset[str]
     ) -> None:
         self._format = fmt
-        self._origin = origin
+        self._origins = origins
         self._table = table
         self._names = [column.name for column in table.columns if column.name.lower() not in left_out]
         self._keys = [table.columns[i].name for i in table.primary_key]
         self._directory = config.state_dir
+        self._in_part = False  # rows of the source may be no change of the log
         self._found = SourceDifferences()
 
     def run(self, tables: SinkTables, replay: LogReplay, truth: SourceTruth, report: TableReport) -> None:
         sink, source = self._rows(), self._rows()
-        key = (self._origin.schema, self._origin.table)
+        read = 0  # rows of the source
         rules = replay.rules
+        gathered = rules.gathers(_name(self._origins[0]))
+        self._in_part = truth.had_rows and not all(replay.has_all_rows(_name(origin)) for origin in self._origins)
         try:
             schema = self._schema()
-            for rows in replay.lineage.rows(key, lambda name: tables.rows(rules.target(*name))):
-                sink.add(self._as_now(rows, schema))
-            for chunk in truth.chunks(self._origin):
-                seen, _ = rules.rows(chunk)
-                source.add(self._format.rows_of(seen).select(self._names).cast(schema))
+            for rows in self._at_sink(tables, replay, gathered=gathered):
+                sink.add(self._keyed(self._as_now(rows, schema)))
+            for origin in self._origins:
+                for chunk in truth.chunks(origin):
+                    if gathered:
+                        images, _, _ = rules.images(chunk)
+                        seen = aligned(images, rules.table(origin).columns, self._table).batch(self._table)
+                    else:
+                        seen, _ = rules.rows(chunk)
+                    read += len(seen)
+                    source.add(self._keyed(self._format.rows_of(seen).select(self._names).cast(schema)))
             for have, want in pairs(sink, source):
                 self._compare(have, want, schema)
+            if gathered:
+                self._found.collisions = read - self._found.rows_at_source
+            elif self._found.rows_at_source < read:
+                raise NotSupported("in this format some of its keys are the same")
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, NotSupported) as error:
             # A column's type was changed: values before it are not those of now.
             report.note = f"compared with the log only: {error}"
@@ -164,6 +274,22 @@ class _Comparison:
             sink.close()
             source.close()
         report.with_source = self._found
+
+    def _at_sink(self, tables: SinkTables, replay: LogReplay, *, gathered: bool) -> Iterator[pa.Table]:
+        """The changes that made the table what it is, in their order."""
+        key = _name(self._origins[0])
+        if gathered:
+            yield from tables.rows(_name(self._table))
+            return
+        for rows in replay.lineage.rows(key, lambda name: _rows_at_sink(tables, replay, name)):
+            yield _from(rows, replay.rows_from(key))
+
+    def _keyed(self, rows: pa.Table) -> pa.Table:
+        """The rows themselves, each of which can be told from the others."""
+        for key in self._keys:
+            if rows.column(key).null_count:
+                raise NotSupported(f"the format has no value for some of its keys ({key})")
+        return rows
 
     def _rows(self) -> KeyedRows:
         return KeyedRows(self._keys, lambda: unnamed_file(self._directory), ROWS_BYTES_MAX)
@@ -194,6 +320,10 @@ class _Comparison:
         found = self._found
         found.rows_at_sink += have.num_rows
         found.rows_at_source += want.num_rows
+        if self._in_part:
+            at_sink, at_source = self._matched(changes if changes is not None else have, want)
+            found.before_log += int((at_sink < 0).sum())
+            want = want.take(np.sort(at_source[(at_sink >= 0) & (at_source >= 0)]))
         at_sink, at_source = self._matched(have, want)
         only_at_sink, only_at_source = at_sink[at_source < 0], at_source[at_sink < 0]
         found.only_at_sink += len(only_at_sink)
@@ -212,14 +342,15 @@ class _Comparison:
         """For each key that one of them has: its row in both, -1 where there is none."""
         here, there = pa.array(np.arange(have.num_rows)), pa.array(np.arange(want.num_rows))
         sides = [
-            have.select(self._keys)
+            key_columns(have, self._keys)
             .append_column(_SINK, here)
             .append_column(_SOURCE, pa.nulls(have.num_rows, pa.int64())),
-            want.select(self._keys)
+            key_columns(want, self._keys)
             .append_column(_SINK, pa.nulls(want.num_rows, pa.int64()))
             .append_column(_SOURCE, there),
         ]
-        found = pa.concat_tables(sides).group_by(self._keys).aggregate([(_SINK, "max"), (_SOURCE, "max")])
+        both = pa.concat_tables(sides)
+        found = both.group_by(both.column_names[:-2]).aggregate([(_SINK, "max"), (_SOURCE, "max")])
         return _places(found.column(f"{_SINK}_max")), _places(found.column(f"{_SOURCE}_max"))
 
     def _show(self, want: pa.Table, have: pa.Table) -> None:

@@ -1,35 +1,47 @@
 """What the source holds now, table by table, as physical columns: the demo's plan, or a server's own tables.
 
-A server's rows are read with SELECT, by other code than the binlog decoder, so that an error of the decoder shows.
-Temporal values are selected as text, and enum, set and bit as numbers, because the MySQL driver would lose zero dates
-and empty values.
+A server's rows are read with SELECT, by other code than the binlog decoder, so that an error of the decoder shows: that of
+the initial load, which reads texts where the decoder reads binary forms. Characters come as UTF-8, by the server's own
+tables and not by ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, Self
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import NotSupported
+from penstock.errors import BadInput, NotSupported, PenstockError
 from penstock.operations.config.model import Config
 from penstock.schema.changes import OP_INSERT, SEQ_DTYPE, ChangeBatch
-from penstock.schema.model import BINARY_TYPES, CHARACTER_TYPES, SPATIAL_TYPES, Column, TableSchema
+from penstock.schema.model import CHARACTER_TYPES, Column, TableSchema
 from penstock.schema.quoting import quoted_name
+from penstock.sources.position import SourcePosition
 from penstock.sources.settings import DemoSettings, ServerSettings
 
-_INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
-_TEXT = CHARACTER_TYPES | {"json"}
-_BYTES = BINARY_TYPES | SPATIAL_TYPES
-_DECIMAL_DIGITS_MAX = 38
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+    from penstock.sources.mysql.load.columns import ColumnForm, Values
+
 CHUNK_ROWS = 65_536
+CHUNK_BYTES = 8 << 20  # of a chunk as the server sends it, but for its last row
 _WRITE_TIMEOUT_SECONDS = 600  # what the server waits for us, while a chunk is compared
 
 
 class SourceTruth(Protocol):
-    """The source's tables now. A context manager: it opens what it needs, and closes it at the end."""
+    """The source's tables now. A context manager: it opens what it needs, and closes it at the end.
+
+    `position`, once it is open: the source has no row of a later one to show. None if it does not tell. `had_rows`: tables may
+    have had rows before anything was logged of them.
+    """
+
+    position: SourcePosition | None
+    had_rows: bool
 
     def __enter__(self) -> Self: ...
 
@@ -56,6 +68,8 @@ class DemoTruth:
     def __init__(self, source: DemoSettings) -> None:
         from penstock.sources.demo.truth import demo_truth
 
+        self.position: SourcePosition | None = None
+        self.had_rows = False
         self._tables = demo_truth(source)
 
     def __enter__(self) -> Self:
@@ -72,32 +86,46 @@ class DemoTruth:
 
 
 class ServerTruth:
-    """The server's tables, selected in one consistent snapshot."""
+    """The server's tables, selected in one consistent snapshot; in another one, with its own `position`, after a table that was
+    not read to its end."""
 
     def __init__(self, source: ServerSettings) -> None:
+        self.position: SourcePosition | None = None
+        self.had_rows = True
         self._source = source
         self._connection: Any = None
 
     def __enter__(self) -> Self:
+        self._connect()
+        return self
+
+    def _connect(self) -> None:
         from penstock.sources.mysql.connection import connect, rows
+        from penstock.sources.mysql.family import family_of
 
         self._connection = connect(self._source)
         for statement in (
             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-            "SET time_zone = '+00:00'",
+            "SET time_zone = '+00:00', sql_mode = ''",
             f"SET net_write_timeout = {_WRITE_TIMEOUT_SECONDS}",
             "START TRANSACTION WITH CONSISTENT SNAPSHOT",
         ):
             rows(self._connection, statement)
-        return self
+        self.position = None
+        with contextlib.suppress(PenstockError):  # who may only select can compare all the same
+            family = family_of(self._connection)
+            self.position = family.now(self._connection, family.identity(self._connection))
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        if self._connection.open:
+            self._connection.close()
 
     def chunks(self, table: TableSchema) -> Iterator[ChangeBatch]:
         """Raises `SourceError` where the user may not select from the table."""
         from penstock.sources.mysql.connection import translate_errors
 
+        if not self._connection.open:
+            self._connect()
         grant = f"GRANT SELECT ON {quoted_name(table.schema, table.table)} TO the user {self._source.user}"
         with translate_errors(
             f"cannot read {table.name}", denied=f"{grant}, or leave this comparison out (--no-source)"
@@ -105,31 +133,40 @@ class ServerTruth:
             yield from select_chunks(self._connection, table)
 
 
-class Connection(Protocol):
-    """What is needed of a PyMySQL connection."""
-
-    def cursor(self, cursor: Any = None) -> Any: ...
-
-
-def select_chunks(connection: Connection, table: TableSchema) -> Iterator[ChangeBatch]:
-    """Every row of the table, as inserts; their seqs are all zero, because they have no place in the log.
+def select_chunks(connection: Connection[Any], table: TableSchema) -> Iterator[ChangeBatch]:
+    """Every row of the table, as inserts; their seqs are all zero, because they have no place in the log. The session's time
+    zone is UTC, and its texts come as utf8mb4.
 
     One statement, whose answer is read as it comes: InnoDB keeps rows in the order of the primary key, so nothing is sorted,
     and neither side holds more than a chunk.
     """
-    from pymysql.cursors import SSCursor
+    from penstock.sources.mysql.load.result import Space, select_pieces
 
-    readers = [_reader(column) for column in table.columns]
-    expressions = ", ".join(reader[0] for reader in readers)
+    forms = [_form(column) for column in table.columns]
+    expressions = ", ".join(form.expression for form in forms)
     order = ", ".join(quoted_name(table.columns[i].name) for i in table.primary_key)
     statement = f"SELECT {expressions} FROM {quoted_name(table.schema, table.table)}"
-    with connection.cursor(SSCursor) as cursor:
-        cursor.execute(f"{statement} ORDER BY {order}" if order else statement)
-        while rows := cursor.fetchmany(CHUNK_ROWS):
-            columns: list[pa.Array[Any]] = []
-            for (_, kind, convert), values in zip(readers, zip(*rows, strict=True), strict=True):
-                columns.append(pa.array([None if value is None else convert(value) for value in values], kind))
-            yield inserts(table, columns)
+    for piece in select_pieces(
+        connection, f"{statement} ORDER BY {order}" if order else statement, CHUNK_BYTES, Space()
+    ):
+        columns = [
+            _read(table, column, form, values)
+            for column, form, values in zip(table.columns, forms, piece.columns, strict=True)
+        ]
+        for start in range(0, piece.count, CHUNK_ROWS):
+            yield inserts(table, [column.slice(start, CHUNK_ROWS) for column in columns])
+
+
+def _read(table: TableSchema, column: Column, form: ColumnForm, values: Values) -> pa.Array[Any]:
+    from penstock.binlog.rows.arrays import BadValue
+
+    try:
+        return form.read(values)
+    except BadValue as error:
+        raise BadInput(
+            f"{table.name}, column {column.name}: the source has {error}",
+            hint="leave this comparison out (--no-source), and tell us",
+        ) from error
 
 
 def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
@@ -147,79 +184,21 @@ def inserts(table: TableSchema, columns: list[pa.Array[Any]]) -> ChangeBatch:
 
 def physical_type(column: Column) -> pa.DataType:
     """The type in which rows of the source have this column. Raises `NotSupported`."""
-    return _reader(column)[1]
+    from penstock.sources.mysql.load.columns import Values
+
+    none = Values(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32))
+    kind: pa.DataType = _form(column).read(none).type
+    return kind
 
 
-def _reader(column: Column) -> tuple[str, pa.DataType, Callable[[Any], Any]]:
-    """The SQL expression, the physical type, and the conversion of one value."""
-    name, base = quoted_name(column.name), column.base_type
-    if base in _INTEGERS:
-        bits = _INTEGERS[base]
-        kinds = (
-            (pa.uint8, pa.uint16, pa.uint32, pa.uint64) if column.unsigned else (pa.int8, pa.int16, pa.int32, pa.int64)
-        )
-        return name, kinds[(8, 16, 32, 64).index(bits)](), int
-    if base in ("float", "double"):
-        return f"CAST({name} AS DOUBLE)", pa.float32() if base == "float" else pa.float64(), float
-    if base == "decimal":
-        precision, scale = (*column.arguments, 10, 0)[:2] if len(column.arguments) != 1 else (column.arguments[0], 0)
-        if precision > _DECIMAL_DIGITS_MAX:
-            return f"CAST({name} AS CHAR)", pa.string(), _text
-        return name, pa.decimal128(precision, scale), lambda value: value
-    if base == "bit":
-        return f"{name} + 0", pa.uint64(), int
-    if base == "year":
-        return f"{name} + 0", pa.int16(), int
-    if base == "enum":
-        return f"{name} + 0", pa.uint16(), int
-    if base == "set":
-        return f"{name} + 0", pa.uint64(), int
-    if base in _TEXT:
-        return name, pa.string(), _text
-    if base in _BYTES:
-        return name, pa.binary(), lambda value: value.encode() if isinstance(value, str) else bytes(value)
-    parsers: dict[str, tuple[pa.DataType, Callable[[str], int]]] = {
-        "date": (pa.int32(), _packed_date),
-        "datetime": (pa.int64(), _packed_datetime),
-        "timestamp": (pa.int64(), _epoch_microseconds),
-        "time": (pa.int64(), _microseconds),
-    }
-    if base in parsers:
-        kind, parse = parsers[base]
-        return f"CAST({name} AS CHAR)", kind, lambda value: parse(_text(value))
-    raise NotSupported(f"column {column.name}: {column.mysql_type} cannot be compared with the source yet")
+def _form(column: Column) -> ColumnForm:
+    """How a column is selected and read: as for a load, but for characters, which the server makes UTF-8."""
+    from penstock.sources.mysql.load.columns import column_form
 
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _packed_date(text: str) -> int:
-    year, month, day = (int(part) for part in text.split("-"))
-    return year << 9 | month << 5 | day
-
-
-def _packed_datetime(text: str) -> int:
-    date, _, time = text.partition(" ")
-    year, month, day = (int(part) for part in date.split("-"))
-    hour, minute, second, micro = _clock(time)
-    return ((year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second) << 24 | micro
-
-
-def _epoch_microseconds(text: str) -> int:
-    """The connection's time zone is UTC."""
-    if text.startswith("0000-00-00"):
-        return 0
-    return int(np.datetime64(text.replace(" ", "T"), "us").astype(np.int64))
-
-
-def _microseconds(text: str) -> int:
-    hour, minute, second, micro = _clock(text.lstrip("-"))
-    value = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
-    return -value if text.startswith("-") else value
-
-
-def _clock(text: str) -> tuple[int, int, int, int]:
-    whole, _, fraction = text.partition(".")
-    hour, minute, second = (int(part) for part in whole.split(":"))
-    return hour, minute, second, int(fraction.ljust(6, "0")) if fraction else 0
+    utf8 = column.base_type in CHARACTER_TYPES
+    try:
+        return column_form(replace(column, charset="utf8mb4") if utf8 else column)
+    except NotSupported:
+        raise NotSupported(
+            f"column {column.name}: {column.mysql_type} cannot be compared with the source yet"
+        ) from None

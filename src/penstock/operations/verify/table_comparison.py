@@ -23,15 +23,16 @@ _KEY_BYTES = _SEQ_BYTES + 1
 _LOST_KEPT_MAX = 100_000  # seqs of lost rows: those that come later are misplaced
 
 Keys = npt.NDArray[np.bytes_]
+_NO_KEYS: Keys = np.empty(0, f"S{_KEY_BYTES}")
 
 
 class FileRows(NamedTuple):
-    """The rows of a piece of a file that the log still has, the seq and operation of each, and how many there are of entries that were
-    trimmed."""
+    """The rows of a piece of a file that the log still has, the seq and operation of each, and those of the rows of entries
+    that were trimmed."""
 
     rows: pa.Table
     keys: Keys
-    before: int = 0
+    before: Keys = _NO_KEYS
 
 
 def file_rows(table: pa.Table, first: Seq | None = None) -> FileRows:
@@ -40,7 +41,7 @@ def file_rows(table: pa.Table, first: Seq | None = None) -> FileRows:
     if first is None:
         return FileRows(table, keys)
     kept = keys >= np.bytes_(first.to_bytes())
-    return FileRows(table.filter(pa.array(kept)), keys[kept], int(len(keys) - kept.sum()))
+    return FileRows(table.filter(pa.array(kept)), keys[kept], keys[~kept])
 
 
 class TableComparison:
@@ -55,7 +56,8 @@ class TableComparison:
         self._pieces = pieces
         self._rest: FileRows | None = None  # of the piece that is read
         self._last = np.array([last], f"S{_KEY_BYTES}")[0]
-        self._lost = np.empty(0, f"S{_KEY_BYTES}")
+        self._lost = _NO_KEYS
+        self._last_before = _NO_KEYS
 
     def expect(self, expected: pa.Table, *, may_be_pending: bool = False) -> None:
         """Compares the next expected changes, in seq order. With `may_be_pending` a missing row is pending, not
@@ -80,8 +82,22 @@ class TableComparison:
             self._rest = next(self._pieces, None)
             if self._rest is None:
                 return None
-            self.before += self._rest.before
+            self._take_before(self._rest.before)
         return self._rest
+
+    def _take_before(self, keys: Keys) -> None:
+        """Rows whose entries were trimmed: nobody knows their values, but each comes once and in its order."""
+        if not len(keys):
+            return
+        self.before += len(keys)
+        keys = np.concatenate([self._last_before, keys])
+        self._last_before = keys[-1:]
+        again, late = keys[1:] == keys[:-1], keys[1:] < keys[:-1]
+        self.differences.doubled += int(again.sum())
+        self.differences.misplaced += int(late.sum())
+        for place in np.flatnonzero(again | late)[:EXAMPLES_MAX]:
+            what = "doubled" if again[place] else "out of order"
+            self.differences.example(f"{what}: seq {_text(keys[place + 1])} comes after {_text(keys[place])}")
 
     def _take(self, expected: Keys) -> pa.Table | None:
         """The rows in file order: as many as are expected if they are those, else all up to the first that comes later."""
@@ -177,6 +193,12 @@ class TableComparison:
                 self.differences.wrong += expected.num_rows
                 self.differences.example(f"wrong: column {name} is missing")
                 return
+        # One without a value is no difference: other rows of a file may have columns that these were logged without.
+        others = (name for name in actual.column_names if name not in names)
+        if surplus := [name for name in others if actual.column(name).null_count < actual.num_rows]:
+            self.differences.wrong += expected.num_rows
+            self.differences.example(f"wrong: there is a column {surplus[0]} that nobody wrote")
+            return
         wrong = np.flatnonzero(different_rows(expected, actual, names))
         if not len(wrong):
             return

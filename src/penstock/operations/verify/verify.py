@@ -5,31 +5,42 @@ row in the files, matched by seq; this finds what was lost, doubled or altered o
 that remain when a sink's changes are applied, against the rows that the source holds now, read without the binlog
 decoder; this finds what was decoded wrongly. Nothing is changed, and a running flow is not disturbed: changes that are
 still on their way are counted as pending.
+
+Spark starts only where a rule has `sql:`, for the rows of its tables.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 
 import numpy as np
 
+from penstock.changefeed.recovered import is_recovered
 from penstock.commit_ts import commit_ts_of
 from penstock.delivery.storage.layout import DEAD_LETTERS
 from penstock.delivery.storage.place import open_place
 from penstock.encode import open_format
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
-from penstock.log import LogReader
+from penstock.log import LogReader, Trimmed
 from penstock.log.position import Seq
-from penstock.operations.config.model import Config
-from penstock.operations.status import ask_run, delivered_through
+from penstock.operations.config.model import Config, changefeed_settings
+from penstock.operations.status import ask_run, delivered_through, recovered_progress, settings_versions
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import SinkReport, VerifyReport
 from penstock.operations.verify.sink_tables import SinkTables
 from penstock.operations.verify.source_comparison import Progress, compare_with_source
-from penstock.rules.rules import Rules
-from penstock.schema.parking import STOPPED_BY_RULES
-from penstock.sources.settings import Tables
+from penstock.rules.sql.rows import NO_SQL, Sql
+from penstock.rules.versioned import VersionedRules
+from penstock.rules.versions import BEGINNING, RowSettings, SettingsVersion
+from penstock.schema.changes import ChangeBatch
+from penstock.schema.parking import ROWS_UNREADABLE, STOPPED_BY_RULES
+from penstock.schema.quoting import shell_word
+from penstock.spark.sql.local import LocalSql
+
+_TRIMS_MAX = 5  # how often a comparison begins again because the log was trimmed under it
 
 
 def verify(
@@ -48,9 +59,9 @@ def verify(
     directory = config.state_dir / "log"
     if not directory.exists():
         raise BadInput(f"{directory} does not exist: nothing was captured yet", hint="penstock run starts the flow")
-    reader = LogReader.open(directory)
     names = [sink] if sink is not None else list(config.sinks)
-    reports = [_verify_sink(config, name, reader, with_source, progress) for name in names]
+    with closing(LogReader.open(directory)) as reader, closing(LocalSql(config.state_dir)) as sql:
+        reports = [_verify_sink(config, name, reader, with_source, progress, sql=sql) for name in names]
     return VerifyReport(reports, running=ask_run(config.state_dir) is not None)
 
 
@@ -61,36 +72,62 @@ def _first_commit_ts(day: str) -> np.uint64:
     return np.uint64(commit_ts_of(int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1000))
 
 
-def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool, progress: Progress) -> SinkReport:
+def _verify_sink(
+    config: Config, name: str, reader: LogReader, with_source: bool, progress: Progress, *, sql: Sql
+) -> SinkReport:
+    for _ in range(_TRIMS_MAX):
+        try:
+            return _compare_sink(config, name, reader, with_source, progress, sql=sql)
+        except Trimmed:  # a flow that runs deletes what every sink has: again, from where the log begins now
+            reader.refresh()
+    return _compare_sink(config, name, reader, with_source, progress, sql=sql)
+
+
+def _compare_sink(
+    config: Config, name: str, reader: LogReader, with_source: bool, progress: Progress, *, sql: Sql
+) -> SinkReport:
+    """The order matters, while a flow runs: first how far it is, then its files, then the log. So a file has nothing that
+    the log does not have, and what the cursor has passed is in the files."""
     settings = config.sinks[name]
     fmt = open_format(settings.format, settings.format_options)
     report = SinkReport(name)
     if settings.format == "csv":
         report.hold("not compared: csv has no place for the seq that rows are matched by (docs/formats/csv.md)")
         return report
-    first = None if reader.complete else Seq(reader.first.ledger_id, max(0, reader.first.entry_id), 0, 0)
-    tables = SinkTables(open_place(settings.url, REAL_FILES).objects, fmt, report, first, config.state_dir)
     through = delivered_through(config.state_dir, name, reader)
-    filters = (config.source.tables, Tables(include=tuple(settings.only)))
-    rules = Rules(config.rules_of(name), config.mask_key_of(name), lambda s, t: all(f.matches(s, t) for f in filters))
-    replay = LogReplay(reader, filters, through, rules)
+    tables = SinkTables(open_place(settings.url, REAL_FILES).objects, fmt, report, config.state_dir)
+    replay = LogReplay(reader, through, rules_at_sink(config, name, sql))
+    trimmed, recovered = not reader.complete, recovered_progress(config.state_dir, name)
+    if trimmed or is_recovered(replay.first):
+        tables.begin_at(Seq(replay.first.ledger_id, max(0, replay.first.entry_id), 0, 0))
+    for target, until in replay.unknown_masks().items():
+        tables.begin_table_at(target, until)
+        report.hold(f"{'.'.join(target)}: rows before {until} were masked by another mask_key, and not compared")
+    for target, seq in recovered.items():
+        tables.begin_table_at(target, seq._replace(row=seq.row + 1))
     refused: dict[str, int] = {}
     kept_from = _first_commit_ts(tables.expired_before)
     entries = replay.entries_count
     for whole, pending in replay.changes():
         expired = int(np.searchsorted(whole.commit_ts, kept_from))  # commit_ts only grows
         report.expired += expired
-        batch = whole.slice(expired, len(whole))
+        batch = _after(whole.slice(expired, len(whole)), recovered)
         if len(batch):
             count = tables.expect(batch, may_be_pending=pending)
             if count:
                 refused[batch.table.name] = refused.get(batch.table.name, 0) + count
         progress(f"{name} with the log", replay.entries_read, entries)
     tables.finish()
+    for target, seq in recovered.items():
+        replay.lineage.recovered(target, seq.to_bytes())
     _tell_held(report, replay, refused, poison=settings.poison)
-    if first is not None:
+    if trimmed:
         report.notes.append(
-            f"the log was trimmed: {report.before_log:,} changes before {reader.first} were compared with the source alone"
+            f"the log was trimmed: {report.before_log:,} changes before {replay.first} were compared with the source alone"
+        )
+    elif is_recovered(replay.first):
+        report.notes.append(
+            f"the flow was recovered from this sink: {report.before_log:,} changes of before that were compared with the source alone"
         )
     if tables.expired_before:
         report.notes.append(
@@ -98,9 +135,40 @@ def _verify_sink(config: Config, name: str, reader: LogReader, with_source: bool
         )
     elif with_source:
         compare_with_source(config, fmt, tables, replay, report, progress=progress)
+        if is_recovered(replay.first):
+            _hold_untouched(report)
     if not report.differences.changes and not report.before_log:
         report.hold("nothing was compared: " + ("nothing is delivered yet" if report.differences.pending else "the log has no change that is at this sink"))  # fmt: skip
     return report
+
+
+def _hold_untouched(report: SinkReport) -> None:
+    """Tables of before a recovery that did not change since: the log knows nothing of them to compare by."""
+    names = [
+        one.name
+        for one in report.tables.values()
+        if one.with_source is None and not (one.note or one.differences.changes)
+    ]
+    if report.compared_with_source and names:
+        report.hold(f"not compared, because nothing changed since the flow was recovered: {', '.join(sorted(names))}")
+
+
+def _after(batch: ChangeBatch, recovered: Mapping[tuple[str, str], Seq]) -> ChangeBatch:
+    """Without the changes that the sink has from before a recovery: under seqs of a log that was lost."""
+    seq = recovered.get((batch.table.schema, batch.table.table))
+    if seq is None:
+        return batch
+    there = int(np.searchsorted(batch.seq.view("S24").ravel(), np.bytes_(seq.to_bytes()), side="right"))
+    return batch.slice(there, len(batch))
+
+
+def rules_at_sink(config: Config, name: str, sql: Sql = NO_SQL) -> VersionedRules:
+    """By what the rows at the sink were shaped: what a run recorded, whatever the configuration says now."""
+    key = config.mask_key.reveal() if config.mask_key is not None else None
+    versions = settings_versions(config.state_dir, name)
+    if not versions:
+        versions = (SettingsVersion(BEGINNING, 0, RowSettings.of(changefeed_settings(config, name), key)),)
+    return VersionedRules(versions, key, sql)
 
 
 def _tell_held(report: SinkReport, replay: LogReplay, refused: dict[str, int], *, poison: str) -> None:
@@ -111,11 +179,20 @@ def _tell_held(report: SinkReport, replay: LogReplay, refused: dict[str, int], *
             report.notes.append(f"{what} are among the dead letters ({DEAD_LETTERS}), and not compared")
         else:
             report.hold(f"{what}: the table is held back there (sinks.{report.name}.poison)")
+    for key, load in replay.loads.items():
+        if not load.done and key in replay.latest:
+            report.loading.append(
+                f"{'.'.join(key)}: its initial load has {load.rows:,} of about {load.estimate:,} rows; it was compared with the "
+                "log only"
+            )
     for table in replay.parked.values():
         if table.reason.startswith(STOPPED_BY_RULES):
             report.hold(f"{table.name} is held back at the sink: {table.reason.removeprefix(STOPPED_BY_RULES)}")
             continue
+        if table.reason.startswith(ROWS_UNREADABLE):
+            report.hold(f"{table.name} is held back at the sink: {table.reason}")
+            continue
         what = f"rows after {table.query[:120]!r}" if table.query else "its rows"
         report.hold(
-            f"{table.name} is parked: {what} are held back in the log ({table.reason}) → penstock resume {table.name}"
+            f"{table.name} is parked: {what} are held back in the log ({table.reason}) → penstock resume {shell_word(table.name)}"
         )

@@ -11,6 +11,25 @@ from penstock.rules.expressions.types import BYTES, DIGITS_MAX, DOUBLE, INT, OTH
 from penstock.schema.model import ADDRESS_TYPES, BINARY_TYPES, CHARACTER_TYPES, INTEGER_TYPES, Column
 
 _UNSIGNED_LONG = ValueType(Kind.DECIMAL, 20, 0)
+_INTEGERS = {
+    "tinyint": (pa.int8(), pa.uint8()),
+    "smallint": (pa.int16(), pa.uint16()),
+    "mediumint": (pa.int32(), pa.uint32()),
+    "int": (pa.int32(), pa.uint32()),
+    "bigint": (pa.int64(), pa.uint64()),
+}
+_PHYSICAL: dict[str, pa.DataType] = {
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bit": pa.uint64(),
+    "year": pa.int16(),
+    "date": pa.int32(),
+    "time": pa.int64(),
+    "datetime": pa.int64(),
+    "timestamp": pa.int64(),
+    "enum": pa.uint16(),
+    "set": pa.uint64(),
+}
 _TEMPORAL = {"date": Kind.DATE, "datetime": Kind.DATETIME, "timestamp": Kind.TIMESTAMP, "time": Kind.TIME}
 
 
@@ -31,6 +50,20 @@ def type_of(column: Column) -> ValueType:
     if base in CHARACTER_TYPES or base in ADDRESS_TYPES or base in ("json", "enum", "set"):
         return TEXT
     return BYTES if base in BINARY_TYPES or base == "bytes" else OTHER
+
+
+def physical_type(column: Column) -> pa.DataType:
+    """The Arrow type of the column's physical form (schema/changes.py)."""
+    base = column.base_type
+    if base in INTEGER_TYPES:
+        signed, unsigned = _INTEGERS[base]
+        return unsigned if column.unsigned else signed
+    if base == "decimal":
+        precision, scale = (*(column.arguments or (10,)), 0)[:2]
+        return pa.decimal128(precision, scale) if precision <= DIGITS_MAX else pa.string()
+    if base in CHARACTER_TYPES or base in ADDRESS_TYPES or base == "json":
+        return pa.string()
+    return _PHYSICAL.get(base, pa.binary())
 
 
 def value_of(column: Column, physical: Array) -> Array:

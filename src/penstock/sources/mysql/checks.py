@@ -20,6 +20,7 @@ _EVERYWHERE = re.compile(r"GRANT (.+?) ON \*\.\* TO ", re.IGNORECASE)
 _SERVER_ID_SQL = "SET GLOBAL server_id = 1;"
 _FILTERS_SQL = "(take binlog_do_db and binlog_ignore_db out of my.cnf, then restart the server)"
 _UPDATES_SQL = "(set [mysqld] log_slave_updates = ON in my.cnf, then restart the server)"
+_NAMED_MAX = 5  # tables in one message
 _LOG_BIN_SQL = "(set [mysqld] log_bin = mysql-bin in my.cnf, then restart the server)"
 
 
@@ -65,6 +66,32 @@ _ROW_BINLOG = (  # what both families need
         otherwise="the shape of a table is then known from its CREATE TABLE alone",
     ),
 )
+
+
+def check_cascades(connection: Connection[Any], tables: Sequence[tuple[str, str]]) -> list[Check]:
+    """A warning that names the tables whose rows the server deletes or changes by itself; nothing where there are none."""
+    found = rows(
+        connection,
+        "SELECT DISTINCT constraint_schema, table_name FROM information_schema.referential_constraints "
+        "WHERE delete_rule NOT IN ('RESTRICT', 'NO ACTION') OR update_rule NOT IN ('RESTRICT', 'NO ACTION') ORDER BY 1, 2",
+    )
+    wanted = set(tables)
+    names = [f"{schema}.{table}" for schema, table in found if (schema, table) in wanted]
+    if not names:
+        return []
+    listed = ", ".join(names[:_NAMED_MAX]) + (
+        f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
+    )
+    return [
+        Check(
+            "foreign keys",
+            False,
+            f"the server changes rows of {listed} by foreign keys (CASCADE, SET NULL, SET DEFAULT), and logs none of it: "
+            "a sink keeps the rows as they were",
+            "(delete or change such rows by statements of your own: docs/source.md)",
+            required=False,
+        )
+    ]
 
 
 def check_server(connection: Connection[Any], can_see_end: Sequence[str]) -> list[Check]:

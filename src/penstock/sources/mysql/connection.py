@@ -64,6 +64,17 @@ def connect(settings: ServerSettings) -> Connection[Any]:
         return connection
 
 
+@contextlib.contextmanager
+def waiting_up_to(connection: Connection[Any], seconds: float) -> Iterator[None]:
+    """Inside it, the server may be silent for so long."""
+    private: Any = connection
+    before, private._read_timeout = private._read_timeout, seconds
+    try:
+        yield
+    finally:
+        private._read_timeout = before
+
+
 def where(settings: ServerSettings) -> str:
     return str(settings.unix_socket) if settings.unix_socket else f"{settings.host}:{settings.port}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from pymysql.connections import Connection
@@ -27,20 +28,26 @@ Definitions = dict[tuple[str, str], str]
 
 def read_definitions(connection: Connection[Any], tables: Tables) -> Definitions:
     """What the server says of every wanted table, and of every database that may hold one."""
-    found: Definitions = {
+    databases: Definitions = {
         (str(schema), ""): str(charset)
         for schema, charset in rows(
             connection, "SELECT schema_name, default_character_set_name FROM information_schema.schemata"
         )
         if str(schema).lower() not in SYSTEM_SCHEMAS and tables.matches_database(str(schema))
     }
-    for schema, table in rows(
+    names = rows(
         connection,
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type IN ('BASE TABLE', 'SEQUENCE', "
         "'SYSTEM VERSIONED') ORDER BY 1, 2",
-    ):
-        if schema.lower() in SYSTEM_SCHEMAS or not tables.matches(schema, table):
-            continue
+    )
+    wanted = [name for name in names if name[0].lower() not in SYSTEM_SCHEMAS and tables.matches(*name)]
+    return databases | tables_as_they_are(connection, wanted)
+
+
+def tables_as_they_are(connection: Connection[Any], names: Iterable[tuple[Any, ...]]) -> Definitions:
+    """The CREATE TABLE of each of these (schema, table); those that are gone are left out."""
+    found: Definitions = {}
+    for schema, table in names:
         # A table that was dropped since the list was read: the two readings differ, and all is read again.
         with contextlib.suppress(SourceError):
             text = str(rows(connection, f"SHOW CREATE TABLE {quoted_name(schema, table)}")[0][1])

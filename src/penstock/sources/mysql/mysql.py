@@ -15,7 +15,7 @@ from penstock.sources.mysql.checks import Check, check_server
 from penstock.sources.mysql.connection import rows
 from penstock.sources.mysql.dump import COM_BINLOG_DUMP_GTID, HEARTBEAT_SECONDS, dump_by_file, no_binlog
 from penstock.sources.position import SourcePosition
-from penstock.sources.source import SourceError
+from penstock.sources.source import ANEW, SourceError
 
 _CAN_SEE_END = ("REPLICATION CLIENT", "SUPER", "ALL PRIVILEGES", "ALL")
 _THROUGH_GTID = 4
@@ -42,7 +42,7 @@ class MySql:
     def start(self, connection: Connection[Any], now: SourcePosition) -> SourcePosition:
         """By GTID. The server reads its set and its offset one after the other, so commits may lie between the two; another
         server would send them again one day, after newer rows."""
-        if now.gtid and _gtid_mode(connection) == "ON":
+        if now.gtid and gtid_mode(connection) == "ON":
             return replace(now, file="", pos=0, by_gtid=True)
         return now
 
@@ -79,7 +79,7 @@ class MySql:
         if not complete and position.by_gtid:
             raise SourceError(
                 f"transactions after GTID {position.gtid} are gone: the server has purged their binlog. Nothing was skipped.",
-                hint="start again with a new state_dir; the changes in between do not reach the sinks",
+                hint=ANEW,
             )
 
     def statements(self, position: SourcePosition) -> list[str]:
@@ -102,7 +102,7 @@ class MySql:
         return check_server(connection, self.can_see_end)
 
 
-def _gtid_mode(connection: Connection[Any]) -> str:
+def gtid_mode(connection: Connection[Any]) -> str:
     """OFF for a server that is too old to know it."""
     found = rows(connection, "SHOW GLOBAL VARIABLES LIKE 'gtid_mode'")
     return str(found[0][1]).upper() if found else "OFF"

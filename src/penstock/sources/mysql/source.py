@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,20 @@ from penstock.binlog.errors import too_large_event
 from penstock.binlog.types import HEADER_BYTES
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Unavailable
-from penstock.sources.load import TableReader
+from penstock.schema.model import TableSchema
+from penstock.sources.load import LoadPlan, TableReader
 from penstock.sources.mysql.checks import naming_lost_grants, require
 from penstock.sources.mysql.connection import connect, rows, translate_errors, where
-from penstock.sources.mysql.definitions import read_definitions, versions_of
+from penstock.sources.mysql.definitions import read_definitions, tables_as_they_are, versions_of
 from penstock.sources.mysql.family import Family, family_of, server_version
-from penstock.sources.mysql.load.plan import plan_loads
+from penstock.sources.mysql.load.plan import examine_readable, plan_initial_loads
 from penstock.sources.mysql.load.reader import ServerTableReader
 from penstock.sources.mysql.packets import NOT_AN_EVENT, TOO_LARGE, unpack
 from penstock.sources.mysql.replica import Replica, in_use
+from penstock.sources.mysql.tables import wanted_tables
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import ServerSettings, StartAt
-from penstock.sources.source import IDLE, Beginning, Chunk, SourceError
+from penstock.sources.source import ANEW, IDLE, Beginning, Chunk, SourceError
 
 READ_BYTES = 4 << 20
 GATHER_BYTES = 1 << 20  # with so many, nothing more is waited for
@@ -56,6 +59,9 @@ class ServerSource:
         self._clock = clock
         self._stream: Connection[Any] | None = None
         self._closed = False
+        self._bell, self._ring = socket.socketpair()  # `wake` writes to one of them, the stream waits for the other too
+        self._bell.setblocking(False)
+        self._ring.setblocking(False)
         self.lower_case_table_names = 0
 
     def begin(self, version: int) -> Beginning:
@@ -76,12 +82,34 @@ class ServerSource:
                     if self._settings.start != "snapshot":
                         return Beginning(position, versions)
                     return Beginning(
-                        position, versions, plan_loads(connection, versions, self._settings.snapshot.tables)
+                        position, versions, plan_initial_loads(connection, versions, self._settings.snapshot)
                     )
             raise Unavailable("tables changed again and again while their definitions were read")
 
     def table_reader(self) -> TableReader:
         return ServerTableReader(self._settings)
+
+    def plan_loads(
+        self, wanted: Callable[[str, str], bool], known: Callable[[str, str], TableSchema | None], where: str = ""
+    ) -> LoadPlan:
+        with contextlib.closing(connect(self._settings)) as connection:
+            family = family_of(connection)
+            mariadb = "mariadb" in server_version(connection).lower()
+            identity = family.identity(connection)
+            names = [name for name in wanted_tables(connection, self._settings.tables) if wanted(*name)]
+            new = [name for name in names if known(*name) is None]
+            for _ in range(_BEGIN_TRIES_MAX):
+                before = tables_as_they_are(connection, new)
+                position = family.now(connection, identity)
+                if tables_as_they_are(connection, new) == before:
+                    break
+            else:
+                raise Unavailable("tables changed again and again while their definitions were read")
+            versions = {(one.schema, one.table): one for one in versions_of(before, 0, mariadb=mariadb)}
+            found = (versions.get(name) or known(*name) for name in names)
+            readable = (one for one in found if one is not None)
+            loads, refused = examine_readable(connection, readable, self._settings.snapshot, where)
+            return LoadPlan(loads, refused, {name: versions[name] for name in loads if name in versions}, position)
 
     def end(self) -> SourcePosition:
         with contextlib.closing(connect(self._settings)) as connection:
@@ -121,12 +149,18 @@ class ServerSource:
             return position
         raise SourceError(
             f"{position} is above 4 GiB, where no server can be asked to go on; and it has no GTIDs",
-            hint="start again with a new state_dir; the changes in between do not reach the sinks",
+            hint=ANEW,
         )
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):  # it rings already, or is closed
+            self._ring.send(b"!")
 
     def close(self) -> None:
         self._closed = True
         self._hang_up()
+        self._ring.close()
+        self._bell.close()
 
     def open(self, position: SourcePosition) -> Iterator[Chunk]:
         self._hang_up()
@@ -243,12 +277,16 @@ class ServerSource:
             have += got
         return have
 
-    @staticmethod
-    def _readable(sock: Any, seconds: float) -> bool:
+    def _readable(self, sock: Any, seconds: float) -> bool:
+        """Whether something has come from the server; False after a while, or once somebody rings."""
         pending = getattr(sock, "pending", None)
         if pending is not None and pending():
             return True
-        return bool(select.select([sock], [], [], seconds)[0])
+        readable = select.select([sock, self._bell], [], [], seconds)[0]
+        if self._bell in readable:
+            with contextlib.suppress(OSError):
+                self._bell.recv(1 << 10)
+        return sock in readable
 
     def _end_of_stream(self, packet: bytes, position: SourcePosition) -> None:
         """Raises for a packet that is not an event: an error, or the end of the stream."""
@@ -267,8 +305,7 @@ class ServerSource:
         if position.by_gtid:
             return SourceError(
                 f"the server cannot send what follows GTID {position.gtid}: {text}. Nothing was skipped.",
-                hint="has it purged its binlog, or has its history diverged? Start again with a new state_dir; the changes in "
-                "between do not reach the sinks",
+                hint=f"has it purged its binlog, or has its history diverged? {ANEW}",
             )
         oldest = "unknown"
         with contextlib.suppress(Exception), contextlib.closing(connect(self._settings)) as connection:
@@ -277,7 +314,7 @@ class ServerSource:
                 return SourceError(f"the server cannot send from {position}: {text}", hint="use a new state_dir")
         return SourceError(
             f"{position.file} is gone (oldest on the server: {oldest}). Nothing was skipped.",
-            hint="start again with a new state_dir; the changes in between do not reach the sinks",
+            hint=ANEW,
         )
 
     def _hang_up(self) -> None:

@@ -7,5 +7,6 @@
 | `context.py` | the settings of the context, and the place of its files |
 | `launch.py` | starts the JVM, and the context in it once everything else is there |
 | `class_archive.py` | Spark's classes as Java loads them quickly, made once in the background |
+| `workers_ahead.py` | the workers' parent, started beside the JVM |
 | `engine.py` | Spark as jobs of independent tasks |
 """

@@ -19,6 +19,7 @@ from penstock.spark.jvm.java import escaped
 
 _SOCKET_NAME_BYTES = 45  # Spark's names are a dot, a UUID and `.sock` (42 bytes), with a little to spare
 MASTER = "local[*,3]"  # three attempts for a task: with plain local[*] the first dead worker ends the query
+DAEMON_MODULE = "penstock.spark.daemon"
 
 _OURS: dict[str, str] = {
     "spark.ui.enabled": "false",
@@ -29,7 +30,7 @@ _OURS: dict[str, str] = {
     "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, and does not heed the umask
     # Between the JVM and Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "penstock.spark.daemon",
+    "spark.python.daemon.module": DAEMON_MODULE,
     # What Spark remembers of jobs that are over, for a page that nobody looks at.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -38,10 +39,8 @@ _OURS: dict[str, str] = {
 }
 
 # What older versions of Spark do not have: there the JVM and its workers talk over the loopback interface, with a secret.
-_SINCE: dict[str, tuple[int, int]] = {
-    "spark.python.unix.domain.socket.enabled": (4, 1),
-    "spark.python.unix.domain.socket.dir": (4, 1),
-}
+_UNIX_SOCKETS = ("spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir")
+_SINCE: dict[str, tuple[int, int]] = dict.fromkeys(_UNIX_SOCKETS, (4, 1))
 
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",  # a small heap of short-lived objects: no threads for collecting it
@@ -138,16 +137,23 @@ def spark_settings(
     for key, since in _SINCE.items():
         if version is not None and version < since:
             del settings[key]
-    for key, value in (own or {}).items():
+    given = {key if key.startswith("spark.") else f"spark.{key}": value for key, value in (own or {}).items()}
+    for key, value in given.items():
         if is_secret_setting(key, value):
             Secret(value)  # from here on no line of this process has it
-        settings[key if key.startswith("spark.") else f"spark.{key}"] = str(value)
+        settings[key] = str(value)
     # In whatever Spark shows (its UI, event files, plans); it looks at keys and at values.
     hidden = (SECRET_KEY_PATTERN, CREDENTIALS_PATTERN, settings.get("spark.redaction.regex"))
     settings["spark.redaction.regex"] = "|".join(pattern for pattern in hidden if pattern)
     if settings["spark.master"].startswith("local"):
         # Spark's own port on the loopback interface takes orders from nobody else; it makes the secret itself.
         settings.setdefault("spark.authenticate", "true")
+    else:
+        # On another host there is no such directory: executors and their workers talk over their loopback interface there,
+        # with a secret, as in any Spark.
+        for key in _UNIX_SOCKETS:
+            if key not in given:
+                settings.pop(key, None)
     java = [
         *_JAVA_OPTIONS,
         _quoted(f"-Dlog4j2.configurationFile={(scratch.root / 'log4j2.properties').as_uri()}"),

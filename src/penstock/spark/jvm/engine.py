@@ -1,13 +1,17 @@
-"""Spark as Penstock uses it: one context of this process, and jobs of independent tasks. No SQL session is needed."""
+"""Spark as Penstock uses it: one context of this process, and jobs of independent tasks. A SQL session is made only where a
+rule has `sql:`."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+    from penstock.spark.sql.session import SparkSql
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -22,6 +26,8 @@ class Engine:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        self._sql: SparkSql | None = None
+        self._sql_lock = threading.Lock()
 
     @property
     def version(self) -> str:
@@ -34,8 +40,21 @@ class Engine:
     def run(self, group: str, items: Sequence[T], task: Callable[[Iterable[T]], Iterable[U]]) -> list[U]:
         """One job with a task for each item; what the tasks yield, in the order of the items. Spark repeats a task that fails,
         by the master's setting. `cancel` of the group ends the job."""
-        self._context.setJobGroup(group, group)
+        self.in_group(group)
         return self._context.parallelize(items, len(items)).mapPartitions(task).collect()
+
+    def in_group(self, group: str) -> None:
+        """From here on, jobs of this thread are of the group."""
+        self._context.setJobGroup(group, group)
+
+    def sql(self) -> SparkSql:
+        """The SQL session, made for the first one who asks."""
+        from penstock.spark.sql.session import SparkSql
+
+        with self._sql_lock:
+            if self._sql is None:
+                self._sql = SparkSql(self._context)
+            return self._sql
 
     def cancel(self, group: str) -> None:
         with contextlib.suppress(Exception):  # a JVM that is gone runs no job

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Unavailable
 from penstock.files.private import write_private
-from penstock.spark.jvm.context import Scratch, log4j_text, spark_settings
+from penstock.spark.jvm.context import DAEMON_MODULE, Scratch, log4j_text, spark_settings
 from penstock.spark.jvm.installed import pyspark_version, spark_home
 from penstock.spark.jvm.java import find_java_home, properties_file, properties_text
+from penstock.spark.jvm.workers_ahead import WorkersAhead
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -38,11 +39,16 @@ class Launch:
     """A JVM of this process, from its first moment on. There is at most one at a time: pyspark knows no more.
 
     The JVM inherits this process's standard output and error; in the driver process both lead to standard error. It ends
-    with this process.
+    with this process. With `workers_ahead`, the process that its workers are forked from begins at the same time.
     """
 
     def __init__(
-        self, state_dir: Path, own: Mapping[str, str] | None = None, *, java_options: Iterable[str] = ()
+        self,
+        state_dir: Path,
+        own: Mapping[str, str] | None = None,
+        *,
+        java_options: Iterable[str] = (),
+        workers_ahead: bool = False,
     ) -> None:
         home = spark_home()
         pyspark = sys.modules.get("pyspark")
@@ -55,7 +61,10 @@ class Launch:
         settings = spark_settings(scratch, own, java_options)
         self._open = contextlib.ExitStack()
         self.process: subprocess.Popen[bytes] | None = None
+        self._workers: WorkersAhead | None = None
         try:
+            if workers_ahead and _forks_our_workers_here(settings):
+                self._workers = WorkersAhead(scratch.sockets)
             text = properties_text(settings)
             if not (defaults := _loads_defaults()):
                 text = _defaults_text(home) + text  # of one key twice the last one counts
@@ -68,8 +77,11 @@ class Launch:
                         **os.environ,
                         "SPARK_CONNECT_MODE": "0",
                         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection),
+                        **(self._workers.environment if self._workers is not None else {}),
                     },
                 )
+                if self._workers is not None:
+                    self._workers.start()
         except OSError as error:
             self._open.close()
             raise self._failed(error) from error
@@ -96,6 +108,8 @@ class Launch:
     def end(self) -> None:
         """Kills the JVM. For a launch that is not wanted any more."""
         self._open.close()
+        if self._workers is not None:
+            self._workers.end()
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -121,6 +135,13 @@ class Launch:
 def start_context(state_dir: Path, own: Mapping[str, str] | None = None) -> SparkContext:
     """The context of this process. Takes seconds."""
     return Launch(state_dir, own).context()
+
+
+def _forks_our_workers_here(settings: Mapping[str, str]) -> bool:
+    """Whether it is this machine's and this Python's process that Spark's workers are forked from."""
+    ours = settings["spark.python.daemon.module"] == DAEMON_MODULE
+    others = {"spark.pyspark.python", "spark.pyspark.driver.python"} & settings.keys()
+    return settings["spark.master"].startswith("local") and ours and not others
 
 
 def _prepare_environment(scratch: Scratch, home: Path) -> None:

@@ -6,10 +6,11 @@
 | `history.py` | versions of tables under their names; which of them make up the table of now |
 | `sink.py` | a sink's prefix: its format, checkpoint, versions and files |
 | `text_values.py`, `rows.py` | values of text formats, typed; rows of changes; rows of one version as those of another |
-| `kernels.py`, `current.py` | changes applied to a table |
+| `kernels.py`, `kept_values.py`, `current.py` | changes applied to a table; whether its values survive a statement |
 | `json_rows.py` | all changes in one shape |
-| `log.py`, `stream.py` | ranges of a log as rows; a stream of bounded batches, and its cursor |
+| `log.py` | ranges of a log as rows |
 | `reading.py` | what a read gives: decided, planned, read |
+| `streams/` | streams of a log or of a sink's files: bounded batches, offsets, a cursor |
 | `source.py` | the classes that Spark calls |
 """
 

@@ -2,12 +2,14 @@
 
 What is kept in memory is the table itself (or this task's share of its keys) and one piece of changes. Statements that
 changed rows without row events are applied where they say all of it: the default of a column that was added. Where they do
-not (a column under a new name, partitions that went), the table cannot be had from its changes, and is refused.
+not (a column under a new name, one that is computed, values that were cut to fit, partitions that went), the table cannot
+be had from its changes, and is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +20,18 @@ import pyarrow.compute as pc
 from penstock.encode.parquet.columns import parquet_type
 from penstock.encode.text import string_data
 from penstock.errors import BadInput
+from penstock.schema.ddl.tokens import Unreadable, tokens_of
+from penstock.schema.kept_values import charsets_in, made_anew
 from penstock.schema.model import BINARY_TYPES, CHARACTER_TYPES, INTEGER_TYPES, Column, DdlType, TableSchema
 from penstock.spark.tables.history import shown_statement
+from penstock.spark.tables.kept_values import fit, in_charset
 from penstock.spark.tables.kernels import hashed_strings
 from penstock.spark.tables.rows import columns_schema, converted, nulls, one_array
 from penstock.spark.tables.text_values import plain_values
 
 _ROWS_MOVED = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION, DdlType.EXCHANGE_PARTITION})
+_COUNTING = {"AUTO_INCREMENT", "SERIAL"}
+_CONVERTING = {"CONVERT", "MODIFY", "CHANGE"}
 _HINT = 'its changes can be read: view "changes"'
 _PIECE_ROWS = 1 << 20  # of changes that are applied at once
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: neighbouring keys go to different shares
@@ -94,8 +101,8 @@ class CurrentTable:
 
 def _by_key(changes: pa.Table, keys: list[str]) -> pa.Table:
     """The last change of each key, unless it is a delete."""
-    numbered = changes.select(keys).append_column("__n", pa.array(np.arange(changes.num_rows)))
-    last = numbered.group_by(keys).aggregate([("__n", "max")]).column("__n_max")
+    numbered = _numbered(changes, keys).append_column("n", pa.array(np.arange(changes.num_rows)))
+    last = numbered.group_by(numbered.column_names[:-1]).aggregate([("n", "max")]).column("n_max")
     rows = changes.take(last)
     return rows.filter(pc.not_equal(rows.column("_op"), pa.scalar("D")))
 
@@ -104,10 +111,16 @@ def _by_row(changes: pa.Table, names: list[str]) -> pa.Table:
     """Without a key only all columns together tell a row, and equal rows are as many as were inserted and not deleted."""
     ops = changes.column("_op")
     delta = pc.subtract(pc.equal(ops, pa.scalar("I")).cast(pa.int8()), pc.equal(ops, pa.scalar("D")).cast(pa.int8()))
-    counted = changes.select(names).append_column("__d", delta.cast(pa.int64()))
-    grouped = counted.group_by(names).aggregate([("__d", "sum")])
-    count = np.maximum(0, np.asarray(grouped.column("__d_sum").to_numpy()))
-    return grouped.take(np.repeat(np.arange(grouped.num_rows), count))
+    counted = _numbered(changes, names).append_column("n", delta.cast(pa.int64()))
+    grouped = counted.group_by(counted.column_names[:-1]).aggregate([("n", "sum")])
+    count = np.maximum(0, np.asarray(grouped.column("n_sum").to_numpy()))
+    rows = grouped.take(np.repeat(np.arange(grouped.num_rows), count))
+    return rows.select(counted.column_names[:-1]).rename_columns(names)
+
+
+def _numbered(changes: pa.Table, names: list[str]) -> pa.Table:
+    """Columns under names of our own: Arrow takes `.a` for a path, and a user may use any name."""
+    return changes.select(names).rename_columns([f"c{number}" for number in range(len(names))])
 
 
 # -- statements that change rows -----------------------------------------------------------------------------------
@@ -119,11 +132,17 @@ def _altered(rows: pa.Table, before: TableSchema, after: TableSchema) -> pa.Tabl
         return columns_schema(after).empty_table()
     old = {column.name.lower(): column for column in before.columns}
     new = {column.name.lower() for column in after.columns}
+    statement = _Statement.of(after)
     made: dict[str, Any] = {}
     for column in after.columns:
         known = old.get(column.name.lower())
         if known is not None:
-            made[column.name] = converted(rows.column(known.name), known, column, after)
+            values = rows.column(known.name)
+            if column.name.lower() in statement.made_anew or not statement.keeps_texts(values, known):
+                raise _untold(column, after)
+            if not fit(values, known, column):
+                raise _untold(column, after)
+            made[column.name] = converted(values, known, column, after)
         elif old.keys() - new:
             raise BadInput(
                 f"{after.name}: {shown_statement(after)} may have given a column another name: the values of {column.name} "
@@ -131,17 +150,46 @@ def _altered(rows: pa.Table, before: TableSchema, after: TableSchema) -> pa.Tabl
                 hint=_HINT,
             )
         else:
-            made[column.name] = _filled(column, rows.num_rows, after)
+            made[column.name] = _filled(column, rows.num_rows, after, statement)
     return pa.table(made, schema=columns_schema(after))
 
 
-def _filled(column: Column, count: int, table: TableSchema) -> pa.Array[Any]:
+class _Statement(NamedTuple):
+    """What the statement of a version says of values. `made_anew`: columns, in lower case, whose values no change has."""
+
+    made_anew: set[str]
+    counts: bool  # it numbers the rows that are there
+    named_defaults: set[str]  # words that stand for a value, in upper case: CURRENT_USER
+    charsets: set[str]  # that columns which are there may have got: a sink's schema files do not have those of columns
+
+    @classmethod
+    def of(cls, table: TableSchema) -> _Statement:
+        try:
+            tokens = tokens_of(table.query)
+        except Unreadable:  # by the rules of its session it is another text
+            return cls({column.name.lower() for column in table.columns}, True, set(), set())
+        words = {token.upper for token in tokens}
+        named = {after.upper for token, after in pairwise(tokens) if token.upper == "DEFAULT"}
+        charsets = charsets_in(tokens) if words & _CONVERTING else set()
+        return cls(made_anew(tokens), bool(words & _COUNTING), named - {""}, charsets)
+
+    def keeps_texts(self, values: Any, column: Column) -> bool:
+        if column.base_type not in CHARACTER_TYPES:
+            return True
+        return all(in_charset(values, charset) for charset in self.charsets)
+
+
+def _filled(column: Column, count: int, table: TableSchema, statement: _Statement) -> pa.Array[Any]:
     """What rows that were there got in a column that was added."""
     kind = parquet_type(column)
     text = column.default
+    if column.name.lower() in statement.made_anew:
+        raise _untold(column, table)
     if text is None and column.nullable:
         return nulls(count, kind)
     base = column.base_type
+    if text is None and statement.counts and base in INTEGER_TYPES:
+        raise _untold(column, table)
     if text is None:
         if base in INTEGER_TYPES or base in ("decimal", "float", "double"):
             text = "0"
@@ -151,14 +199,20 @@ def _filled(column: Column, count: int, table: TableSchema) -> pa.Array[Any]:
             text = column.elements[0]
         elif base in ("date", "datetime", "timestamp"):
             return nulls(count, kind)  # the zero date
+    elif text.upper() in statement.named_defaults:
+        raise _untold(column, table)
     try:
         if text is not None and not column.computed and "(" not in text:
             value = plain_values(column, pa.array([text], pa.string()))
             return value.take(np.zeros(count, np.int64))
     except (pa.ArrowInvalid, ValueError):
         pass
-    raise BadInput(
-        f"{table.name}: {shown_statement(table)} gave older rows values of {column.name} that no change tells",
+    raise _untold(column, table)
+
+
+def _untold(column: Column, table: TableSchema) -> BadInput:
+    return BadInput(
+        f"{table.name}: {shown_statement(table)} may have given older rows values of {column.name} that no change tells",
         hint=_HINT,
     )
 

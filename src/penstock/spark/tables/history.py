@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from penstock.errors import BadInput, PenstockError
 from penstock.schema.ddl.tokens import TokenReader, tokens_of
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
+from penstock.schema.quoting import shell_word
 
 Name = tuple[str, str]
 
@@ -87,7 +88,7 @@ class History:
             if table.parked:
                 raise BadInput(
                     f"{table.name} is parked: {shown_statement(table)} ({table.reason})",
-                    hint=f"its rows are held back until `penstock resume {table.name}`",
+                    hint=f"its rows are held back until `penstock resume {shell_word(table.name)}`",
                 )
             if table.version <= dropped or not table.columns:
                 break

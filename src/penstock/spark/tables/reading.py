@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,26 +24,29 @@ from penstock.spark.tables.current import WHOLE, CurrentTable, Share, can_be_sha
 from penstock.spark.tables.history import History
 from penstock.spark.tables.log import (
     LogContent,
+    check_same_log,
     current_rows,
     find_log,
     json_changes,
     plan_all,
     read_content,
+    task_reader,
     typed_changes,
     version_at,
 )
 from penstock.spark.tables.options import Options
 from penstock.spark.tables.rows import changes_schema, columns_schema, fitted, rows_of_file
 from penstock.spark.tables.sink import DataFile, Sink
-from penstock.spark.tables.stream import first_offset
+from penstock.spark.tables.streams.log_stream import first_offset
 
 _PARTITIONS = 8  # of a read of changes at most, where the option does not say it
 _BATCH_ROWS_MAX = 65_536
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """`log`: the log's directory, None for a sink. `target`: JSON of the version whose columns the rows have, None for JSON
+    """`log`: the log's directory, None for a sink, and `log_uuid` the log that was there. `target`: JSON of the version whose columns the rows have, None for JSON
     rows. `checkpoint_ts` or `end`: up to where a batch read goes. `lineage`: of a table as it is now."""
 
     options: Options
@@ -52,6 +55,7 @@ class Resolved:
     lineage: tuple[str, ...] = ()
     checkpoint_ts: int = 0
     content: LogContent | None = None
+    log_uuid: str = ""
 
     def target_table(self) -> TableSchema | None:
         return None if self.target is None else TableSchema.from_json(self.target)
@@ -67,12 +71,13 @@ class Resolved:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one task reads: files of a sink, each with its version, or a range of a log; of a table as it is now, the share
-    of its keys."""
+    of its keys. `whole`: the files' rows above the checkpoint too."""
 
     files: tuple[DataFile, ...] = ()
     versions: tuple[str, ...] = ()
     planned: PlannedRange | None = None
     share: Share = WHOLE
+    whole: bool = False
 
 
 # -- where the DataFrame is made ------------------------------------------------------------------------------------
@@ -90,7 +95,7 @@ def resolve(options: Options) -> Resolved:
             _check_whole(reader, options)
         begin = None if options.start == "earliest" and options.cursor is None else first_offset(reader, options)
         content = read_content(reader, begin)
-        found = Resolved(options, str(log), content=replace(content, in_force=(), made=()))
+        found = Resolved(options, str(log), content=replace(content, in_force=(), made=()), log_uuid=str(reader.uuid))
         if options.table is None:
             return found
         if options.columns_at != "newest":
@@ -117,14 +122,18 @@ def check_batch(resolved: Resolved) -> None:
     """Raises `BadInput` for what only a stream can have."""
     if resolved.options.cursor is not None:
         raise BadInput("option cursor is for streams: a batch read acknowledges nothing", hint="spark.readStream")
+    if resolved.log is None and resolved.options.start != "earliest":
+        raise BadInput(
+            "option startingPosition is for logs and for streams: a sink's prefix is read from its first file"
+        )
 
 
 def check_stream(resolved: Resolved) -> None:
-    """Raises `NotSupported` for what only a batch read can have."""
-    if resolved.log is None:
-        raise NotSupported(
-            f"{resolved.options.path} is a sink's prefix, and streams read logs",
-            hint="readStream on the state directory, or spark.read on the prefix",
+    """Raises `BadInput` for what only a batch read, or only a log, can have."""
+    if resolved.log is None and resolved.options.cursor is not None:
+        raise BadInput(
+            "option cursor is for logs: a sink keeps its files for every reader",
+            hint="the checkpoint says how far a query is",
         )
     if resolved.options.view == "current":
         raise NotSupported('view "current" is a table, and no stream', hint='view "changes", or spark.read')
@@ -134,8 +143,11 @@ def _resolve_sink(options: Options) -> Resolved:
     if is_local(options.path):  # tasks may run in another directory
         options = replace(options, path=str(local_directory(options.path)))
     sink = Sink.open(options.path)
-    if options.start != "earliest" or options.columns_at != "newest":
-        raise BadInput("options startingPosition and columnsAt are for logs: a sink's files have no such positions")
+    if not isinstance(options.start, str) or options.columns_at != "newest":
+        raise BadInput(
+            "positions and the option columnsAt are for logs: a sink's files have no such positions",
+            hint="startingPosition earliest or latest; columns are those of the newest version",
+        )
     found = Resolved(options, None, checkpoint_ts=sink.checkpoint_ts)
     if options.table is None:
         return found
@@ -144,12 +156,17 @@ def _resolve_sink(options: Options) -> Resolved:
         if not history.versions:
             history = sink.history()  # for the names in the error
         return _with_table(found, history, options)
+    _check_none_expired(sink)
+    return _with_table(found, sink.history(), options)
+
+
+def _check_none_expired(sink: Sink) -> None:
+    """Asked where a DataFrame is made, and again where it is read: days may be between."""
     if sink.expired_before:
         raise BadInput(
             f"files before {sink.expired_before} have expired at {sink.url}: the table cannot be had from those that are left",
             hint='view "changes"',
         )
-    return _with_table(found, sink.history(), options)
 
 
 def _with_table(found: Resolved, history: History, options: Options) -> Resolved:
@@ -172,6 +189,7 @@ def plan(resolved: Resolved) -> list[Piece]:
     assert resolved.content is not None
     reader = LogReader.open(Path(resolved.log))
     try:
+        check_same_log(reader, resolved.log_uuid)
         count = 1 if resolved.lineage else resolved.options.partitions or _PARTITIONS
         ranges = plan_all(reader, resolved.content, count)
         return [Piece(planned=one, share=share) for one in ranges for share in shares]
@@ -189,9 +207,10 @@ def _shares(resolved: Resolved) -> list[Share]:
 def _plan_files(resolved: Resolved, shares: list[Share]) -> list[Piece]:
     sink = replace(Sink.open(resolved.options.path), checkpoint_ts=resolved.checkpoint_ts)
     if resolved.lineage:
+        _check_none_expired(sink)
         lineage = [TableSchema.from_json(text) for text in resolved.lineage]
         order = {table.key: number for number, table in enumerate(lineage)}
-        files = [file for file in sink.files() if file[:3] in order]
+        files = sink.files(wanted=lambda directory: directory[:3] in order)
         files.sort(key=lambda file: order[file[:3]])  # and within a version as they are
         return [Piece(tuple(files), (), None, share) for share in shares]
     files = sink.files(resolved.options.table)
@@ -200,9 +219,14 @@ def _plan_files(resolved: Resolved, shares: list[Share]) -> list[Piece]:
         name = history.find(resolved.options.table)
         files = [file for file in files if (file.schema, file.table) == name]
     known = {table.key: table.to_json() for tables in history.versions.values() for table in tables}
+    return file_pieces([(file, _version(known, file, sink)) for file in files], resolved.options)
+
+
+def file_pieces(files: Sequence[tuple[DataFile, str]], options: Options, *, whole: bool = False) -> list[Piece]:
+    """The tasks that read files, each with its version."""
     return [
-        Piece(tuple(part), tuple(_version(known, file, sink) for file in part))
-        for part in _parts(files, resolved.options.partitions or _PARTITIONS)
+        Piece(tuple(file for file, _ in part), tuple(version for _, version in part), whole=whole)
+        for part in _parts(files, options.partitions or _PARTITIONS)
     ]
 
 
@@ -213,7 +237,7 @@ def _version(known: dict[tuple[str, str, int], str], file: DataFile, sink: Sink)
     return found
 
 
-def _parts(files: Sequence[DataFile], count: int) -> list[Sequence[DataFile]]:
+def _parts(files: Sequence[_T], count: int) -> list[Sequence[_T]]:
     """At most so many runs of files, about equally long."""
     count = min(count, len(files))
     bounds = [len(files) * number // count for number in range(count + 1)] if count else []
@@ -236,22 +260,24 @@ def _tables(resolved: Resolved, piece: Piece) -> Iterator[pa.Table]:
     lineage = [TableSchema.from_json(text) for text in resolved.lineage]
     if piece.planned is not None:
         assert resolved.log is not None
+        reader = task_reader(resolved.log, resolved.log_uuid)
         if lineage:
-            yield current_rows(resolved.log, piece.planned, lineage, piece.share)
+            yield current_rows(reader, piece.planned, lineage, piece.share)
         elif target is not None:
-            yield from typed_changes(resolved.log, piece.planned, target)
+            yield from typed_changes(reader, piece.planned, target)
         else:
-            yield from json_changes(resolved.log, piece.planned)
+            yield from json_changes(reader, piece.planned)
         return
     if resolved.log is not None:
         return  # nothing is in the log
-    sink = replace(Sink.open(resolved.options.path), checkpoint_ts=resolved.checkpoint_ts)
+    sink = Sink.open(resolved.options.path)
+    up_to = None if piece.whole else resolved.checkpoint_ts
     if lineage:
-        yield _current_files(sink, piece, lineage)
+        yield _current_files(sink, piece, lineage, up_to)
         return
     for file, text in zip(piece.files, piece.versions, strict=True):
         version = TableSchema.from_json(text)
-        rows = rows_of_file(sink, file, version)
+        rows = rows_of_file(sink, file, version, up_to)
         if target is not None:
             yield fitted(rows, version, target)
         else:
@@ -259,11 +285,11 @@ def _tables(resolved: Resolved, piece: Piece) -> Iterator[pa.Table]:
                 yield json_rows.json_of_rows(rows.slice(start, json_rows.ROWS_AT_ONCE), version)
 
 
-def _current_files(sink: Sink, piece: Piece, lineage: Sequence[TableSchema]) -> pa.Table:
+def _current_files(sink: Sink, piece: Piece, lineage: Sequence[TableSchema], up_to: int | None) -> pa.Table:
     files: dict[Any, list[DataFile]] = {}
     for file in piece.files:
         files.setdefault(file[:3], []).append(file)
     current = CurrentTable(lineage[0], piece.share)
     for version in lineage:
-        current.take(version, (rows_of_file(sink, file, version) for file in files.get(version.key, ())))
+        current.take(version, (rows_of_file(sink, file, version, up_to) for file in files.get(version.key, ())))
     return current.rows()

@@ -49,28 +49,29 @@ def rows_of_batch(batch: ChangeBatch) -> pa.Table:
     return rows.cast(changes_schema(batch.table))  # nothing is declared as never null to Spark
 
 
-def rows_of_file(sink: Sink, file: DataFile, table: TableSchema) -> pa.Table:
-    """The rows of a sink's file up to the checkpoint. `table` is the version of its directory. `_commit_ts` and `_seq` are
-    null where the format has no place for them."""
+def rows_of_file(sink: Sink, file: DataFile, table: TableSchema, up_to: int | None) -> pa.Table:
+    """The rows of a sink's file up to a commit_ts, or all of them. `table` is the version of its directory. `_commit_ts` and
+    `_seq` are null where the format has no place for them."""
     fmt = open_format(sink.format, sink.options)
     content = sink.read(file.path)
     try:
         keyless = not table.primary_key
         rows = fmt.rows(content, keyless=keyless) if isinstance(fmt, DebeziumJson) else fmt.rows(content)
-        found = _up_to(rows, sink.checkpoint_ts)
-        return _typed(found, table, sink)
+        return _typed(_up_to(rows, up_to), table, sink)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise Corruption(f"{sink.url}: {file.path} cannot be read: {error}") from error
 
 
-def _up_to(rows: pa.Table, checkpoint_ts: int) -> pa.Table:
+def _up_to(rows: pa.Table, last: int | None) -> pa.Table:
+    """With `_commit_ts` as a time, whichever number or time the format has."""
     if "_commit_ts" not in rows.column_names:
         return rows
     column = rows.column("_commit_ts")
     if pa.types.is_timestamp(column.type):  # to the millisecond
-        last = pa.scalar(milliseconds_of(checkpoint_ts) * 1000, pa.int64()).cast(TIMESTAMP)
-        return rows.filter(pc.less_equal(column, last))
-    kept = rows.filter(pc.less_equal(column, pa.scalar(checkpoint_ts, pa.int64())))
+        if last is None:
+            return rows
+        return rows.filter(pc.less_equal(column, pa.scalar(milliseconds_of(last) * 1000, pa.int64()).cast(TIMESTAMP)))
+    kept = rows if last is None else rows.filter(pc.less_equal(column, pa.scalar(last, pa.int64())))
     numbers = np.asarray(kept.column("_commit_ts").to_numpy()).astype(np.uint64)
     times = pa.array(milliseconds_of_all(numbers).astype(np.int64) * 1000, pa.int64()).view(TIMESTAMP)
     return kept.set_column(kept.column_names.index("_commit_ts"), "_commit_ts", times)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from penstock.delivery.storage.expiry import expired_before
@@ -28,6 +28,8 @@ from penstock.spark.tables.history import History, sink_origins
 
 _SCHEMA_FILE = re.compile(r"schema_(\d+)_\d+\.json")
 _READS_AT_ONCE = 16
+_DATA_DIRECTORY_PARTS = 4  # schema, table, version, date
+_K = TypeVar("_K")
 
 
 class DataFile(NamedTuple):
@@ -39,12 +41,29 @@ class DataFile(NamedTuple):
     path: str
 
 
+class Directory(NamedTuple):
+    """The files of one table version and day: numbers 1 to `last`, which its index names."""
+
+    schema: str
+    table: str
+    version: int
+    date: str
+    path: str
+    last: int
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Of one table, directories come one after another in this order: once one has a file, those before get no more."""
+        return self.version, self.date
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`checkpoint_ts`: everything up to it is here, for all tables."""
+    """`checkpoint_ts`: everything up to it is here, for all tables. `owner`: who writes here."""
 
     url: str
     objects: ObjectStore
+    owner: Owner
     layout: Layout
     format: str
     options: FormatOptions
@@ -63,9 +82,10 @@ class Sink:
                 f"{objects.url} is neither a sink's prefix ({OWNER_PATH} is not there) nor a state directory",
                 hint="name the url of a sink, or the state_dir of a configuration",
             )
-        name, _, text = Owner.from_bytes(found.data, objects.url).format.partition(" ")
+        owner = Owner.from_bytes(found.data, objects.url)
+        name, _, text = owner.format.partition(" ")
         options = options_of(name, json.loads(text) if text else None)
-        return cls(url, objects, layout_of(name), name, options, _checkpoint(objects), expired_before(objects))
+        return cls(url, objects, owner, layout_of(name), name, options, _checkpoint(objects), expired_before(objects))
 
     def history(self, only: str | None = None) -> History:
         """The versions up to the checkpoint: of all tables, or with `only` of this one alone, without what renames tell."""
@@ -75,32 +95,69 @@ class Sink:
         origins, left = sink_origins(tables)
         return History.of([*tables, *left], origins)
 
-    def files(self, only: str | None = None) -> list[DataFile]:
-        """Every file that counts, by table and then in the order of the changes. Raises `Corruption` where one is
-        missing."""
-        indexes: dict[str, str] = {}
+    def files(self, only: str | None = None, wanted: Callable[[Directory], bool] = lambda _: True) -> list[DataFile]:
+        """Every file that counts, of the directories that are `wanted`: by table and then in the order of the changes. Raises
+        `Corruption` where one is missing, `Unavailable` where files expired meanwhile."""
         there: set[str] = set()
+        found = self.directories(only, wanted, there)
+        if self.has_expired_more():
+            raise Unavailable(f"{self.url}: files have expired while they were listed", hint="read again")
+        for directory in found:
+            for path in self._paths(directory):
+                # A running flow may have added it since the names were listed.
+                if path not in there and self.objects.size(path) is None:
+                    raise Corruption(f"{self.url}: {path} is missing, and the index of its directory counts it")
+        return [file for directory in found for file in self.files_of(directory)]
+
+    def has_expired_more(self) -> bool:
+        """Whether files have expired since this was opened: what was listed since then may lack some of them."""
+        return expired_before(self.objects) != self.expired_before
+
+    def files_of(self, directory: Directory, first: int = 1) -> list[DataFile]:
+        """The files of a directory from number `first` on, in the order of the changes."""
+        return [DataFile(*directory[:3], path) for path in self._paths(directory, first)]
+
+    def directories(
+        self,
+        only: str | None = None,
+        wanted: Callable[[Directory], bool] = lambda _: True,
+        there: set[str] | None = None,
+    ) -> list[Directory]:
+        """Those with files that count, by table and then in the order of the changes; only of those that are `wanted` (which
+        are asked for with 0 as the last number) the index is read. `there` takes the names of all other objects."""
+        indexes: list[tuple[Directory, str]] = []
         for name in self._names(only):
-            if name.endswith(f"/{self.layout.meta}/CDC.index"):
-                indexes[name.removesuffix(f"/{self.layout.meta}/CDC.index")] = name
-            else:
-                there.add(name)
-        found: list[tuple[tuple[str, str, int, str], list[DataFile]]] = []
-        for directory, content in self._contents(indexes.items()):
-            parts = directory.split("/")
-            schema, table = unquote(parts[0]), unquote(parts[1])
-            version = int(parts[2].removeprefix(self.layout.version_prefix))
-            date = parts[3].removeprefix(self.layout.date_prefix)
-            if version > self.checkpoint_ts or date < self.expired_before or content is None:
-                continue
-            last = file_number(content.decode(errors="replace"))
-            paths = [self.layout.data_path(directory, number) for number in range(1, last + 1)]
-            missing = next((path for path in paths if path not in there), None)
-            if missing is not None:
-                raise Corruption(f"{self.url}: {missing} is missing, and the index of its directory counts it")
-            files = [DataFile(schema, table, version, path) for path in paths]
-            found.append(((schema, table, version, date), files))
-        return [file for _, files in sorted(found, key=lambda one: one[0]) for file in files]
+            directory = self._directory_of_index(name)
+            if directory is None:
+                if there is not None:
+                    there.add(name)
+            elif (
+                directory.version <= self.checkpoint_ts and directory.date >= self.expired_before and wanted(directory)
+            ):
+                indexes.append((directory, name))
+        found = []
+        for directory, content in self._contents(indexes):
+            if content is not None:  # else it expired meanwhile
+                found.append(directory._replace(last=file_number(content.decode(errors="replace"))))
+        return sorted(found)
+
+    def _paths(self, directory: Directory, first: int = 1) -> Iterator[str]:
+        return (self.layout.data_path(directory.path, number) for number in range(first, directory.last + 1))
+
+    def _directory_of_index(self, name: str) -> Directory | None:
+        path, _, rest = name.rpartition(f"/{self.layout.meta}/")
+        parts = path.split("/")
+        if rest != "CDC.index" or len(parts) != _DATA_DIRECTORY_PARTS:
+            return None
+        version, date = (
+            parts[2].removeprefix(self.layout.version_prefix),
+            parts[3].removeprefix(self.layout.date_prefix),
+        )
+        return (
+            Directory(unquote(parts[0]), unquote(parts[1]), int(version), date, path, 0)
+            if version.isdecimal()
+            else None
+        )
 
     def read(self, path: str) -> bytes:
         found = self.objects.read(path)
@@ -135,10 +192,10 @@ class Sink:
                 tables.append(table_of_schema_file(content, f"{self.url}: {name}"))
         return tables
 
-    def _contents(self, named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes | None]]:
+    def _contents(self, named: Iterable[tuple[_K, str]]) -> Iterator[tuple[_K, bytes | None]]:
         """(key, content) for each (key, name): several at a time, because each read of a remote store takes long."""
 
-        def content(item: tuple[str, str]) -> tuple[str, bytes | None]:
+        def content(item: tuple[_K, str]) -> tuple[_K, bytes | None]:
             found = self.objects.read(item[1])
             return item[0], None if found is None else found.data
 

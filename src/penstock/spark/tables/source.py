@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -21,9 +20,8 @@ from penstock.errors import BadInput, NotSupported
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.log.position import Position
     from penstock.spark.tables.reading import Piece, Resolved
-    from penstock.spark.tables.stream import LogStream
+    from penstock.spark.tables.streams.opening import TableStream
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -105,50 +103,46 @@ class TableReader(DataSourceReader):
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream over a log. An offset is `{"position": "L:E"}`, the position to read next."""
+    """A stream. Its offsets are those of streams/."""
 
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
-        self._stream: LogStream | None = None
+        self._stream: TableStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_resolved": self._resolved, "_stream": None}  # what travels to the workers
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return _offset(self._open().initial())
+        return self._open().initial()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        return _offset(self._open().end_of_batch(_position(start)))
+        return self._open().end_of_batch(start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return _offset(self._open().latest())
+        return self._open().latest()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._open().stop_at_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        from penstock.spark.tables.reading import Piece
-
-        ranges = self._open().ranges(_position(start), _position(end))
-        return [TablePartition(Piece(planned=planned)) for planned in ranges]
+        return [TablePartition(piece) for piece in self._open().pieces(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._resolved, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._open().ack(_position(end))
+        self._open().ack(end)
 
     def stop(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
-    def _open(self) -> LogStream:
+    def _open(self) -> TableStream:
         if self._stream is None:
-            from penstock.spark.tables.stream import LogStream
+            from penstock.spark.tables.streams.opening import open_stream
 
-            assert self._resolved.log is not None
-            self._stream = LogStream(Path(self._resolved.log), self._resolved.options, self._resolved.target_table())
+            self._stream = open_stream(self._resolved)
         return self._stream
 
 
@@ -163,13 +157,3 @@ def _spark_schema(resolved: Resolved) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(resolved.arrow_schema(), prefer_timestamp_ntz=True)
-
-
-def _offset(position: Position) -> dict[str, Any]:
-    return {"position": str(position)}
-
-
-def _position(offset: dict[str, Any]) -> Position:
-    from penstock.log.position import Position
-
-    return Position.parse(offset["position"])

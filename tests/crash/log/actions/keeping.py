@@ -59,12 +59,19 @@ class Keeping(Session[LogWorld, Opened]):
         opened, force = self.opened, self.rng.random() < 0.5
         beyond = [name for name, cursor in opened.cursors.items()
                   if opened.reader.count(position, cursor.mark_delete_position) > 0]  # fmt: skip
-        moved = {}
+        acked = frozenset(number for number in self.facts.durable if number <= kept)
+        moved: dict[str, int] = {}
+        perhaps: dict[str, int] = {}
         if force and beyond:
             for name in NAMES:  # these are not the log's own: it can move them only while nobody has them open
                 opened.cursors.pop(name).close()
-            acked = frozenset(number for number in self.facts.durable if number <= kept)
+            if self.opened is not opened:
+                return  # another owner came meanwhile, and has them: `wake_deposed` tries what the old one can do
             moved = {name: self.facts.cursors[name].send(acked) for name in beyond}
+            # An ack that nobody was told of, such as one whose sync failed, may count once the truncation looks.
+            passed = acked | {min((n for n in self.facts.durable if n > kept), default=kept)}
+            perhaps = {name: facts.send(acked) for name, facts in self.facts.cursors.items()
+                       if name not in beyond and facts.may_have(passed)}  # fmt: skip
         self.facts.truncate(kept)
         try:
             self._truncate(opened, position, force=force)
@@ -88,10 +95,12 @@ class Keeping(Session[LogWorld, Opened]):
                     opened.cursors[name] = Cursor.open(opened.reader, CURSORS, name, files=opened.reader.files)
         found = read_all(opened.reader)
         self.facts.check_entries(found)
+        there = {number for number, _, _ in found}
         for name, cursor in opened.cursors.items():
-            there = {number for number, _, _ in found}
             acked_now = {number for number, at, _ in found if cursor.is_acked(at)}
             self.facts.cursors[name].check_acked(name, acked_now, there)
+            if name in perhaps and acked_now != acked & there:
+                self.facts.cursors[name].take_back(perhaps[name])
 
     def _truncate(self, opened: Opened, position: Position, *, force: bool) -> None:
         """State takes its log with it."""

@@ -37,6 +37,7 @@ _TEMPORAL = {
     "time": (pa.int64(), texts.times),
 }
 _DECIMAL128_DIGITS_MAX = 38
+_WORD_DIGITS_MAX = 18
 _LENGTH_BYTES = 4  # before each value that `prefixed` copies
 
 
@@ -78,6 +79,8 @@ def column_form(column: Column) -> ColumnForm:
         precision, scale = (*column.arguments, 0)[:2] if column.arguments else (10, 0)
         arrow_decimal: Any = pa.decimal128(precision, scale) if precision <= _DECIMAL128_DIGITS_MAX else pa.string()
         expression = f"{name} + 0" if "zerofill" in column.mysql_type else name
+        if precision <= _WORD_DIGITS_MAX:
+            return ColumnForm(expression, partial(_small_decimals, arrow=arrow_decimal, scale=scale), name, _digits)
         return ColumnForm(expression, partial(_decimals, arrow=arrow_decimal), name, _digits)
     if base in _TEMPORAL:
         kind, kernel = _TEMPORAL[base]
@@ -142,6 +145,12 @@ def _converted(values: Values, arrow: Any) -> pa.Array[Any]:
         return pc.cast(_texts(values, charset="ascii"), arrow)
     except pa.ArrowInvalid as error:
         raise BadValue(f"a text that is no {arrow}: {error}") from None
+
+
+def _small_decimals(values: Values, *, arrow: Any, scale: int) -> pa.Array[Any]:
+    out = np.empty((len(values.starts), 2), np.int64)
+    check_row(texts.decimals(*values, scale, out), "a text that is no decimal number")
+    return fixed_array(arrow, values.lengths, out)
 
 
 def _decimals(values: Values, *, arrow: Any) -> pa.Array[Any]:

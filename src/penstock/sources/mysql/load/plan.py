@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from pymysql.connections import Connection
 
-from penstock.errors import NotSupported
+from penstock.errors import NotSupported, Unavailable
 from penstock.schema.model import TableSchema
-from penstock.sources.load import TableLoad
+from penstock.sources.load import Name, TableLoad
 from penstock.sources.mysql.connection import rows
-from penstock.sources.mysql.family import server_version
 from penstock.sources.mysql.load.columns import column_form
-from penstock.sources.settings import Tables
-from penstock.sources.source import SourceError
+from penstock.sources.mysql.load.condition import check_condition, readable_rows
+from penstock.sources.mysql.load.readiness import load_settings
+from penstock.sources.settings import SnapshotSettings
+from penstock.sources.source import SourceError, cannot_load
 
-_NAMED_MAX = 5
-
-Loads = dict[tuple[str, str], TableLoad]
+Loads = dict[Name, TableLoad]
 
 
-def plan_loads(connection: Connection[Any], versions: Iterable[TableSchema], tables: Tables) -> Loads:
-    """The load of each of the tables that `tables` takes. Raises `SourceError` where the server, or a table, cannot be
-    loaded: a load that leaves rows out without a word would be worse."""
-    _require_settings(connection)
+def plan_initial_loads(
+    connection: Connection[Any], versions: Iterable[TableSchema], snapshot: SnapshotSettings
+) -> Loads:
+    """The load of each of the tables that `snapshot.tables` takes. Raises `SourceError` where the server, or a table, cannot
+    be loaded: a load that leaves rows out without a word would be worse."""
+    tables = snapshot.tables
+    wanted = (version for version in versions if version.table and tables.matches(version.schema, version.table))
+    loads, refused = examine(connection, wanted, snapshot)
+    if refused:
+        raise cannot_load(refused)
+    return loads
+
+
+def examine(
+    connection: Connection[Any], versions: Iterable[TableSchema], snapshot: SnapshotSettings
+) -> tuple[Loads, dict[Name, str]]:
+    """The loads of these tables, and why those that are not among them cannot be loaded. Raises `SourceError` where no
+    table of the server can be."""
+    _require_settings(connection, snapshot)
     keys: dict[tuple[str, str], list[str]] = {}
     for schema, table, column in rows(
         connection,
@@ -39,24 +54,39 @@ def plan_loads(connection: Connection[Any], versions: Iterable[TableSchema], tab
         )
     }
     loads: Loads = {}
-    refused: list[str] = []
+    refused: dict[Name, str] = {}
     for version in versions:
-        if not version.table or version.is_sequence or not tables.matches(version.schema, version.table):
+        if version.is_sequence:
             continue
         name = (version.schema, version.table)
         reason = _reason_against(version, keys.get(name, []))
         if reason:
-            refused.append(f"{version.name} ({reason})")
+            refused[name] = reason
         else:
             loads[name] = TableLoad(tuple(keys[name]), estimate=estimates.get(name, 0))
-    if refused:
-        more = f", and {len(refused) - _NAMED_MAX} more" if len(refused) > _NAMED_MAX else ""
-        raise SourceError(
-            f"cannot load {', '.join(refused[:_NAMED_MAX])}{more}",
-            hint="give the table a primary key, or leave it out of the load alone (source.snapshot.tables.exclude: its changes "
-            "are captured from now on) or altogether (source.tables.exclude)",
-        )
-    return loads
+    return loads, refused
+
+
+def examine_readable(
+    connection: Connection[Any], versions: Iterable[TableSchema], snapshot: SnapshotSettings, where: str
+) -> tuple[Loads, dict[Name, str]]:
+    """As `examine`, for a load beside the stream: a table that the user may not read is refused, too. Only rows that meet
+    `where` are loaded. Raises `BadInput` where that is no condition for one of the tables."""
+    if where:
+        check_condition(where)
+    loads, refused = examine(connection, versions, snapshot)
+    rows(connection, "SET SESSION sql_mode = ''")  # as for the readers: it decides what a condition means
+    for name, load in list(loads.items()):
+        try:
+            estimate = readable_rows(connection, *name, where)
+        except Unavailable:
+            raise
+        except SourceError as error:
+            refused[name] = error.message
+            del loads[name]
+        else:
+            loads[name] = replace(load, where=where, estimate=estimate if where else load.estimate)
+    return loads, refused
 
 
 def _reason_against(version: TableSchema, key: list[str]) -> str:
@@ -74,22 +104,7 @@ def _reason_against(version: TableSchema, key: list[str]) -> str:
     return ""
 
 
-def _require_settings(connection: Connection[Any]) -> None:
-    found = {
-        str(name).lower(): str(value).upper()
-        for name, value in rows(
-            connection, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('binlog_row_image', 'gtid_mode')"
-        )
-    }
-    if found.get("binlog_row_image", "FULL") != "FULL":
-        raise SourceError(
-            f"source.start: snapshot needs binlog_row_image = FULL, and it is {found['binlog_row_image']}: a row that changes "
-            "while it is loaded would lack columns",
-            hint="run: SET GLOBAL binlog_row_image = 'FULL';",
-        )
-    if "mariadb" not in server_version(connection).lower() and found.get("gtid_mode", "OFF") != "ON":
-        raise SourceError(
-            f"source.start: snapshot needs gtid_mode = ON, and it is {found.get('gtid_mode', 'OFF')}: without GTIDs MySQL does "
-            "not say which transactions others can see",
-            hint="turn GTIDs on (gtid_mode = ON, enforce_gtid_consistency = ON), or use source.start: now",
-        )
+def _require_settings(connection: Connection[Any], snapshot: SnapshotSettings) -> None:
+    for check in load_settings(connection, snapshot):
+        if not check.passed:
+            raise SourceError(check.message, hint=check.sql)

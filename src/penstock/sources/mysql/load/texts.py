@@ -58,6 +58,39 @@ def integers(rows: Any, starts: Any, lengths: Any, out: Any) -> Any:
 
 
 @kernel
+def decimals(rows: Any, starts: Any, lengths: Any, scale: Any, out: Any) -> Any:
+    """Digits, perhaps after a minus, with `scale` of them after a point: two words each, the lower one first, of the number
+    without its point. For numbers of up to 18 digits."""
+    for i in range(len(starts)):
+        out[i, 0] = 0
+        out[i, 1] = 0
+        if lengths[i] < 0:
+            continue
+        at = starts[i]
+        end = at + lengths[i]
+        negative = lengths[i] > 0 and rows[at] == 45
+        if negative:
+            at += 1
+        value, after = _number(rows, at, end)
+        digits = after - at
+        if scale:
+            if after >= end or rows[after] != 46:
+                return i
+            while after + 1 < end and rows[after + 1] >= 48 and rows[after + 1] <= 57:
+                value = value * 10 + (np.int64(rows[after + 1]) - 48)
+                after += 1
+            after += 1
+            if after - at - 1 - digits != scale:
+                return i
+            digits += scale
+        if after != end or digits < 1 or digits > 19:  # a zero before the point counts too
+            return i
+        out[i, 0] = -value if negative else value
+        out[i, 1] = -1 if negative and value else 0
+    return -1
+
+
+@kernel
 def _number(rows: Any, at: Any, end: Any) -> Any:
     """The number of the digits from `at` on, and where they end."""
     value = np.int64(0)

@@ -1,0 +1,1 @@
+"""What a run says over HTTP: `/metrics`, `/healthz`, `/readyz`."""

@@ -1,0 +1,16 @@
+"""A table that was not compared is never a part of a ✓."""
+
+from __future__ import annotations
+
+from penstock.operations.verify.report import SinkReport, SourceDifferences
+from penstock.operations.verify.verify import _hold_untouched
+
+
+def test_tables_that_did_not_change_since_a_recovery_are_held_back() -> None:
+    report = SinkReport("lake")
+    report.table("shop.orders").with_source = SourceDifferences()
+    report.table("shop.items")
+    report.table("shop.notes").note = "compared with the log only"
+    report.table("shop.events").differences.changes = 1
+    _hold_untouched(report)
+    assert report.held == ["not compared, because nothing changed since the flow was recovered: shop.items"]
