@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import BadInput, Corruption, PenstockError, Unavailable
+from penstock.errors import BadInput, Corruption, OutcomeUnknown, PenstockError, Unavailable
 from penstock.log import Log, LogReader
 from penstock.state import (
     DELETE,
@@ -123,6 +123,29 @@ def test_truncation_is_refused_where_the_state_there_is_gone_or_a_cursor_stands_
         put(state, 50, 50)
     with Log.open(tmp_path / "log", SMALL) as log:
         assert content(BucketState.open(log)) == {n: n for n in (*range(22), 50)}
+
+
+def test_a_truncation_that_failed_says_what_the_log_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the state cannot be read again after it: "nothing was changed" would be a guess."""
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        first, _ = put(state, 1, "a"), put(state, 2, "b")
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise OutcomeUnknown("nobody knows whether the last appends are on the disk")
+
+        def unreadable(*_: Any, **__: Any) -> None:
+            raise Unavailable("ledger 1 cannot be read")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "truncate", refuse)
+            patched.setattr("penstock.state.log_state.replay", unreadable)
+            with pytest.raises(OutcomeUnknown, match="nobody knows"):
+                state.truncate(first)
+        with pytest.raises(PenstockError, match="could not be read again"):
+            put(state, 3, "c")
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        assert content(BucketState.open(log)) == {1: "a", 2: "b"}
 
 
 def test_the_log_is_not_truncated_without_its_state(tmp_path: Path) -> None:

@@ -136,8 +136,11 @@ class LogState(BucketState, of=Log):
                 self._log.truncate(position, own=(PIN, START_PIN), force=force)
                 self._unlogged, self._last = [], None
                 self._unsettled.clear()  # appended before the truncation: the log has them, or they are gone
-            finally:  # also where the log refused: then its frames bring back all of the state
-                self._read_again(base)
+            except BaseException:  # the log refused: its frames bring back all of the state
+                with contextlib.suppress(PenstockError):  # then the state is broken; the caller gets the log's own error
+                    self._read_again(base)
+                raise
+            self._read_again(base)
 
     def _read_again(self, base: Position | None) -> None:
         """Applies the frames after `base`, to which the engine went back, and commits not durable yet. Lock held."""

@@ -82,6 +82,8 @@ class Keeping(Session[LogWorld, Opened]):
         except (OutcomeUnknown, Fenced):
             raise
         except PenstockError:  # it may have been made all the same: the files of what went are removed after it
+            if self.facts.failed:  # no reader is shown those, whether they go or come back
+                raise
             self.facts.truncated(made=not {n for n, _, _ in read_all(opened.reader)} & {*self.facts.truncating})
             raise
         must(self.opened is opened, "the log was truncated by an owner that another one had replaced")
