@@ -137,7 +137,7 @@ class LogState(BucketState, of=Log):
                 self._unlogged, self._last = [], None
                 self._unsettled.clear()  # appended before the truncation: the log has them, or they are gone
             except BaseException:  # the log refused: its frames bring back all of the state
-                with contextlib.suppress(PenstockError):  # then the state is broken; the caller gets the log's own error
+                with contextlib.suppress(PenstockError):  # the caller gets the log's own error
                     self._read_again(base)
                 raise
             self._read_again(base)
