@@ -33,6 +33,7 @@ from penstock.supervisor.status import RunStatus
 from tests.support.waiting import LIMIT_SECONDS
 
 CHANGEFEED = "raw"
+MakeRig = Callable[..., "Rig"]
 
 
 def _no_status() -> RunStatus:

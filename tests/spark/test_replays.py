@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ import pytest
 from penstock.log.position import Seq
 from penstock.supervisor.control_server import control_path
 from penstock.wire import connect
-from tests.spark.rig import CHANGEFEED, Rig
+from tests.spark.rig import CHANGEFEED, MakeRig, Rig
 
 CHANGES = 3000
-MakeRig = Callable[..., Rig]
 
 
 class Engine:
@@ -42,19 +40,6 @@ class Engine:
         self._cancelled.set()
 
     def check(self) -> None: ...
-
-
-@pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
-    made: list[Rig] = []
-
-    def make(**arguments: Any) -> Rig:
-        made.append(Rig(tmp_path, **{"changes": CHANGES, **arguments}))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
 
 
 def pause(rig: Rig, table: str, *, paused: bool) -> dict[str, Any]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from penstock.delivery.spool import Spool
@@ -14,39 +9,11 @@ from penstock.errors import Corruption
 from penstock.log import Log
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.jvm.engine import Engine
-from penstock.spark.jvm.launch import start_context
 from penstock.spark.runs import WAITED_FOR_LOG, WAITED_FOR_SINK, WAITED_FOR_TASKS
-from tests.spark.failing import failing_partition
-from tests.spark.rig import CHANGEFEED, Rig
-from tests.support.java import end_java
+from tests.spark.rig import CHANGEFEED, MakeRig
 
 pytestmark = pytest.mark.spark
 CHANGES = 3000
-MakeRig = Callable[..., Rig]
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    root = str(Path(__file__).parents[2])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))  # for the workers
-    engine = Engine(start_context(tmp_path_factory.mktemp("spark"), {"master": "local[2,3]"}))
-    yield engine
-    engine.stop()
-    end_java()
-
-
-@pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
-    made: list[Rig] = []
-
-    def make(**arguments: Any) -> Rig:
-        made.append(Rig(tmp_path, **{"changes": CHANGES, **arguments}))
-        made[-1].task = failing_partition  # the same task, but for a test's wish
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
 
 
 @pytest.mark.parametrize("fmt", ["canal-json", "parquet"])

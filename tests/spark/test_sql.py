@@ -3,8 +3,7 @@ it. One JVM for all."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +23,6 @@ from penstock.rules.table_rules import RuleMismatch
 from penstock.schema.parking import STOPPED_BY_RULES
 from penstock.spark.failure import PipelineFailure
 from penstock.spark.jvm.engine import Engine
-from penstock.spark.jvm.launch import start_context
 from penstock.spark.sql.before_batch import sql_directory
 from penstock.spark.sql.local import LocalSql
 from tests.docs.documents import ROOT, code_blocks
@@ -33,36 +31,9 @@ from tests.encode.reference import batch_of as kinds_batch
 from tests.encode.test_parquet_spark import EXAMPLES
 from tests.rules.reference import Row
 from tests.rules.rows import NAMES, TABLE, batch_of, rows_of
-from tests.spark.failing import failing_partition
-from tests.spark.rig import CHANGEFEED, Rig
-from tests.support.java import end_java
+from tests.spark.rig import CHANGEFEED, MakeRig
 
 pytestmark = pytest.mark.spark
-MakeRig = Callable[..., Rig]
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    root = str(Path(__file__).parents[2])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))  # for the workers
-    engine = Engine(start_context(tmp_path_factory.mktemp("spark"), {"master": "local[2,3]"}))
-    yield engine
-    engine.stop()
-    end_java()
-
-
-@pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
-    made: list[Rig] = []
-
-    def make(**arguments: Any) -> Rig:
-        made.append(Rig(tmp_path, **{"changes": 1500, **arguments}))
-        made[-1].task = failing_partition
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
 
 
 @pytest.fixture
