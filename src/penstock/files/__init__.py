@@ -4,6 +4,7 @@
 |---|---|
 | `seam.py` | the protocols `Files` and `File`, and functions that work over any implementation |
 | `real.py` | the machine's own file system |
+| `direct.py` | large files past the system's cache |
 | `private.py` | directories and files of this user alone: made, checked before use, removed |
 | `memory.py` | a file system in memory for tests, with power cuts and failing operations |
 | `unsynced.py` | what `memory.py` has not synced yet, and what a power cut may leave of it |

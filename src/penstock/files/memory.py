@@ -106,6 +106,9 @@ class MemoryFile:
                 self._edit(Resize(self._files.operations, size, grow_only=True))
             self._files.cut_power_if_due()
 
+    def stream(self) -> None:
+        pass
+
     def datasync(self) -> None:
         with self._operation("datasync") as fault:
             if fault is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import StorageFailed
+from penstock.files.direct import DirectAppender
 from penstock.files.private import DIRECTORY_MODE, FILE_MODE
 from penstock.files.seam import REPAIR_HINT, Buffer, File, in_use
 
@@ -28,12 +29,16 @@ class RealFile:
         self.path = path
         self._descriptor = descriptor
         self._end = end
+        self._direct: DirectAppender | None = None
         self._poisoned: OSError | None = None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         self._check()
         views = [memoryview(b).cast("B") for b in buffers if len(b)]
         try:
+            if self._direct is not None:
+                self._direct.append(views)
+                return
             while views:
                 written = os.pwritev(self._descriptor, views[:_IOV_MAX], self._end)
                 self._end += written
@@ -93,9 +98,17 @@ class RealFile:
             if error.errno not in _NO_ROOM_AHEAD:
                 self._fail("preallocate", error)
 
+    def stream(self) -> None:
+        self._check()
+        self._direct = DirectAppender.begin(self._descriptor, self._end)
+
     def datasync(self) -> None:
         self._check()
         try:
+            if self._direct is not None:
+                direct, self._direct = self._direct, None
+                direct.finish()
+                self._end = direct.end
             os.fdatasync(self._descriptor)
         except OSError as error:
             self._fail("fdatasync", error)

@@ -57,6 +57,11 @@ class File(Protocol):
         so much, nothing is reserved and nothing has failed. Whether there is room is for the writes to say."""
         ...
 
+    def stream(self) -> None:
+        """What is appended from here on, up to the next `datasync`, is much, and nobody reads it soon: it need not go through
+        the system's cache. Until that sync it may not be in the file yet, and only `append` may be called. Best effort."""
+        ...
+
     def datasync(self) -> None:
         """Returns once everything written is on the disk. The first failure poisons the handle."""
         ...
@@ -128,13 +133,17 @@ def read_file(files: Files, path: Path) -> bytes:
 
 def replace_file(files: Files, path: Path, buffers: Iterable[Buffer]) -> None:
     """Makes `path` hold exactly these bytes, atomically and durably: either the old or the new content survives. What is no
-    sequence is written as it comes."""
+    sequence is written as it comes: a large file, as a stream."""
     temporary = path.with_name(f".{path.name}.tmp")
     files.remove(temporary)
     file = files.create(temporary)
     try:
-        for group in [buffers] if isinstance(buffers, Sequence) else ([one] for one in buffers):
-            file.append(group)
+        if isinstance(buffers, Sequence):
+            file.append(buffers)
+        else:
+            file.stream()
+            for one in buffers:
+                file.append([one])
         file.datasync()
     finally:
         file.close()

@@ -46,6 +46,9 @@ class IdleFile:
             self._failed = error
             raise
 
+    def stream(self) -> None:
+        self._opened().stream()
+
     def datasync(self) -> None:
         try:
             self._opened().datasync()
