@@ -13,6 +13,8 @@ import mmap
 import os
 from collections.abc import Iterable
 
+import numpy as np
+
 _BLOCK_BYTES = 4096  # a multiple of what any disk asks for
 _BUFFER_BYTES = 2 << 20
 _DIRECT: int = getattr(os, "O_DIRECT", 0)  # not on every system
@@ -25,6 +27,7 @@ class DirectAppender:
         self._descriptor = descriptor
         self._written = offset
         self._memory = memoryview(mmap.mmap(-1, _BUFFER_BYTES))  # begins at a page, as the disk wants it
+        self._bytes = np.frombuffer(self._memory, np.uint8)  # its copies let other threads go on meanwhile
         self._waiting = 0  # bytes in the buffer
 
     @classmethod
@@ -44,10 +47,11 @@ class DirectAppender:
 
     def append(self, views: Iterable[memoryview]) -> None:
         for view in views:
+            data = np.frombuffer(view, np.uint8)
             taken = 0
             while taken < len(view):
                 size = min(len(view) - taken, _BUFFER_BYTES - self._waiting)
-                self._memory[self._waiting : self._waiting + size] = view[taken : taken + size]
+                self._bytes[self._waiting : self._waiting + size] = data[taken : taken + size]
                 taken += size
                 self._waiting += size
                 if self._waiting == _BUFFER_BYTES:
