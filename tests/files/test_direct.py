@@ -68,6 +68,11 @@ def test_whole_blocks_go_past_the_cache_and_the_rest_does_not(tmp_path: Path, wr
     assert writes == [(True, 2 * MIB), (True, 2 * MIB), (True, MIB + 4096), (False, 33)]
 
 
+def test_a_small_stream_goes_the_usual_way(tmp_path: Path, writes: list[tuple[bool, int]]) -> None:
+    replace_file(REAL_FILES, tmp_path / "a", parts_of(bytes(MIB), 1))
+    assert writes == [(False, MIB)]
+
+
 def test_a_file_that_is_no_stream_goes_the_usual_way(tmp_path: Path, writes: list[tuple[bool, int]]) -> None:
     replace_file(REAL_FILES, tmp_path / "a", [bytes(3 * MIB)])
     assert writes == []  # `pwritev`

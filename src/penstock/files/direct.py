@@ -12,8 +12,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable
-
-import numpy as np
+from functools import partial
 
 _BLOCK_BYTES = 4096  # a multiple of what any disk asks for
 _BUFFER_BYTES = 2 << 20
@@ -24,10 +23,14 @@ class DirectAppender:
     """Appends to a descriptor, from `offset` on. What was appended is in the file after `finish`, not before."""
 
     def __init__(self, descriptor: int, offset: int) -> None:
+        import numpy as np  # commands that only look need not load it
+
+        self._array = partial(np.frombuffer, dtype=np.uint8)
         self._descriptor = descriptor
+        self._start = offset
         self._written = offset
         self._memory = memoryview(mmap.mmap(-1, _BUFFER_BYTES))  # begins at a page, as the disk wants it
-        self._bytes = np.frombuffer(self._memory, np.uint8)  # its copies let other threads go on meanwhile
+        self._bytes = self._array(self._memory)  # its copies let other threads go on meanwhile
         self._waiting = 0  # bytes in the buffer
 
     @classmethod
@@ -47,7 +50,7 @@ class DirectAppender:
 
     def append(self, views: Iterable[memoryview]) -> None:
         for view in views:
-            data = np.frombuffer(view, np.uint8)
+            data = self._array(view)
             taken = 0
             while taken < len(view):
                 size = min(len(view) - taken, _BUFFER_BYTES - self._waiting)
@@ -61,7 +64,8 @@ class DirectAppender:
     def finish(self) -> None:
         """Writes what waits. The descriptor is one of the usual way from here on."""
         waiting, self._waiting = self._waiting, 0
-        whole = waiting - waiting % _BLOCK_BYTES
+        # A small file goes the usual way, whole: a write of its own to the disk would come before that of the sync.
+        whole = waiting - waiting % _BLOCK_BYTES if self._written > self._start else 0
         self._write(whole)
         _set_direct(self._descriptor, False)
         self._write(waiting, whole)
