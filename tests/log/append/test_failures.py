@@ -377,5 +377,5 @@ def test_an_empty_ledger_that_cannot_be_removed_does_not_fail_a_close() -> None:
     files.failing["remove .log"] = 1
     log.close()
     again = open_log(files, metadata)
-    assert [name for name in files.list(DIRECTORY) if name.startswith("ledger-")] == ["ledger-0000000000000002.log"]
+    assert sum(name.startswith("ledger-") for name in files.list(DIRECTORY)) == 1
     again.close()
