@@ -142,6 +142,7 @@ class CursorTable:
         for name in names:  # before any of them is touched
             check_name("a cursor", name)
         check_position("position", position)
+        self._check_open()
         check_owner()
         with contextlib.ExitStack() as opened:
             cursors: list[Cursor] = []
