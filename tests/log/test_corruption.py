@@ -185,6 +185,30 @@ def test_lost_metadata_is_refused_before_anything_changes(tmp_path: Path) -> Non
     log.close()
 
 
+def test_lost_metadata_is_refused_though_every_ledger_was_trimmed(tmp_path: Path) -> None:
+    """A new log in its place would give positions that were given already."""
+    settings = LogSettings(retention_seconds=0, retention_bytes=0, trim_without_cursors=True)
+    log = Log.open(tmp_path / "log", settings)
+    log.append(b"trimmed").result()
+    log.roll()
+    log.trim()
+    log.close()
+    assert not ledger(tmp_path / "log").exists()
+    for path in tmp_path.glob("metadata.sqlite*"):
+        path.unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "log").iterdir()}
+    with pytest.raises(Corruption, match="end tells of a log, but the metadata does not know it"):
+        Log.open(tmp_path / "log")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "log").iterdir()} == before
+
+
+def test_a_reader_names_a_missing_end_file(tmp_path: Path) -> None:
+    Log.open(tmp_path / "log").close()
+    (tmp_path / "log" / "end").unlink()
+    with pytest.raises(Corruption, match="end is missing, but the metadata knows this log"):
+        LogReader.open(tmp_path / "log")
+
+
 def test_a_record_log_without_its_pointer_is_refused(tmp_path: Path) -> None:
     records = RecordLog.open(tmp_path, "r")
     records.append(b"fact").result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -12,9 +13,11 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, PenstockError, Unavailable
+from penstock.files import File
 from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogReader, LogSettings, Position, Terminated, wait_all
 from penstock.log.ledgers.info import LedgerList
+from penstock.log.read.reader import log_key
 from penstock.metadata import MemoryMetadata, Versioned
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -76,6 +79,36 @@ def test_a_failure_at_each_metadata_change_of_open_fails_it_and_the_next_open_wo
     again = open_log(files, metadata)
     assert content(again) == [b"0", b"1", b"2", b"3"]
     again.close()
+
+
+def test_a_failure_at_each_file_operation_of_delete_is_typed_and_readers_find_the_log_deleted() -> None:
+    failed = 0
+    for operation in range(1, 40):
+        files, metadata = left_open(MemoryFiles(), MemoryMetadata())
+        before = files.operations
+        files.fail_at(before + operation, DiskFault.EIO)
+        try:
+            Log.delete(DIRECTORY, files, ManualClock(), metadata)
+        except PenstockError:
+            failed += 1
+        if metadata.get(log_key(DIRECTORY)) is None:
+            break  # it took fewer operations
+        with pytest.raises(Unavailable, match="is being deleted"):
+            LogReader.open(DIRECTORY, files, metadata)
+        Log.delete(DIRECTORY, files, ManualClock(), metadata)
+        assert not metadata.children("")
+    assert failed > 4
+
+
+def test_a_reader_says_which_file_the_disk_refuses() -> None:
+    files, metadata = left_open(MemoryFiles(), MemoryMetadata())
+
+    def refuse(path: Path, *, writable: bool = False) -> File:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    files.open = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match=r"end cannot be read: .*Permission denied"):
+        LogReader.open(DIRECTORY, files, metadata)
 
 
 def test_opening_twice_in_one_process_shares_the_log_and_the_last_close_counts(tmp_path: Path) -> None:

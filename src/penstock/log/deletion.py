@@ -2,8 +2,9 @@
 
 (1) the list says `deleted`, under a new epoch: the owner is fenced, and readers and cursors find the log deleted; (2)
 the record logs of the cursors, and their registrations; (3) pins and the counter of holds; (4) offloaded objects, then
-local ledgers; (5) the list; (6) the small files. After a crash the next `Log.open` or `delete_log` goes on. Where an
-object store does not answer, the deletion fails by name, and stays unfinished until the store answers.
+local ledgers; (5) the small files; (6) the list, last: an `end` file with a slot and no list mean that the metadata is
+lost. After a crash the next `Log.open` or `delete_log` goes on. Where an object store does not answer, the deletion
+fails by name, and stays unfinished until the store answers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Fenced
-from penstock.files import REAL_FILES, Files
+from penstock.files import REAL_FILES, Files, typed_errors
 from penstock.log.cursors.idle import idle_key
 from penstock.log.cursors.registry import registered
 from penstock.log.frames.end_file import EndFile
@@ -33,7 +34,7 @@ def delete_log(
 ) -> None:
     """Removes the log for good, if there is one. Raises `Unavailable` while another process owns it."""
     del clock
-    with contextlib.ExitStack() as resources:
+    with typed_errors(f"log {directory}"), contextlib.ExitStack() as resources:
         if not files.exists(directory):
             return
         resources.enter_context(files.lock(directory / "lock"))
@@ -73,14 +74,14 @@ def remove_log(directory: Path, files: Files, metadata: MetadataStore) -> None:
         store = LocalLedgerStore(directory, files, listed.uuid)
         for number in store.list():
             store.delete(number)
-        _delete_key(metadata, key)
-    # The list is gone, so nobody reads what is left. Checkpoints name the log that they belong to: those that cannot be
-    # removed here (directories, of an engine with a file layer of its own) are refused by a new log in this place.
+    # Checkpoints name the log that they belong to: those that cannot be removed here (directories, of an engine with a
+    # file layer of its own) are refused by a new log in this place.
     for name in files.list(directory / "state"):
         with contextlib.suppress(OSError):
             files.remove(directory / "state" / name)
     files.remove(directory / END_NAME)
     files.sync_directory(directory)
+    _delete_key(metadata, key)
 
 
 def _remove_objects(listed: LedgerList, files: Files) -> None:

@@ -53,6 +53,11 @@ def take_ownership(
     _prepare_directory(directory, files, is_new=found is None)
     end_file = EndFile.open(files, directory / END_NAME, writable=True)
     resources.callback(end_file.close)
+    if found is None and end_file.read() is not None:
+        raise Corruption(
+            f"{directory / END_NAME} tells of a log, but the metadata does not know it",
+            hint="nothing was changed; restore the metadata file, or remove the directory if its entries may go",
+        )
     listed, version = _take_over(directory, metadata, end_file, found, settings.first_ledger)
     catalog = LedgerCatalog(metadata, key, directory, listed, version)
     slot = end_file.fence(listed.epoch)

@@ -1,23 +1,24 @@
 """Each file operation of a whole life of a log fails once, in each way: no false answer, a typed error, a clean reopen.
 
 The program is deterministic, so "each" is meant literally: open, appends, rolls, acks, a cursor's compaction, its creation
-and deletion, a record log's rewrite, trim and close; and then each operation of the recovery of what a kill left.
+and deletion, a record log's rewrite, trim and close; and then each operation of the recovery of what a kill left. An owner
+whose call failed goes on, too: what it acknowledges after that counts as much as what it acknowledged before.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import PenstockError
+from penstock.errors import Corruption, Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable, fresh
 from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log import Log, LogSettings, Pending, Position, RecordLog
-from penstock.metadata import MemoryMetadata
+from penstock.metadata import MemoryMetadata, Operation
 from tests.crash.log.world import small_limits
 from tests.crash.stepping import STEPS, stepping
 
@@ -193,3 +194,83 @@ def test_every_call_of_a_recovery_fails_once(fault: DiskFault) -> None:
 
     with stepping(), small_limits():
         fail_each(left, Machine.check, fault)
+
+
+# -- an owner that goes on after a call of its own failed -----------------------------------------------------------------
+
+_CALLS: dict[str, Callable[[Log], object]] = {
+    "roll": Log.roll,
+    "terminate": Log.terminate,
+    "truncate": lambda log: log.truncate(Position(1, 1), force=True),
+    "clear": Log.clear,
+    "trim": Log.trim,
+    "offload": lambda log: log.offload("file:///objects"),
+    "properties": lambda log: log.set_properties({"a": "b"}),
+    "maintain": Log.maintain,
+}
+
+
+class _Refusal:
+    """Transactions of a metadata store fail, from one on."""
+
+    def __init__(self, metadata: MemoryMetadata, number: int, error: PenstockError) -> None:
+        self.left = number
+        self._error = error
+        self._inner = metadata.transaction
+        metadata.transaction = self._transaction  # type: ignore[method-assign]
+
+    def _transaction(self, operations: Sequence[Operation]) -> int:
+        self.left -= 1
+        if self.left == 0:
+            raise fresh(self._error)
+        return self._inner(operations)
+
+
+def _go_on(call: str, break_it: Callable[[Machine], None], where: str) -> None:
+    """The call fails at some step; whatever the log accepts and acknowledges after it must be found by the next owner."""
+    machine = Machine()
+    log = machine.open()
+    log.open_cursor("c")
+    for number in range(6):
+        log.append(b"%d" % number).result()
+    break_it(machine)
+    with contextlib.suppress(PenstockError):
+        _CALLS[call](log)
+    acknowledged = {}
+    for number in range(6, 9):
+        with contextlib.suppress(PenstockError):
+            position = log.append(b"%d" % number).result()
+            acknowledged[position] = b"%d" % number
+    for _ in range(2):  # once as its owner sees it, once as the next one does
+        with contextlib.suppress(Fenced, OutcomeUnknown):
+            found = {p: bytes(next(iter(log.read(p, p))).data) for p in acknowledged}
+            assert found == acknowledged, where
+        with contextlib.suppress(PenstockError):
+            log.close()
+        machine.files, machine.metadata = machine.files.kill(), machine.metadata.copy()
+        log = machine.open()
+    log.close()
+
+
+@pytest.mark.parametrize("fault", list(DiskFault))
+@pytest.mark.parametrize("call", list(_CALLS))
+def test_an_owner_goes_on_after_each_failed_operation(call: str, fault: DiskFault) -> None:
+    machine = Machine()
+    log = machine.open()
+    log.open_cursor("c")
+    for number in range(6):
+        log.append(b"%d" % number).result()
+    before = machine.files.operations
+    _CALLS[call](log)
+    operations = machine.files.operations - before
+    log.close()
+    for offset in range(1, operations + 1):
+        _go_on(call, lambda m, at=offset: m.files.fail_at(m.files.operations + at, fault), f"{call}, {offset}, {fault}")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), StorageFailed("full"), Corruption("malformed")], ids=repr)
+@pytest.mark.parametrize("call", list(_CALLS))
+def test_an_owner_goes_on_after_the_metadata_store_failed(call: str, error: PenstockError) -> None:
+    """None of these errors changes anything in the store, so the log may go on."""
+    for number in range(1, 6):
+        _go_on(call, lambda m, at=number: _Refusal(m.metadata, at, error) and None, f"{call}, {number}, {error!r}")  # type: ignore[misc]

@@ -13,7 +13,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import Fenced, PenstockError, StorageFailed, Unavailable
 from penstock.files.memory import DiskFault, MemoryFiles
-from penstock.log import Log, LogReader, LogSettings, Position, wait_all
+from penstock.log import Log, LogReader, LogSettings, Position, Terminated, wait_all
 from penstock.log.ledgers.info import LedgerList
 from penstock.metadata import MemoryMetadata
 from tests.support.files import OtherProcessFiles
@@ -335,3 +335,47 @@ def test_an_entry_that_fits_is_taken_where_nothing_can_be_reserved_ahead(
     assert len(content(log)) == 5
     assert log.statistics().ledger_switches == 0
     log.close()
+
+
+def test_a_terminate_whose_last_sync_fails_is_a_terminate() -> None:
+    """The list says so already: what were appended after it would be in no ledger."""
+    files, metadata = Disk(), MemoryMetadata()
+    log = open_log(files, metadata)
+    last = log.append(b"last").result()
+    files.failing["datasync end"] = 1
+    with pytest.raises(StorageFailed):
+        log.terminate()
+    assert log.state == "terminated"
+    with pytest.raises(Terminated):
+        log.append(b"late")
+    assert log.terminate() == last
+    log.close()
+    again = open_log(files, metadata)
+    assert again.terminated()
+    assert content(again) == [b"last"]
+    again.close()
+
+
+def test_a_leftover_that_cannot_be_removed_keeps_the_ledger_open() -> None:
+    """Of an attempt to roll that failed half way. The footer of the roll must not stand between frames."""
+    files, metadata = Disk(), MemoryMetadata()
+    log = open_log(files, metadata)
+    log.append(b"0").result()
+    files.create(DIRECTORY / "ledger-0000000000000002.log").close()
+    files.failing["remove .log"] = 1
+    assert not log.roll()
+    assert log.append(b"1").result() == Position(1, 1)
+    log.close()
+    again = open_log(files, metadata)
+    assert content(again) == [b"0", b"1"]
+    again.close()
+
+
+def test_an_empty_ledger_that_cannot_be_removed_does_not_fail_a_close() -> None:
+    files, metadata = Disk(), MemoryMetadata()
+    log = open_log(files, metadata)
+    files.failing["remove .log"] = 1
+    log.close()
+    again = open_log(files, metadata)
+    assert sum(name.startswith("ledger-") for name in files.list(DIRECTORY)) == 1
+    again.close()

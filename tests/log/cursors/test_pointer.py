@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import Unavailable
+from penstock.errors import BadInput, Unavailable
 from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, Position, wait_all
 from penstock.metadata import MemoryMetadata
@@ -177,3 +177,47 @@ def test_acks_and_reads_work_while_the_metadata_store_is_away() -> None:
     cursor.close()
     assert log.cursors()[0].mark_delete == at("2:2")
     log.close()
+
+
+def test_of_two_resets_on_their_way_the_first_does_not_lift_the_hold_of_the_second(log: Log) -> None:
+    """Else a position from between the two is published, and trim takes what the second one wants to read."""
+    keep = log.open_cursor("keep")
+    keep.mark_delete(at("4:2")).result()
+    pointer = keep._acks._pointer
+    assert pointer is not None
+    pointer.pull_back(at("3:0"))
+    pointer.pull_back(at("1:0"))
+    pointer.release()  # the first is durable
+    pointer.publish(lambda: (at("3:0"), 0))
+    assert pointer.position <= at("1:0")
+    pointer.release()
+    pointer.publish(lambda: (at("2:0"), 0))
+    assert pointer.position == at("2:0")
+
+
+def test_a_position_from_before_a_reset_is_not_published_when_the_reset_ends(log: Log) -> None:
+    keep = log.open_cursor("keep")
+    pointer = keep._acks._pointer
+    assert pointer is not None
+    pointer.pull_back(at("1:0"))
+
+    def current() -> tuple[Position, int]:
+        pointer.release()  # the reset becomes durable in the moment in which the position was read
+        return at("4:2"), 0
+
+    pointer.publish(current)
+    assert pointer.position <= at("1:0")
+
+
+@pytest.mark.parametrize("wrong", [Position(-5, 3), Position(1, 1 << 70), Position(1 << 70, 0)], ids=str)
+def test_acks_of_what_cannot_be_a_position_do_not_stop_the_cursor(log: Log, wrong: Position) -> None:
+    cursor = log.open_cursor("keep")
+    cursor.mark_delete(at("3:2")).result()
+    cursor.close()
+    assert log.trim() == [1, 2, 3]
+    cursor = log.open_cursor("keep")
+    with pytest.raises(BadInput):
+        cursor.ack_each([at("4:0"), wrong])
+    assert not cursor.is_acked(at("4:0"))
+    cursor.ack_each([at("4:1"), at("1:1"), Position(1, 1 << 40)]).result()  # of a trimmed ledger nobody knows the size
+    assert cursor.is_acked(at("4:1"))

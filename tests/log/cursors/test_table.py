@@ -173,3 +173,12 @@ def test_time_without_use_adds_up_over_restarts(tmp_path: Path) -> None:
             daily.close()
     assert [info.name for info in log.cursors()] == ["daily"]
     log.close()
+
+
+def test_a_late_withdrawal_leaves_the_cursor_of_the_same_name_that_came_after(log: Log) -> None:
+    old = log.open_cursor("c")
+    old.close()
+    new = log.open_cursor("c")
+    old.withdraw()
+    assert log.open_cursor("c") is new
+    assert new.backlog() == 14

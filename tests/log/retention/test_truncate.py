@@ -431,3 +431,36 @@ def test_a_skipped_entry_still_counts_as_a_message(tmp_path: Path) -> None:
         assert log.statistics().messages == 18
         log.truncate(positions[8])
         assert log.statistics().messages == 9 + 2
+
+
+def test_a_truncation_that_is_refused_moves_no_cursor(tmp_path: Path) -> None:
+    log, positions = filled(tmp_path / "log")
+    cursor = log.open_cursor("c")
+    cursor.mark_delete(positions[8]).result()
+    with pytest.raises(BadInput, match="no entry"):
+        log.truncate(Position(positions[0].ledger_id, 77), force=True)
+    assert cursor.mark_delete_position == positions[8]
+    log.terminate()
+    with pytest.raises(Terminated):
+        log.truncate(positions[0], force=True)
+    assert cursor.mark_delete_position == positions[8]
+    log.close()
+
+
+def test_who_opens_a_cursor_while_it_is_moved_by_force_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, positions = filled(tmp_path / "log")
+    with log.open_cursor("c") as cursor:
+        cursor.mark_delete(positions[8]).result()
+    reset, came = Cursor.reset, []
+
+    def reset_beside(self: Cursor, position: Position | str) -> Any:
+        came.append(log.open_cursor("c"))
+        return reset(self, position)
+
+    monkeypatch.setattr(Cursor, "reset", reset_beside)
+    log.truncate(positions[2], force=True)
+    assert came[0].mark_delete_position == positions[2]
+    assert came[0].backlog() == 0
+    log.close()

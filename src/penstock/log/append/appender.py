@@ -160,9 +160,12 @@ class Appender:
     def terminate(self) -> Position:
         """As a task: seals the ledger and says in the list that nothing follows; gives the last entry."""
         if not isinstance(self.error, Terminated):
-            last = self.ledgers.terminate()
-            self._queue.stop(Terminated(f"{self._name} was terminated at {last}"), tasks_too=False)
-            self._on_publish()
+            try:
+                self.ledgers.terminate()
+            finally:
+                if self._catalog.list.terminated:  # whatever failed after that: nothing may be appended any more
+                    self._queue.stop(Terminated(f"{self._name} was terminated at {self.last}"), tasks_too=False)
+                    self._on_publish()
         return self.last
 
     def _run(self) -> None:

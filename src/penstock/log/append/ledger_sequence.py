@@ -150,6 +150,9 @@ class LedgerSequence:
             old.reopen()
             self._roll_not_before = self._clock.monotonic() + _ROLL_PAUSE_SECONDS
             return False
+        except BaseException:
+            old.reopen()  # the log may go on in it, and no frame may stand behind the footer
+            raise
         old.close()
         self._counters.rolls += 1
         self._on_roll()
@@ -281,12 +284,16 @@ class LedgerSequence:
         self._catalog.change(update)
         self._end_file.sync()
         if empty:
-            self._store.delete(ledger.info.id)
+            with contextlib.suppress(StorageFailed):  # the list does not name it: the next open removes it
+                self._store.delete(ledger.info.id)
         if self._unpublished is not None:
             raise fresh(self._unpublished)
 
     def terminate(self) -> Position:
-        """Seals the ledger and says in the list that nothing follows; the last entry."""
+        """Seals the ledger and says in the list that nothing follows; the last entry.
+
+        Raises `StorageFailed` where the end that readers see could not be synced: the log is terminated all the same.
+        """
         ledger = self._ledger or self._replace_failed()
         self._end_file.check()
         self.republish(ledger)
@@ -300,12 +307,12 @@ class LedgerSequence:
 
         try:
             self._catalog.change(update)
-        except Unavailable:
-            ledger.reopen()
+        except BaseException:
+            ledger.reopen()  # as in `roll`
             raise
-        self._end_file.sync()
-        self._ledger = None
+        self._ledger = None  # before anything can fail: the list says that the ledger takes no more entries
         ledger.close()
+        self._end_file.sync()
         return self.last
 
     def close(self) -> None:

@@ -193,8 +193,12 @@ class Acks:
             for ledger_id, entries in by_ledger.items():
                 if min(entries) < 0:
                     raise BadInput(f"{Position(ledger_id, min(entries))} is no entry")
-                self._refuse_unknown(Position(ledger_id, max(entries)))
-            return self._add({ledger_id: BitMap(entries) for ledger_id, entries in by_ledger.items()})
+                check_position("a position", last := Position(ledger_id, max(entries)))
+                self._refuse_unknown(last)
+            passed = (
+                self._state.acked.mark_delete.ledger_id
+            )  # of trimmed ledgers nobody knows how many entries they had
+            return self._add({number: BitMap(entries) for number, entries in by_ledger.items() if number >= passed})
 
     def _add(self, bitmaps: Mapping[int, BitMap]) -> Pending[None]:
         group = self._join()

@@ -30,7 +30,10 @@ class Pointer:
         self._on_moved = on_moved
         self._lock = threading.Lock()
         self._queued = False
-        self._held = False  # a reset is on its way: nothing is published until it is durable
+        # Nothing is published while a reset is on its way. Two counts, each of one thread at a time: the thread that
+        # commits must not wait for the lock, which is held while the metadata store is asked.
+        self._resets_begun = 0
+        self._resets_done = 0
         self._lost = False  # another owner changed the registration: from then on it is not ours to change
 
     @property
@@ -52,8 +55,10 @@ class Pointer:
     def publish(self, current: Callable[[], tuple[Position, int]]) -> None:
         """Publishes now. A failure is not raised: a later position is published instead, or by the next owner."""
         with self._lock:
-            mark_delete, active_ms = current()  # under the lock, so that it is not a position from before a reset
-            if self._lost or self._held or mark_delete <= self._registered.mark_delete:
+            if self._lost or self._resets_begun != self._resets_done:
+                return
+            mark_delete, active_ms = current()  # after that question, else it may be a position from before a reset
+            if mark_delete <= self._registered.mark_delete:
                 return
             moved = replace(self._registered, mark_delete=mark_delete, active_ms=active_ms)
             try:
@@ -75,11 +80,11 @@ class Pointer:
                 raise Fenced(f"cursor {self._registered.name}: another owner changed its registration")
             moved = replace(self._registered, mark_delete=min(position, self._registered.mark_delete))
             self._registered = register_beside_trim(self._reader, lambda: moved)
-            self._held = True
+            self._resets_begun += 1
 
     def release(self) -> None:
-        """The reset is durable: later positions may be published again."""
-        self._held = False
+        """A reset is durable: later positions may be published again, unless another one is on its way."""
+        self._resets_done += 1
 
 
 def register_beside_trim(reader: LogReader, choose: Callable[[], Registered]) -> Registered:

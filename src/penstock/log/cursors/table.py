@@ -142,19 +142,16 @@ class CursorTable:
         for name in names:  # before any of them is touched
             check_name("a cursor", name)
         check_position("position", position)
-        here = {cursor.name for cursor in self.opened()}
-        cursors: list[Cursor] = []
+        self._check_open()
         check_owner()
-        try:
+        with contextlib.ExitStack() as opened:
+            cursors: list[Cursor] = []
             for name in names:  # all of them, before any is moved
                 cursors.append(self._open_to_move(name))
+                opened.callback(cursors[-1].withdraw)  # stays open where somebody else has it, or came for it meanwhile
             check_owner()
             for cursor in cursors:
                 cursor.reset(position).result()
-        finally:
-            for cursor in cursors:
-                if cursor.name not in here:
-                    cursor.close()
 
     def _open_to_move(self, name: str) -> Cursor:
         try:
@@ -267,11 +264,13 @@ class CursorTable:
             opening.fail(error)
             return
         cursor.call_at_close(lambda: self._drop(name, opening))
-        cursor.withdraw = lambda: self._withdraw(cursor)
+        cursor.withdraw = lambda: self._withdraw(cursor, opening)
         opening.complete(cursor)
 
-    def _withdraw(self, cursor: Cursor) -> None:
+    def _withdraw(self, cursor: Cursor, opening: Pending[Cursor]) -> None:
         with self._lock:
+            if self._cursors.get(cursor.name) is not opening:
+                return  # it was closed; one that was opened since is not this opener's
             openers = self._openers.get(cursor.name, 0) - 1
             self._openers[cursor.name] = openers if openers > 0 else _LEFT
         if openers <= 0:

@@ -135,10 +135,10 @@ class LocalLedgerStore:
 
     def create(self, ledger_id: int, epoch: int, created_ms: int) -> OpenLedger:
         path = ledger_path(self._directory, ledger_id)
-        if self._files.exists(path):  # left by an attempt that failed half way
-            self._files.remove(path)
         header = FileHeader(self._uuid, ledger_id, epoch, created_ms, 0)
         try:
+            if self._files.exists(path):  # left by an attempt that failed half way
+                self._files.remove(path)
             file = create_frame_file(self._files, path, LEDGER_MAGIC, header, self._preallocate_bytes)
         except OSError as error:
             raise StorageFailed(f"{path}: cannot be made: {error}", hint="free space or repair the disk") from error

@@ -97,7 +97,7 @@ class LogReader:
         self._reloaded_for: SyncedEnd | None = None
         self.cache_key = cache_key(self._list.uuid, directory)
         self._store = store or TieredLedgerStore(directory, files, self._list.uuid)
-        self._end_file = EndFile.open(files, directory / END_NAME)
+        self._end_file = self._open_end_file()
         self._search = Search(self)
         self._told: set[LedgerInfo] = set()  # ledgers of which it was said that entries are passed over
         self._locator = Locator(self._end_file)
@@ -335,6 +335,18 @@ class LogReader:
                 self._slot = slot  # a slot that is being rewritten may be unreadable: the end must not go back for that
             return self._slot
 
+    def _open_end_file(self) -> EndFile:
+        path = self._directory / END_NAME
+        try:
+            return EndFile.open(self.files, path)
+        except FileNotFoundError as error:
+            self._load()  # raises where the log was deleted meanwhile
+            raise Corruption(
+                f"{path} is missing, but the metadata knows this log", hint="restore the directory from a copy"
+            ) from error
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be read: {error}", hint="check the disk and its permissions") from error
+
     def _load(self) -> LedgerList:
         """The present list; the very list that is known where nothing was changed, so that it costs no decoding."""
         found = self.metadata.get(log_key(self._directory))
@@ -343,6 +355,8 @@ class LogReader:
         if found.value == self._raw:
             return self._list
         listed = LedgerList.decode(found.value)
+        if listed.deleted:
+            raise Unavailable(f"the log at {self._directory} is being deleted", hint="its deletion is not finished yet")
         self._raw = found.value
         return listed
 

@@ -138,6 +138,7 @@ class Retention:
     def truncate(self, position: Position, *, own: Collection[str], force: bool) -> list[int]:
         truncator = self._truncator()
         if force:
+            truncator.check(position, own=own, force=True)  # a truncation that is refused moves no cursor
             names = [hold.name for hold in truncator.beyond(position, own) if hold.kind == "cursor"]
             self._cursors().reset(names, self._reader().next(position), self._check_owner)
         gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
