@@ -41,7 +41,7 @@ kernels: bytecode $(KERNELS) ## Compile the inner loops (setup and demo do so by
 
 $(KERNELS): $(STAMP)
 	@echo "compiling kernels (some seconds, once for each installation)"
-	@$(BIN)/python -m penstock.binlog.warm
+	@$(BIN)/python -m penstock.operations.kernels
 	@touch $@
 
 $(UV_HOME)/bin/uv:

@@ -156,7 +156,7 @@ def penstock(directory: Path, source: dict[str, Any], format_name: str) -> Measu
             text=True,
         )
     assert process.stdout is not None
-    with Watch(process.pid, every_seconds=1.0) as watch:
+    with Watch(process.pid, every_seconds=1.0, memory=False) as watch:
         for line in process.stdout:
             event = json.loads(line)
             if event.get("event") == "summary":

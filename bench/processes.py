@@ -32,6 +32,8 @@ def tree(pid: int) -> Iterator[tuple[int, str]]:
             command = Path(f"/proc/{one}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue  # it ended meanwhile
+        if not command:
+            continue  # it is just ending, and does not say any more what it was
         found += [int(child) for child in children]
         yield one, next((kind for kind, part in _KINDS if part in command), "others")
 
@@ -63,10 +65,10 @@ def memory_bytes(pid: int) -> dict[str, int]:
 
 class Watch:
     """Looks at a run's processes until the block ends: the most memory that they had at one time, in all and of each
-    kind, and the processor time of each."""
+    kind, and the processor time of each. Without `memory` it looks at time alone: to count pages takes a part of a core."""
 
-    def __init__(self, pid: int, every_seconds: float = 0.25) -> None:
-        self._pid, self._every = pid, every_seconds
+    def __init__(self, pid: int, every_seconds: float = 0.25, *, memory: bool = True) -> None:
+        self._pid, self._every, self._memory = pid, every_seconds, memory
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self.peak_bytes = 0
@@ -83,7 +85,7 @@ class Watch:
 
     def _look(self) -> None:
         while True:
-            sizes = memory_bytes(self._pid)
+            sizes = memory_bytes(self._pid) if self._memory else {}
             self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
             for kind, size in sizes.items():
                 self.peak_of_kind[kind] = max(self.peak_of_kind.get(kind, 0), size)

@@ -1,8 +1,9 @@
-"""Large bodies go between processes as sealed memory; what is not that is refused, and nothing of it stays open."""
+"""Large bodies go between processes through a window; what is none is refused, and nothing of it stays open."""
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import resource
 import socket
@@ -11,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from penstock import shared_memory, wire
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Unavailable
 from penstock.files.socket_address import SocketDirectory
-from penstock.shared_memory import map_shared, share
-from penstock.wire import Server, connect, socket_path
+from penstock.shared_memory import WINDOW_BYTES, Window, copied, map_window, own_memory
+from penstock.wire import Channel, Server, connect, socket_path
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has memory by descriptor")
@@ -45,34 +45,30 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def mappings() -> int:
+def windows() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:penstock")
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_large_body_is_mapped_and_let_go_of(served: tuple[Path, list[memoryview]], kind: Any) -> None:
+def test_large_bodies_share_a_window_and_each_has_memory_of_its_own(
+    served: tuple[Path, list[memoryview]], kind: Any
+) -> None:
     path, bodies = served
+    sent = [b"small", LARGE, b"", LARGE[::-1], LARGE[: wire._WINDOW_BYTES_MIN], b"x" * (WINDOW_BYTES + 1)]
+    before = descriptors()
     with connect(path, timeout_seconds=10) as client:
-        assert client.call("take", b"small") == {"bytes": 5}
-        before = descriptors()
-        assert client.call("take", kind(LARGE), word="x") == {"bytes": len(LARGE), "word": "x"}
-        assert client.call("take", b"", word="y") == {"bytes": 0, "word": "y"}, (
-            "what follows is read from where it begins"
-        )
-        assert (descriptors(), mappings()) == (before, 1)
-    assert [body == expected for body, expected in zip(bodies, (b"small", LARGE, b""), strict=True)] == [True] * 3
-    assert bodies[1].readonly
-    part = bodies[1][5:9]
-    bodies.clear()
-    assert (part == LARGE[5:9], mappings()) == (True, 1), "as long as a view of it is there"
-    del part
-    wait_until(
-        lambda: (descriptors(), mappings()) == (before - 2, 0), "the memory to be given back"
-    )  # and the connection
+        assert client.call("take", sent[0]) == {"bytes": 5}
+        assert windows() == 0, "for whom it is worth nothing there is none"
+        for number, body in enumerate(sent[1:]):
+            assert client.call("take", kind(body), word=number) == {"bytes": len(body), "word": number}
+            assert windows() == 2, "one mapping at either end, however many bodies"
+    assert [body == expected for body, expected in zip(bodies, sent, strict=True)] == [True] * len(sent)
+    wait_until(lambda: (descriptors(), windows()) == (before, 0), "the window to be given back")
+    assert bodies[1] == LARGE, "and the bodies stay"
 
 
 @pytest.mark.parametrize("failing", ["memfd_create", "seal", "map"])
-def test_where_memory_cannot_be_shared_the_bytes_are_copied(
+def test_where_there_is_no_window_the_socket_has_the_bytes(
     served: tuple[Path, list[memoryview]], failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> int:
@@ -81,101 +77,166 @@ def test_where_memory_cannot_be_shared_the_bytes_are_copied(
     if failing == "memfd_create":
         monkeypatch.setattr(os, "memfd_create", refuse)
     elif failing == "seal":
-        monkeypatch.setattr(shared_memory.fcntl, "fcntl", refuse)
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
     else:
-        monkeypatch.setattr(pa, "memory_map", refuse)
+        monkeypatch.setattr(os, "ftruncate", refuse)
     path, bodies = served
     before = descriptors()
     with connect(path, timeout_seconds=10) as client:
         assert client.call("take", LARGE) == {"bytes": len(LARGE)}
-    assert (bodies[0] == LARGE, mappings()) == (True, 0)
+    assert (bodies[0] == LARGE, windows()) == (True, 0)
     wait_until(lambda: descriptors() <= before, "nothing to be left open")
 
 
-def test_bodies_that_wait_take_no_open_files(
-    served: tuple[Path, list[memoryview]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire, "_SHARED_BYTES_MIN", 10_000)
+def test_bodies_that_wait_take_no_open_files(served: tuple[Path, list[memoryview]]) -> None:
     path, bodies = served
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    size = wire._WINDOW_BYTES_MIN
     with connect(path, timeout_seconds=10) as client:
-        client.call("take", b"")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, limits[1]))
-        try:
-            for n in range(100):
-                assert client.call("take", bytes([n]) * 10_000) == {"bytes": 10_000}
-            assert mappings() == 100
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        client.call("take", bytes(size))
+        before = descriptors()
+        for n in range(100):
+            assert client.call("take", bytes([n]) * size) == {"bytes": size}
+        assert descriptors() == before
     assert [bytes(body[:2]) for body in bodies[1:]] == [bytes([n, n]) for n in range(100)]
 
 
-def test_a_server_without_a_descriptor_for_a_body_says_so_and_serves_on(
+def test_a_client_that_gave_up_never_writes_into_what_the_server_may_still_read() -> None:
+    """The server copies only once it comes to it: a body that were put over the one before would be taken for it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = socket_path(Path(directory), "late")
+        with SocketDirectory(path.parent) as place, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(place.address(path.name))
+            listener.listen()
+            with connect(path, timeout_seconds=0.05) as client:
+                for body in (LARGE, LARGE[::-1]):
+                    with pytest.raises(Unavailable):
+                        client.call("take", body)
+            for expected in (LARGE, LARGE[::-1]):
+                message = Channel(listener.accept()[0]).receive()
+                assert message is not None and message[1] == expected
+
+
+def test_a_server_without_a_descriptor_for_a_window_says_so_and_serves_on(
     served: tuple[Path, list[memoryview]], caplog: pytest.LogCaptureFixture
 ) -> None:
     path, bodies = served
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shared = share(memoryview(LARGE))
-    assert shared is not None
-    with shared, SocketDirectory(path.parent) as directory, socket.socket(socket.AF_UNIX) as ours:
+    window = Window.make()
+    assert window is not None
+    with SocketDirectory(path.parent) as directory, socket.socket(socket.AF_UNIX) as ours:
         ours.settimeout(10)
         ours.connect(directory.address(path.name))
-        wire._send(ours, {"op": "take"})
-        assert wire._receive(ours) is not None
+        channel = Channel(ours)
+        channel.send({"op": "take"})
+        assert channel.receive() is not None
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-            socket.send_fds(
-                ours, [wire._FRAME.pack(13, len(LARGE) | wire._SHARED) + b'{"op":"take"}'], [shared.fileno()]
-            )
+            frame = wire._FRAME.pack(13, len(LARGE) | wire._IN_WINDOW) + b'{"op":"take"}'
+            socket.send_fds(ours, [frame], [window.descriptor])
             assert ours.recv(1) == b"", "the connection is closed"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    window.close()
     with connect(path, timeout_seconds=10) as client:
         assert client.call("take", LARGE) == {"bytes": len(LARGE)}
     assert [len(body) for body in bodies] == [0, len(LARGE)]
     assert "too many open files" in caplog.text
 
 
-def test_memory_that_could_change_or_shrink_is_refused() -> None:
-    shared = share(memoryview(LARGE))
-    assert shared is not None
-    with shared:
-        assert map_shared(shared.fileno(), len(LARGE)) == LARGE
+def test_nobody_can_take_bytes_of_a_window_away() -> None:
+    window = Window.make()
+    assert window is not None
+    window.put(memoryview(LARGE))
+    seen = map_window(window.descriptor)
+    mine = copied(seen[: len(LARGE)])
+    assert (mine == LARGE, mine.readonly, seen.readonly) == (True, True, True)
+    window.put(memoryview(b"another"))
+    assert (bytes(seen[:7]), mine == LARGE) == (b"another", True)
+    for harm in (
+        lambda: os.ftruncate(window.descriptor, 0),
+        lambda: os.ftruncate(window.descriptor, WINDOW_BYTES + 1),
+        lambda: os.pwrite(window.descriptor, b"x", 0),
+        lambda: window._memory.obj.madvise(mmap.MADV_REMOVE, 0, mmap.PAGESIZE),  # type: ignore[attr-defined]
+        lambda: fcntl.fcntl(window.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+    ):
         with pytest.raises(OSError, match="not permitted"):
-            os.pwrite(shared.fileno(), b"x", 0)
-        with pytest.raises(OSError, match="not permitted"):
-            os.ftruncate(shared.fileno(), 0)
-        for size in (len(LARGE) - 1, len(LARGE) + 1):
-            with pytest.raises(BadInput, match="sealed memory"):
-                map_shared(shared.fileno(), size)
-    plain = os.memfd_create("other", os.MFD_ALLOW_SEALING)
-    try:
-        os.write(plain, LARGE)
-        fcntl.fcntl(plain, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        with pytest.raises(BadInput, match="sealed memory"):
-            map_shared(plain, len(LARGE))
-    finally:
-        os.close(plain)
-    with tempfile.TemporaryFile() as file, pytest.raises(BadInput, match="sealed memory"):
-        file.write(LARGE)
-        file.flush()
-        map_shared(file.fileno(), len(LARGE))
+            harm()
+    assert bytes(seen[:7]) == b"another"
+    window.close()
 
 
-def test_a_message_that_lies_about_its_memory_is_refused_and_leaves_nothing_open() -> None:
+def test_memory_that_is_no_window_is_refused() -> None:
+    every = shared_memory._SEALS
+    for size, seals in ((WINDOW_BYTES, every & ~fcntl.F_SEAL_SHRINK), (WINDOW_BYTES - 1, every), (WINDOW_BYTES, 0)):
+        other = os.memfd_create("other", os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(other, size)
+            fcntl.fcntl(other, fcntl.F_ADD_SEALS, seals)
+            with pytest.raises(BadInput, match="no window"):
+                map_window(other)
+        finally:
+            os.close(other)
+    with tempfile.TemporaryFile() as file, pytest.raises(BadInput, match="no window"):
+        file.truncate(WINDOW_BYTES)
+        map_window(file.fileno())
+
+
+def test_a_message_that_lies_about_its_window_is_refused_and_leaves_nothing_open() -> None:
     before = descriptors()
-    frame = wire._FRAME.pack(2, len(LARGE) | wire._SHARED)
+    frame = wire._FRAME.pack(2, len(LARGE) | wire._IN_WINDOW)
     for sent in ([], [0], [0, 1]):  # none; one that is no such memory; more than one
         ours, theirs = socket.socketpair()
         with ours, theirs:
             socket.send_fds(ours, [frame], sent)
             ours.sendall(b"{}")
-            with pytest.raises(BadInput, match="memory"):
-                wire._receive(theirs)
+            with pytest.raises(BadInput, match="window"):
+                Channel(theirs).receive()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire._send(ours, {"op": "take"})
+        ours.sendall(wire._FRAME.pack(2, (WINDOW_BYTES + 1) | wire._IN_WINDOW))
+        with pytest.raises(BadInput, match="too large"):
+            Channel(theirs).receive()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Channel(ours).send({"op": "take"})
         message = theirs.recv(100)
         socket.send_fds(theirs, [message], [0])  # one that nobody asked for
-        assert wire._receive(ours) == ({"op": "take"}, b"")
+        received = Channel(ours).receive()
+        assert received is not None and received[0] == {"op": "take"} and not len(received[1])
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("size", [0, 1, (2 << 20) - 1, 2 << 20, (4 << 20) - 1, (5 << 20) + 7])
+def test_own_memory_has_the_size_that_was_asked_for(size: int) -> None:
+    memory = own_memory(size)
+    assert memory.nbytes == size
+    memory[:] = bytes([7]) * size
+    assert bytes(memory[-1:]) == bytes([7])[:size]
+
+
+def test_memory_is_used_again_only_once_its_last_view_is_gone() -> None:
+    size = (6 << 20) - 5
+    shared_memory._idle.clear()
+    first = own_memory(size)
+    first[:] = bytes([1]) * size
+    part = first[size - 3 :]
+    del first
+    other = own_memory(size)
+    other[:] = bytes([2]) * size
+    assert (bytes(part), len(shared_memory._idle)) == (bytes([1]) * 3, 0), "a view is left"
+    del part
+    [memory] = shared_memory._idle
+    longer = own_memory(9 << 20)
+    assert list(shared_memory._idle) == [memory], "of another length"
+    again = own_memory(size + 1)
+    assert not shared_memory._idle and longer.nbytes == 9 << 20
+    again[:] = bytes([3]) * (size + 1)
+    assert (bytes(other[:3]), other.nbytes) == (bytes([2]) * 3, size)
+
+
+def test_memory_that_waits_to_be_used_again_is_bounded() -> None:
+    shared_memory._idle.clear()
+    held = [own_memory(2 << 20) for _ in range(2 * shared_memory._IDLE_MAX)]
+    large = own_memory(WINDOW_BYTES + 1)
+    del held, large
+    assert [len(memory) for memory in shared_memory._idle] == [2 << 20] * shared_memory._IDLE_MAX

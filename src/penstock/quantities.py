@@ -6,7 +6,7 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer, SerializationInfo
 
 _SIZE_UNITS = {
     "": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50, "eib": 1 << 60,
@@ -61,5 +61,14 @@ def shown_seconds(seconds: float) -> str:
     return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+def _size_dumped(value: Any, info: SerializationInfo) -> Any:
+    return shown_size(value) if info.context is AS_WRITTEN else value
+
+
+def _seconds_dumped(value: Any, info: SerializationInfo) -> Any:
+    return shown_seconds(value) if info.context is AS_WRITTEN else value
+
+
+AS_WRITTEN = {"quantities": "as people write them"}  # the context of a `model_dump` that is for people
+Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(_size_dumped)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), PlainSerializer(_seconds_dumped)]

@@ -1,8 +1,8 @@
 """Requests between Penstock's own processes on one machine: framed messages over a Unix socket.
 
-A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A large body may come as
-memory instead: the highest bit of its length is set, and a descriptor comes with the frame (`penstock.shared_memory`), so
-that the bytes are copied once, and not through the socket. A request's header has
+A frame is `u32 header length, u64 body length` (little-endian), a JSON header, and a raw body. A large body may come
+through a window instead (`penstock.shared_memory`), whose bytes do not pass through the kernel: the highest bit of its length
+is set, and the window's descriptor comes with the first such frame of a connection. A request's header has
 `op` and its arguments; the answer's header is the result, or `error` with kind, message and hint, which the client
 raises again as the same kind of error. One thread serves one connection, so a slow caller never holds up another. The
 socket's directory is private to the user, and both ends ask the kernel who the other one is: a server answers its own
@@ -26,14 +26,14 @@ from typing import Any
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable, error_from_json
 from penstock.files.private import FILE_MODE
 from penstock.files.socket_address import SocketDirectory
-from penstock.shared_memory import map_shared, share
+from penstock.shared_memory import WINDOW_BYTES, Window, copied, map_window, own_memory
 
 _logger = logging.getLogger(__name__)
 _FRAME = struct.Struct("<IQ")
 _HEADER_BYTES_MAX = 64 << 20
 _BODY_BYTES_MAX = 1 << 30
-_SHARED = 1 << 63  # in the length of a body that comes as memory
-_SHARED_BYTES_MIN = 4 << 20  # below that a copy costs less than a mapping
+_IN_WINDOW = 1 << 63  # in the length of a body that comes through a window
+_WINDOW_BYTES_MIN = 256 << 10  # below that the socket costs no more
 _AGAIN_SECONDS = 0.1  # between two tries to accept a connection
 _CREDENTIALS = struct.Struct("3i")  # process, user and group of the peer
 
@@ -55,10 +55,9 @@ def _peer_user(connection: socket.socket) -> int | None:
     return int(_CREDENTIALS.unpack(raw)[1])
 
 
-def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
+def _receive_exactly(connection: socket.socket, size: int) -> memoryview | None:
     """Reads `size` bytes; None if the peer closed the connection before the first one."""
-    buffer = bytearray(size)
-    view = memoryview(buffer)
+    view = own_memory(size)
     have = 0
     while have < size:
         got = connection.recv_into(view[have:], size - have)
@@ -67,55 +66,83 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
                 return None
             raise Unavailable("the connection ended in the middle of a message")
         have += got
-    return buffer
+    return view
 
 
-def _send(connection: socket.socket, header: dict[str, Any], body: Buffer = b"") -> None:
-    text = json.dumps(header, separators=(",", ":")).encode()
-    with memoryview(body) as view:
-        shared = share(view) if view.nbytes >= _SHARED_BYTES_MIN else None
-        if shared is not None:
-            with contextlib.closing(shared):
-                frame = _FRAME.pack(len(text), view.nbytes | _SHARED)
-                sent = socket.send_fds(connection, [frame], [shared.fileno()])
-            connection.sendall(frame[sent:] + text)
-            return
-        connection.sendall(_FRAME.pack(len(text), view.nbytes) + text)
-        if view.nbytes:
-            connection.sendall(view)
+class Channel:
+    """Messages over one connection, and the windows beside it: ours for what we send, and the peer's. After an error its user
+    closes it, and takes another: where the next message begins is not known any more, and a window that the peer may
+    still read from is never written to again."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._window: Window | None = None
+        self._peers_window: memoryview | None = None
 
-def _receive(connection: socket.socket) -> tuple[dict[str, Any], memoryview] | None:
-    head, descriptors, flags, _ = socket.recv_fds(connection, _FRAME.size, 1)
-    try:
-        if not head:
-            return None
-        if len(head) < _FRAME.size:
-            head += _receive_exactly(connection, _FRAME.size - len(head)) or b""
-        if len(head) < _FRAME.size:
+    def close(self) -> None:
+        self._connection.close()
+        if self._window is not None:
+            self._window.close()
+        self._window = self._peers_window = None
+
+    def send(self, header: dict[str, Any], body: Buffer = b"") -> None:
+        text = json.dumps(header, separators=(",", ":")).encode()
+        with memoryview(body) as view:
+            if _WINDOW_BYTES_MIN <= view.nbytes <= WINDOW_BYTES and self._put(view, len(text)):
+                self._connection.sendall(text)
+                return
+            self._connection.sendall(_FRAME.pack(len(text), view.nbytes) + text)
+            if view.nbytes:
+                self._connection.sendall(view)
+
+    def _put(self, body: memoryview, header_bytes: int) -> bool:
+        """Puts the body into the window and sends the frame that says so; False where there is none."""
+        is_new = self._window is None
+        if is_new:
+            self._window = Window.make()
+        if self._window is None:
+            return False
+        self._window.put(body)
+        frame = _FRAME.pack(header_bytes, body.nbytes | _IN_WINDOW)
+        sent = socket.send_fds(self._connection, [frame], [self._window.descriptor]) if is_new else 0
+        self._connection.sendall(frame[sent:])
+        return True
+
+    def receive(self) -> tuple[dict[str, Any], memoryview] | None:
+        """The next message; None if the peer closed the connection before it."""
+        head, descriptors, flags, _ = socket.recv_fds(self._connection, _FRAME.size, 1)
+        try:
+            if not head:
+                return None
+            if len(head) < _FRAME.size:
+                head += bytes(_receive_exactly(self._connection, _FRAME.size - len(head)) or b"")
+            if len(head) < _FRAME.size:
+                raise Unavailable("the connection ended in the middle of a message")
+            header_bytes, body_bytes = _FRAME.unpack(head)
+            in_window = bool(body_bytes & _IN_WINDOW)
+            body_bytes &= ~_IN_WINDOW
+            if header_bytes > _HEADER_BYTES_MAX or body_bytes > (WINDOW_BYTES if in_window else _BODY_BYTES_MAX):
+                raise BadInput(f"a message of {header_bytes} + {body_bytes} bytes is too large")
+            header = _receive_exactly(self._connection, header_bytes)
+            if in_window:
+                body: memoryview | None = copied(self._window_of_peer(descriptors, flags)[:body_bytes])
+            else:
+                body = _receive_exactly(self._connection, body_bytes)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        if header is None or body is None:
             raise Unavailable("the connection ended in the middle of a message")
-        header_bytes, body_bytes = _FRAME.unpack(head)
-        is_shared = bool(body_bytes & _SHARED)
-        body_bytes &= ~_SHARED
-        if header_bytes > _HEADER_BYTES_MAX or body_bytes > _BODY_BYTES_MAX:
-            raise BadInput(f"a message of {header_bytes} + {body_bytes} bytes is too large")
-        header = _receive_exactly(connection, header_bytes)
-        body: memoryview | None = memoryview(b"")
-        if is_shared:
-            if not descriptors:
-                if flags & socket.MSG_CTRUNC:  # it came, and the kernel could not give it to us
-                    raise Unavailable("a body came as memory, and this process has too many open files")
-                raise BadInput("a message says that its body comes as memory, and no descriptor came with it")
-            body = map_shared(descriptors[0], body_bytes)
-        elif body_bytes:
-            received = _receive_exactly(connection, body_bytes)
-            body = None if received is None else memoryview(received)
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    if header is None or body is None:
-        raise Unavailable("the connection ended in the middle of a message")
-    return json.loads(header), body
+        return json.loads(bytes(header)), body
+
+    def _window_of_peer(self, descriptors: list[int], flags: int) -> memoryview:
+        if descriptors:
+            self._peers_window = map_window(descriptors[0])
+        elif flags & socket.MSG_CTRUNC:  # it came, and the kernel could not give it to us
+            raise Unavailable("a body came through a window, and this process has too many open files")
+        if self._peers_window is None:
+            raise BadInput("a message says that its body comes through a window, and none came with it")
+        return self._peers_window
 
 
 class Server:
@@ -175,10 +202,11 @@ class Server:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        channel = Channel(connection)
         try:
-            with contextlib.suppress(OSError), connection:
-                while (message := _receive(connection)) is not None:
-                    _send(connection, self._answer(*message))
+            with contextlib.suppress(OSError), contextlib.closing(channel):
+                while (message := channel.receive()) is not None:
+                    channel.send(self._answer(*message))
         except (PenstockError, ValueError) as error:  # where the next message would begin is not known any more
             _logger.warning("%s: a connection was closed: %s", self._path, error)
         finally:
@@ -205,7 +233,7 @@ class Client:
         self._path = path
         self._timeout = timeout_seconds
         self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
+        self._channel: Channel | None = None
 
     def call(self, op: str, body: Buffer = b"", **arguments: Any) -> dict[str, Any]:
         """Sends a request and returns the answer's header. Raises the server's error, or `Unavailable` if nobody
@@ -215,10 +243,10 @@ class Client:
         """
         with self._lock:
             try:
-                if self._connection is None:
-                    self._connection = self._connect()
-                _send(self._connection, {"op": op, **arguments}, body)
-                answer = _receive(self._connection)
+                if self._channel is None:
+                    self._channel = Channel(self._connect())
+                self._channel.send({"op": op, **arguments}, body)
+                answer = self._channel.receive()
             except (OSError, Unavailable) as error:
                 self._drop()
                 raise Unavailable(f"{self._path.stem} does not answer: {error}") from error
@@ -251,9 +279,9 @@ class Client:
         return connection
 
     def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
 
 @contextlib.contextmanager

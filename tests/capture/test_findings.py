@@ -172,7 +172,13 @@ def load_data(stream: Stream, sql: str) -> None:
 @pytest.mark.parametrize("bytes_max", [SMALL, LARGE])
 @pytest.mark.parametrize("table", ["shop.products", "other.t"])
 @pytest.mark.parametrize(
-    "sql", ["INSERT INTO {} VALUES (1)", "LOAD DATA INFILE 'x' INTO TABLE {}", "WITH x AS (SELECT 1) DELETE FROM {}"]
+    "sql",
+    [
+        "INSERT INTO {} VALUES (1)",
+        "UPDATE {} SET email = 'jane@example.com'",
+        "LOAD DATA INFILE 'x' INTO TABLE {}",
+        "WITH x AS (SELECT 1) DELETE FROM {}",
+    ],
 )
 def test_a_statement_instead_of_rows_parks_its_table_alone(sql: str, table: str, bytes_max: int) -> None:
     """Killed after every event: rows of the table before it are there, those after it are held back, others go on."""
@@ -193,7 +199,8 @@ def test_a_statement_instead_of_rows_parks_its_table_alone(sql: str, table: str,
         assert [one.name for one in parked] == (["shop.products"] if table == "shop.products" else [])
         rows = [[one for one in transaction if one[4] in ROWS_TYPES] for transaction in log.committed()]
         assert rows == stream.committed
-        assert not parked or sql.format(table) in parked[0].query
+        shown = sql.format(table).replace("'x'", "?").replace("'jane@example.com'", "?").replace("1", "?")
+        assert not parked or parked[0].query == shown  # to whoever looks, a mask may hide the values
 
 
 def test_a_statement_that_changes_nobody_knows_what_is_named(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.changefeed.maintainer import Maintainer
-from penstock.delivery.keeper_client import Intent, LastRow
+from penstock.delivery.keeper_client import Intent, LastRow, PauseWish
 from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput, StaleRun, Unavailable
 from penstock.log.position import Position, Seq
+from tests.delivery.rig import DeliveryWorld
 
 from .conftest import OpenKeeper
 
@@ -25,9 +27,9 @@ class Delivery:
         self.paused = False
         self.down = False
 
-    def begin_run(self, changefeed: str, run: str, paused: bool) -> dict[str, Any]:
+    def begin_run(self, changefeed: str, run: str, wish: PauseWish) -> dict[str, Any]:
         assert changefeed == "lake"
-        self.paused = paused
+        self.paused = wish.paused
         if self.down:
             raise Unavailable("delivery does not answer")
         self.runs.append(run)
@@ -52,18 +54,36 @@ def test_a_new_table_gets_a_dispatcher_with_epoch_1_that_survives(open_keeper: O
 def test_a_pause_survives_and_each_run_tells_delivery(open_keeper: OpenKeeper) -> None:
     keeper, delivery = open_keeper(), Delivery()
     assert keeper.paused_ms is None
-    keeper.pause()
+    keeper.set_paused(True)
     since = keeper.paused_ms
-    keeper.pause()
+    keeper.set_paused(True)
     assert since is not None and keeper.paused_ms == since, "paused again: since when it was first"
     keeper = open_keeper()
     assert keeper.paused_ms == since
     Maintainer(keeper, delivery.begin_run).begin_run()
     assert delivery.paused
-    keeper.resume()
+    keeper.set_paused(False)
     assert open_keeper().paused_ms is None
     Maintainer(keeper := open_keeper(), delivery.begin_run).begin_run()
     assert not delivery.paused
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_what_is_wished_while_a_run_begins_counts(open_keeper: OpenKeeper, tmp_path: Path, paused: bool) -> None:
+    """Delivery first waits for the writes in flight, for minutes maybe: what it is told of meanwhile is newer than what the
+    run began with. Otherwise a sink that was resumed then would stand still, and nobody would see why."""
+    keeper, delivery = open_keeper(), DeliveryWorld(tmp_path).open()
+    keeper.set_paused(not paused)
+
+    def begin_run(_changefeed: str, run: str, wish: PauseWish) -> dict[str, Any]:
+        delivery.set_paused(keeper.set_paused(paused))  # by a command
+        delivery.set_paused(wish)
+        return delivery.begin_run(run)
+
+    Maintainer(keeper, begin_run).begin_run()
+    assert delivery.pressure()["suppressed"] is paused
+    Maintainer(keeper, lambda _name, run, wish: (delivery.set_paused(wish), delivery.begin_run(run))[1]).begin_run()
+    assert delivery.pressure()["suppressed"] is paused
 
 
 def test_the_resume_table_says_epoch_progress_and_open_intent(open_keeper: OpenKeeper) -> None:

@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
+from penstock.process import EXIT_SOURCE
 from penstock.sources.mysql import checks
-from penstock.sources.source import SourceError
 from tests.sources.mysql.streaming import fresh, session
 from tools.components.database import DatabaseServer
 
@@ -134,8 +134,11 @@ def test_the_statements_mend_what_they_stand_for(server: DatabaseServer, tmp_pat
 
 def test_a_wrong_password_is_the_servers_answer(server: DatabaseServer, tmp_path: Path) -> None:
     done = penstock_check(tmp_path, server, password="wrong")
-    assert isinstance(done.exception, SourceError)
-    assert "Access denied" in str(done.exception)
+    assert done.exit_code == EXIT_SOURCE
+    assert "Access denied" in done.stderr and "source.password" in done.stderr
+    assert "Traceback" not in done.output
+    told = json.loads(penstock_check(tmp_path, server, "--json", password="wrong").stderr)
+    assert told["error"]["kind"] == "SourceError"
     assert penstock_check(tmp_path, server, "--offline", password="wrong").exit_code == 0
 
 

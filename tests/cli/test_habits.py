@@ -304,3 +304,22 @@ def test_plain_text_to_a_remote_server_is_told_at_each_start(
     del source["tls"]
     configure(tmp_path / "penstock.yaml", source=source)
     assert penstock("run").stderr == ""
+
+
+@pytest.mark.parametrize("key", ["master", "spark.master"])
+def test_a_cluster_that_asks_nobody_who_he_is_is_told_at_each_start(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.supervisor import supervisor
+    from penstock.supervisor.status import RunSummary
+
+    monkeypatch.setattr(supervisor, "run", lambda *_, **__: RunSummary(0, 0, 0, 0, 0.1, drained=True))
+    spark = {key: "spark://127.0.0.1:7077"}
+    configure(tmp_path / "penstock.yaml", spark=spark)
+    assert "spark.authenticate is not set" in penstock("run").stderr
+    assert "spark.authenticate is not set" in penstock("check", "--offline").stdout
+    assert len(json.loads(penstock("check", "--offline", "--json").stdout)["exposures"]) == 1
+    configure(tmp_path / "penstock.yaml", spark={**spark, "authenticate": True, "authenticate.secret": "s" * 20})
+    assert penstock("run").stderr == ""
+    configure(tmp_path / "penstock.yaml", spark={key: "local[2]"})
+    assert penstock("run").stderr == ""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -38,6 +40,7 @@ from penstock.supervisor.status import (
     RunSummary,
     SourceStatus,
 )
+from tests.support.waiting import LIMIT_SECONDS
 
 CLI = Path(__file__).resolve().parents[2] / "src" / "penstock"
 
@@ -240,3 +243,33 @@ def test_every_template_is_a_constant() -> None:
     for where, template in found:
         passed_on = isinstance(template, ast.Name) and template.id == "template"
         assert passed_on or all(isinstance(each, ast.Constant) for each in alternatives(template)), where
+
+
+def test_a_terminal_that_was_closed_ends_nothing() -> None:
+    """In a process of its own, whose standard output is a terminal that goes away under it."""
+    program = (
+        "import sys\n"
+        "from penstock.cli.screen import outliving_terminal, say\n"
+        "sys.stdin.readline()\n"
+        "for _ in range(3):\n"
+        "    with outliving_terminal():\n"
+        "        say('{}', 'still here')\n"
+        "sys.exit(6)\n"
+    )
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.close(ours)
+    process.communicate(b"go\n", timeout=LIMIT_SECONDS)
+    assert process.returncode == 6
+
+
+def test_a_first_run_says_once_that_it_compiles(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO) -> None:
+    noted: list[bool] = []
+    monkeypatch.setattr("penstock.cli.run.are_compiled", lambda: False)
+    monkeypatch.setattr("penstock.cli.run.note_compiled", lambda: noted.append(True))
+    shown = RunScreen(as_json=False)
+    for rows in (0, 0, 5, 9):
+        shown.update(status("t").model_copy(update={"rows": rows}))
+        assert bool(noted) == bool(rows), "they are, once a row came through"
+    assert terminal.getvalue().count("compiling inner loops") == len(noted) == 1

@@ -14,6 +14,7 @@ from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.keeper_client import DispatcherStart, Intent
 from penstock.delivery.payload import Payload, StageKey
 from penstock.delivery.settings import FlushSettings
+from penstock.delivery.sink import Sink
 from penstock.delivery.spool import SpoolLimits
 from penstock.delivery.spool.items import ITEM_BYTES
 from penstock.delivery.staging import PublishRange
@@ -441,3 +442,30 @@ def test_threads_keep_order_for_every_table(tmp_path: Path) -> None:
     assert metadata(tmp_path) == {"checkpoint-ts": max(r.commit_ts for r in rows)}
     assert delivery.spool.bytes == 0
     assert delivery.close(1)
+
+
+def test_a_sink_that_is_taken_while_delivery_closes_is_given_back(tmp_path: Path) -> None:
+    """Otherwise nobody in this process could take it again: its lock would be held for ever."""
+    world = DeliveryWorld(tmp_path)
+    delivery = world.open()
+    open_sink, asked, answer, closed = delivery._open_sink, threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> Sink:
+        asked.set()
+        assert answer.wait(LIMIT_SECONDS)
+        sink = open_sink()
+        monkeypatch.setattr(sink, "close", closed.set)
+        return sink
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(delivery, "_open_sink", slow)
+        threads = [threading.Thread(target=delivery.begin_run, args=("r",))]
+        threads[0].start()
+        assert asked.wait(LIMIT_SECONDS)
+        threads.append(threading.Thread(target=delivery.close, args=(0,)))
+        threads[1].start()
+        threads[1].join(0.2)  # it waits for the run that begins, or is over too early
+        answer.set()
+        for thread in threads:
+            thread.join(LIMIT_SECONDS)
+        assert closed.is_set()

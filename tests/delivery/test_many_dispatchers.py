@@ -38,6 +38,9 @@ class MemoryObjects:
     def end_uploads(self, _name: str) -> int:
         return 0
 
+    def settle(self, _name: str) -> None:
+        pass
+
     def put_if(self, name: str, data: Buffer, token: str | None) -> str:
         now = self.found.get(name)
         assert now == (None if token is None else bytes.fromhex(token))

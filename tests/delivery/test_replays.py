@@ -421,25 +421,42 @@ def test_one_that_replays_over_the_same_entries_keeps_what_is_staged_for_it(tmp_
     assert [len(lines[table]) for table in "ab"] == [4, 4]
 
 
-def test_a_statement_that_failed_at_a_table_is_tried_again_when_that_is_back(tmp_path: Path) -> None:
-    """A table that replays cannot come to the statement of another one, which stops. Nobody else brings the two together."""
+def copy_of_a(rows: Two) -> PublishRange:
+    """A statement that makes a table after the model of `a`, which has to be at the sink as it is at that place."""
+    copy = replace(table_schema("x", 9), ddl_type=DdlType.CREATE_TABLE, other="shop.a")
+    ts = data_payload("x", rows.entry, rows.entry).first_commit_ts
+    made = ddl_payload(Row(Seq(1, rows.entry, 0, 0), ts, copy, ddl=True))
+    return stage_all(rows.delivery, rows.run, rows.entry, rows.entry, [made])
+
+
+def test_a_statement_of_several_tables_is_refused_while_one_of_them_replays(tmp_path: Path) -> None:
+    """That one would go on beyond the statement, which waits for it. Only a new run brings them together."""
     rows = two(tmp_path)
     rows.publish("a")
     rows.write()
     rows.pause("a")
     rows.publish("a")
-    epochs = rows.begin_replay("a")
-    copy = replace(table_schema("x", 9), ddl_type=DdlType.CREATE_TABLE, other="shop.a")
-    made = ddl_payload(Row(Seq(1, 2, 0, 0), data_payload("x", 2, 2).first_commit_ts, copy, ddl=True))
-    rows.delivery.publish(rows.run, rows.incarnation, [stage_all(rows.delivery, rows.run, 2, 2, [made])])
-    work(rows.delivery)
-    rows.entry = 3
-    assert "cannot be delivered" in str(rows.delivery.status()["dispatchers"][id_of("x")]["last_error"])
-    rows.delivery.pressure(rows.run)
-    one = rows.stage_extra("a", 1, 1, attempt=1)
-    nothing = PublishRange(Position(1, 2), Position(1, 2), 1, 0, 0)
-    extras = [ExtraRange(one, epochs), ExtraRange(nothing, epochs)]
-    rows.delivery.publish(rows.run, rows.incarnation, [], extras, epochs)
+    rows.begin_replay("a")
+    with pytest.raises(StaleRun, match=r"shop\.a is replaying"):
+        rows.delivery.publish(rows.run, rows.incarnation, [copy_of_a(rows)])
+    assert id_of("x") not in rows.delivery.status()["dispatchers"], "nothing was published"
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_one_that_did_not_come_to_a_statement_comes_back_in_a_new_run(tmp_path: Path, noticed: bool) -> None:
+    """Also before the writers have come to the statement, which cannot be delivered: the replay would go beyond it."""
+    rows = two(tmp_path)
+    rows.publish("a", "b")
+    rows.write()
+    rows.pause("a")
+    rows.pause("b")
+    rows.delivery.publish(rows.run, rows.incarnation, [copy_of_a(rows)])
+    rows.entry += 1
+    if noticed:
+        work(rows.delivery)
+        assert "cannot be delivered" in str(rows.delivery.status()["dispatchers"][id_of("x")]["last_error"])
+    rows.begin_replay("b")  # which has nothing to do with it
+    rows.delivery.leave_out(id_of("a"), out=False)
     with pytest.raises(StaleRun, match="stopped at a statement"):
         rows.delivery.pressure(rows.run)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.operations.verify.sink_tables import data_directories
+from penstock.operations.verify.sink_files import data_directories
 from tests.delivery.rig import local_objects
 from tests.docs.documents import ROOT
 from tests.e2e.flow import Flow

@@ -71,7 +71,7 @@ def rows_of(flow: Flow, table: str, sink: str = "lake") -> list[int]:
     """The ids of a table's rows at the sink, in the order of its files."""
     import pyarrow.parquet as pq
 
-    from penstock.operations.verify.sink_tables import data_directories
+    from penstock.operations.verify.sink_files import data_directories
 
     found: list[int] = []
     lake = flow.directory / sink

@@ -7,11 +7,13 @@ import concurrent.futures
 import contextlib
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput, Closed, StorageFailed
-from penstock.log import Log, LogSettings, Pending, Position, Terminated, aio
+from penstock.log import Cursor, Log, LogSettings, Pending, Position, Terminated, aio
+from penstock.log.cursors.reading import Batch
 from tests.support.waiting import LIMIT_SECONDS
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
@@ -183,11 +185,9 @@ def test_every_call_that_touches_the_disk_has_an_asynchronous_form(tmp_path: Pat
 
 def test_no_call_of_a_log_or_cursor_that_waits_for_the_disk_is_left_out() -> None:
     """A new public method is either here too, or known to answer from memory."""
-    from penstock.log import Cursor
-
     memory = {  # of a log: answered from memory, or no call for a task
         "append_many", "attached", "check_owner", "check_truncate", "end", "error", "for_attached", "forked", "has_room",
-        "maintain", "opened_cursors", "pins", "reader", "state", "terminated", "trim_soon", "wait_for_room", "open",
+        "is_calling_back", "maintain", "opened_cursors", "pins", "reader", "state", "terminated", "trim_soon", "wait_for_room", "open",
     }  # fmt: skip
     of_cursor = {
         "backlog_about", "call_at_close", "cancel_reads", "durable", "earliest_ms", "epoch", "failed", "follow_log",
@@ -314,3 +314,65 @@ def test_an_iteration_ends_with_its_cursor(tmp_path: Path) -> None:
                 await anext(cursor)
 
     asyncio.run(main())
+
+
+class _HeldReads:
+    """The first read of a cursor takes its entries, and waits for `go` before it gives them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.taken = threading.Event(), threading.Event()
+        read = Cursor.read
+
+        def held(cursor: Cursor, *arguments: Any, **named: Any) -> Batch:
+            batch = read(cursor, *arguments, **named)
+            if not self.taken.is_set():
+                self.taken.set()
+                assert self.go.wait(LIMIT_SECONDS)
+            return batch
+
+        monkeypatch.setattr(Cursor, "read", held)
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self.taken.wait, LIMIT_SECONDS)
+
+
+def test_tasks_that_share_an_iteration_miss_nothing_when_they_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = _HeldReads(monkeypatch)
+
+    async def main() -> list[int]:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"x"] * 600)
+            first, second = asyncio.ensure_future(anext(cursor)), asyncio.ensure_future(anext(cursor))
+            await reads.reached()
+            done, _ = await asyncio.wait([second], timeout=0.2)  # it may not overtake the batch before
+            assert not done
+            reads.go.set()
+            given = [await first, await second, await anext(cursor)]
+            return [entry.position.entry_id for entry in (*given, *await cursor.read(1000))]
+
+    assert asyncio.run(main()) == list(range(600))
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_seek_stays_where_it_went_whatever_was_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    reads = _HeldReads(monkeypatch)
+
+    async def main() -> list[int]:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"x"] * 600)
+            reading = asyncio.ensure_future(cursor.read(10) if cancelled else anext(cursor))
+            await reads.reached()
+            await cursor.seek(Position(1, 590))
+            if cancelled:
+                reading.cancel()
+            reads.go.set()
+            given = [] if cancelled else [await reading]
+            await asyncio.gather(reading, return_exceptions=True)
+            await asyncio.sleep(0.2)  # what was cancelled is given back behind it
+            return [entry.position.entry_id for entry in (*given, *await cursor.read(1000))]
+
+    assert asyncio.run(main()) == list(range(590, 600))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import sys
 import threading
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput
-from penstock.log import Log, LogSettings, Pending
+from penstock.log import Log, LogSettings, Pending, Position, RecordLog
 from penstock.log.pending import wait_all
+from penstock.log.records import record_log
+from tests.support.waiting import LIMIT_SECONDS
 
 SETTINGS = LogSettings(preallocate_bytes=4096, maintenance_interval_seconds=0)
 
@@ -65,3 +68,60 @@ def test_a_timeout_that_never_comes_is_fine(timeout: float) -> None:
     pending: Pending[int] = Pending()
     threading.Timer(0.05, pending.complete, (7,)).start()
     assert pending.result(timeout) == 7
+
+
+def in_a_callback(append: Callable[[], Pending[Any]], call: Callable[[], Any], held: threading.Event) -> Pending[Any]:
+    """What `call` gives or raises in a callback of an append, which waits there until `held` is set."""
+    answer: Pending[Any] = Pending()
+    entered = threading.Event()
+
+    def callback(_: Pending[Any]) -> None:
+        entered.set()
+        assert held.wait(LIMIT_SECONDS)
+        try:
+            answer.complete(call())
+        except Exception as error:
+            answer.fail(error)
+
+    append().add_done_callback(callback)
+    assert entered.wait(LIMIT_SECONDS)
+    return answer
+
+
+def test_a_callback_may_append_however_much_waits(tmp_path: Path) -> None:
+    held = threading.Event()
+    with Log.open(tmp_path / "log", dataclasses.replace(SETTINGS, waiting_bytes_max=1000)) as log:
+        first = in_a_callback(lambda: log.append(b"x"), lambda: log.append(b"of the callback"), held)
+        waiting = [log.append(bytes(600), wait=False) for _ in range(3)]
+        held.set()
+        assert [one.result(LIMIT_SECONDS).entry_id for one in waiting] == [1, 2, 3]
+        assert first.result(LIMIT_SECONDS).result(LIMIT_SECONDS).entry_id == 4
+
+
+def test_a_callback_may_append_records_however_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_log, "_WAITING_BYTES_MAX", 1000)
+    held = threading.Event()
+    with RecordLog.open(tmp_path, "records") as records:
+        first = in_a_callback(lambda: records.append(b"x"), lambda: records.append(b"of the callback"), held)
+        waiting = [records.append(bytes(600), wait=False) for _ in range(3)]
+        held.set()
+        assert [one.result(LIMIT_SECONDS) for one in waiting] == [1, 2, 3]
+        assert first.result(LIMIT_SECONDS).result(LIMIT_SECONDS) == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [Log.roll, Log.clear, Log.maintain, Log.terminate, lambda log: log.truncate(Position(1, 0), force=True)],
+)
+def test_what_would_wait_for_the_thread_of_a_callback_is_refused_there(
+    tmp_path: Path, call: Callable[[Log], Any]
+) -> None:
+    held = threading.Event()
+    held.set()
+    with Log.open(tmp_path / "log", SETTINGS) as log:
+        cursor = log.open_cursor("c")
+        cursor.mark_delete(log.append_many([b"x"] * 5).result(LIMIT_SECONDS).last).result(LIMIT_SECONDS)
+        with pytest.raises(BadInput, match="callback of an append"):
+            in_a_callback(lambda: log.append(b"x"), lambda: call(log), held).result(LIMIT_SECONDS)
+        assert cursor.mark_delete_position == Position(1, 4)
+        assert log.append(b"y").result(LIMIT_SECONDS) == Position(1, 6)

@@ -29,6 +29,7 @@ from penstock.log import (
     configure_cache,
 )
 from penstock.log import aio as aio_module
+from penstock.log.cursors.reading import Batch
 from penstock.log.read.positions import LedgerView
 from penstock.log.read.tail import Tail
 from penstock.metadata import MemoryMetadata
@@ -154,7 +155,7 @@ CURSOR: Calls = {
     "seek": {"position": PLACE},
     "find_newest": {"matches": function(lambda entry: True), "everywhere": FLAG},
     "find_newest_by_time": {"wall_ms": MILLISECONDS, "everywhere": FLAG},
-    "give_back": {"position": POSITION},
+    "give_back": {"batch": typed(Batch(), Batch), "given": count()},
     "unacked": {"ledger_id": count(), "last": count()},
     "call_at_close": {"callback": function(print)},
 }  # fmt: skip

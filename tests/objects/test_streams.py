@@ -48,12 +48,13 @@ def test_a_stream_is_put_whole(objects: ObjectStore, count: int) -> None:
     assert objects.end_uploads("dir/x y+z") == 0
 
 
-def test_a_stream_that_raises_leaves_nothing(objects: ObjectStore) -> None:
+@pytest.mark.parametrize("kind", [Terminal, ValueError])
+def test_a_stream_that_raises_leaves_nothing(objects: ObjectStore, kind: type[Exception]) -> None:
     def broken() -> Iterator[bytes]:
         yield from parts(20)
-        raise Terminal("other bytes")
+        raise kind("other bytes")
 
-    with pytest.raises(Terminal, match="other bytes"):
+    with pytest.raises(kind, match="other bytes"):
         objects.put_stream("dir/x", broken())
     assert objects.size("dir/x") is None
     assert objects.end_uploads("dir/x") == 0

@@ -315,7 +315,7 @@ def test_where_settings_begin() -> None:
     assert [column.name for column in made.table.columns] == ["id", "total", "note"]
     (fewer,) = _begun(source, TO_ONE, {**TO_ONE, "drop": ["note"]})
     assert fewer.table.query == "ALTER TABLE `lake`.`invoices` DROP COLUMN `note`" and fewer.table.version == 100
-    own, rest = _begun(source, TO_ONE, {**TO_ONE, "table": "billing.invoice_[13]*"})
+    own, rest = _begun(source, TO_ONE, {**TO_ONE, "table": "billing.invoice_1*"})
     assert own.table.name == "billing.invoice_2" and own.table.query.startswith("CREATE TABLE")
     assert rest.table.name == "lake.invoices" and rest.table.version == 100, "its version never goes back"
     assert own.seq < rest.seq

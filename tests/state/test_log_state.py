@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput, Corruption, OutcomeUnknown, PenstockError, Unavailable
-from penstock.log import Log, LogReader
+from penstock.log import Log, LogReader, Pending, Position
 from penstock.state import (
     DELETE,
     BucketState,
@@ -20,7 +23,7 @@ from penstock.state import (
 )
 from penstock.state.types import codecs
 from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, put, runs, spoil
-from tests.support.waiting import LIMIT_SECONDS
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_damage_that_a_read_meets_is_healed_under_way(tmp_path: Path) -> None:
@@ -236,3 +239,56 @@ def test_the_life_of_a_state_on_rocksdb(tmp_path: Path) -> None:
         assert content(state) == {n: n for n in range(24)}
     with Log.open(tmp_path / "log", SMALL) as log, pytest.raises(BadInput, match="written by the engine 'rocksdb'"):
         BucketState.open(log)
+
+
+def test_a_truncation_waits_for_no_callback_that_wants_the_state(tmp_path: Path) -> None:
+    """The callback runs on the log's thread, which truncates the log after it; other threads wait for the truncation."""
+    entered, go = threading.Event(), threading.Event()
+    told: list[BaseException] = []
+    with Log.open(tmp_path / "log", KEEPING) as log, BucketState.open(log) as state:
+        kept = put(state, 1, 1)
+        put(state, 2, 2)
+
+        def callback(_: Pending[Any]) -> None:
+            entered.set()
+            assert go.wait(LIMIT_SECONDS)
+            for call in (lambda: state.store(ORDERS).write({3: 3}), state.snapshot):
+                try:
+                    call()
+                except Unavailable as error:
+                    told.append(error)
+
+        log.append(b"x").add_done_callback(callback)
+        assert entered.wait(LIMIT_SECONDS)
+        with ThreadPoolExecutor(2) as pool:
+            truncating = pool.submit(state.truncate, kept)
+            wait_until(lambda: state._truncating, "truncation")  # type: ignore[attr-defined]
+            committing = pool.submit(put, state, 4, 4)
+            go.set()
+            truncating.result(LIMIT_SECONDS)
+            committing.result(LIMIT_SECONDS)
+        assert len(told) == 2
+        assert content(state) == {1: 1, 4: 4}
+
+
+@pytest.mark.parametrize("call", [lambda state: state.checkpoint(), lambda state: state.truncate(Position(1, 0))])
+def test_what_waits_for_commits_is_refused_in_their_callbacks(
+    tmp_path: Path, call: Callable[[BucketState], Any]
+) -> None:
+    told: Pending[Any] = Pending()
+    with Log.open(tmp_path / "log", KEEPING) as log, BucketState.open(log) as state:
+        store = state.store(ORDERS)
+        put(state, 1, 1)
+
+        def callback(_: Pending[Any]) -> None:
+            store.write({2: 2})  # on its way while the callback goes on
+            try:
+                told.complete(call(state))
+            except BadInput as error:
+                told.fail(error)
+
+        log.append(b"x").add_done_callback(callback)
+        with pytest.raises(BadInput, match="callback of a commit"):
+            told.result(LIMIT_SECONDS)
+        put(state, 3, 3)
+        assert content(state) == {1: 1, 2: 2, 3: 3}

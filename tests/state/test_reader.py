@@ -79,6 +79,23 @@ def test_a_follower_whose_place_was_trimmed_misses_nothing(applied: int, tmp_pat
     log.close()
 
 
+def test_a_follower_that_had_read_all_that_was_trimmed_is_told_of_the_next_frame(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log)
+        told: list[Position] = []
+        for n in range(4):
+            put(state, n, n)
+        follower = StateReader.open(log.reader(), lambda position, *_: told.append(position))
+        following = put(state, 4, 4)
+        state.checkpoint()
+        put(state, 5, 5)
+        state.checkpoint()
+        assert log.trim() == [1]
+        follower.advance(following)
+        assert told == [following]
+        assert content(follower) == {n: n for n in range(5)}
+
+
 def test_a_follower_learns_sizes_and_state_frame_by_frame(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", LogSettings(ledger_entries_max=3))
     state = BucketState.open(log)

@@ -54,3 +54,22 @@ def test_a_secret_reaches_a_child_on_its_standard_input_alone(tmp_path: Path, mo
     assert isinstance(reports.get(timeout=LIMIT_SECONDS), child.ChildEnded)
     assert "a library prints ***" in (tmp_path / "tiny.log").read_text()
     assert "4711" not in (tmp_path / "tiny.log").read_text()
+
+
+_SAYS_EVENTS = """
+import json
+for event in ("progress", "metrics", "restart"):
+    print(json.dumps({"event": event, "text": "figures of " + event}))
+"""
+
+
+def test_what_a_child_says_all_the_time_pushes_nothing_out_of_its_log(tmp_path: Path) -> None:
+    """Metrics, every ten seconds and some 30 kB each, left an error in the log for less than an hour."""
+    reports: queue.Queue[child.Report] = queue.Queue()
+    child.Child("tiny", (sys.executable, "-c", _SAYS_EVENTS), {}, tmp_path, reports)
+    said = []
+    while isinstance(report := reports.get(timeout=LIMIT_SECONDS), child.ChildSaid):
+        said.append(report.event["event"])
+    assert said == ["progress", "metrics", "restart"]
+    assert (tmp_path / "tiny.log").read_text().count("figures of") == 1
+    assert "figures of restart" in (tmp_path / "tiny.log").read_text()

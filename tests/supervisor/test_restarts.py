@@ -71,3 +71,13 @@ def test_an_expected_end_is_no_death() -> None:
     child.expect_end()
     assert child.on_end(0) is None
     assert (child.state, child.deaths_in_a_row) == ("stopped", 0)
+
+
+def test_a_run_that_gives_up_says_why_the_last_process_ended_and_no_time_of_the_next() -> None:
+    child = slot()
+    child.on_event({"event": "error", "kind": "Unavailable", "message": "cannot connect to db:3306", "hint": ""})
+    assert child.on_end(75) is None
+    failure = child.give_up()
+    assert (failure.exit_code, failure.hint) == (75, f"its log is {Path('run/capture.log')}")
+    assert failure.message == "capture ended: cannot connect to db:3306, 1 time in a row"
+    assert child.state == "failed"

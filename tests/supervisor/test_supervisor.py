@@ -288,8 +288,9 @@ def test_two_runs_are_refused(tmp_path: Path) -> None:
 
 
 RUN_ALONE = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, and a run respects that
 from tests.supervisor.test_supervisor import settings_of
 from penstock.supervisor.supervisor import run
 tricks = json.loads(sys.argv[2])
@@ -324,11 +325,13 @@ def test_children_die_with_a_run_that_is_killed_even_those_that_do_not_listen(tm
     wait_until_gone(pids)
 
 
-def test_sigterm_drains(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_and_a_closed_terminal_drain(number: signal.Signals, tmp_path: Path) -> None:
+    """SIGHUP ended the run at once: not drained, and the key of the masks stayed in `run/`."""
     process = start_alone(tmp_path)
     delivery = int((tmp_path / "run" / "delivery.pid").read_text())
     wait_until(lambda: published_by(tmp_path, delivery) == "1:9", "all of the log published")
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert output.split() == [b"0", b"True"]
     assert (tmp_path / "order.txt").read_text().splitlines()[-1] == "delivery stopped"

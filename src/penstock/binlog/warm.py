@@ -63,7 +63,3 @@ def warm_kernels() -> int:
 def _event(kind: int, body: bytes) -> bytes:
     raw = struct.pack("<IBIIIH", 0, kind, 1, HEADER_BYTES + len(body) + CHECKSUM_BYTES, 0, 0) + body
     return raw + struct.pack("<I", zlib.crc32(raw))
-
-
-if __name__ == "__main__":  # for `make setup`
-    warm_kernels()

@@ -250,7 +250,7 @@ class Capture:
 
     @property
     def _loaded(self) -> bool:
-        return self._load is None or self._load.done
+        return self._load is None or self._load.ended
 
     def _read(self, cutter: TransactionCutter, position: SourcePosition, target: SourcePosition | None) -> bool:
         for chunk in self._chunks(position):
@@ -267,9 +267,9 @@ class Capture:
             self._answer(cutter)
             if (
                 target is not None
-                and self._loaded
                 and (chunk.idle or not cutter.waiting)
                 and cutter.passed.reaches(target)
+                and self._loaded
             ):
                 return True
             self._say_progress()
@@ -311,6 +311,8 @@ class Capture:
         while lack := room.lack(self._recorder.bytes):
             if not self._paused:
                 _logger.warning("capture pauses: %s", lack)
+                if self._load is not None:
+                    self._load.make_room()
             self._paused = lack
             self._say_progress()
             self._answer(cutter)

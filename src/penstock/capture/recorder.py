@@ -146,9 +146,9 @@ class Recorder:
             for earlier, _ in self._voids.items():  # readers follow the changes: the store need not grow
                 self._voids.delete(change, earlier)
             self._voids.put(change, frame.void, frame.void_reason)
+        moved = self._moved_loads(frame.schemas) | (self._loads_anew() if frame.missed else {})
         for table in frame.schemas:
             self._history.put(change, self._schemas.record(table), table)
-        moved = self._moved_loads(frame.schemas) | (self._loads_anew() if frame.missed else {})
         for name, load in (*frame.loads.items(), *moved.items()):
             self.loads.put(change, name, load)
         self.load_changes += bool(moved)
@@ -194,8 +194,8 @@ class Recorder:
             self._schemas.resume(table)
 
     def _moved_loads(self, made: Iterable[TableSchema]) -> dict[tuple[str, str], TableLoad]:
-        """The loads that are others after a statement. One that renames tables: each goes with its table, also where tables
-        trade their names. What came under a name from a table without a load is in the log already, unless nobody followed that
+        """The loads that are others after a statement, before that is recorded. One that renames tables: each goes with its
+        table, also where tables trade their names. What came under a name from a table without a load is in the log already, unless nobody followed that
         table: then all of it is loaded, where tables are loaded by themselves (a backfill is of the table that it was asked
         for). How many rows were loaded under a name stays with the name."""
         renamed = [table for table in made if table.kind is ChangeKind.RENAME]
@@ -210,13 +210,34 @@ class Recorder:
             origin = next((one for one in renamed if one.name == table.other), None)
             came = self.loads.get((origin.schema, origin.table)) if origin is not None else None
             rows = there.rows if there is not None else 0
-            if came is not None:
-                moved[name] = replace(came, rows=rows)
+            if came is not None and origin is not None:
+                kept = came.done or self._keeps_key(table, (origin.schema, origin.table))
+                moved[name] = replace(came if kept else came.anew(), rows=rows)
             elif there is not None:
                 followed = origin is not None and self._schemas.follows(origin.schema, origin.table)
                 done = followed or there.backfill
                 moved[name] = replace(there.anew(), done=done, note=f"was {table.other}")
-        return moved | self._exchanged_loads(made)
+        return moved | self._other_tables_loads(made) | self._exchanged_loads(made)
+
+    def _other_tables_loads(self, made: Iterable[TableSchema]) -> dict[tuple[str, str], TableLoad]:
+        """The loads of tables that are not the same any more under the same name. One that is dropped has no rows; one that
+        is created has all of its rows in the log. Where the columns of the key are others, the last key that was read says
+        nothing of the rows that are left, whatever the new columns are called."""
+        found: dict[tuple[str, str], TableLoad] = {}
+        for table in made:
+            name = (table.schema, table.table)
+            load = self.loads.get(name)
+            if load is None or load.done or not load.key:
+                continue
+            if table.kind in (ChangeKind.CREATE, ChangeKind.DROP):
+                found[name] = replace(load, done=True, note="it was dropped")
+            elif table.kind is ChangeKind.ALTER and not self._keeps_key(table, name):
+                found[name] = load.anew()
+        return found
+
+    def _keeps_key(self, table: TableSchema, before: tuple[str, str]) -> bool:
+        known = self._schemas.in_force(*before)
+        return known is not None and table.keeps_key_of(known)
 
     def _exchanged_loads(self, made: Iterable[TableSchema]) -> dict[tuple[str, str], TableLoad]:
         """The loads of tables that exchange rows, from their beginning: what is not loaded yet of the one may be behind what is

@@ -14,6 +14,7 @@ from penstock.capture.transactions.classify import tables_changed
 from penstock.errors import BadInput
 from penstock.schema.catalog import SYSTEM_SCHEMAS, Catalog
 from penstock.schema.ddl import Statement, apply_ddl
+from penstock.schema.ddl.values_hidden import without_values
 from penstock.schema.from_table_map import complete_table_map, schema_from_table_map
 from penstock.schema.model import DdlType, SchemaDrift, TableSchema
 from penstock.schema.parking import ROWS_MISSING, Parking, VersionKey, parkings, resumed
@@ -131,13 +132,15 @@ class SchemaTracker:
         """A statement that changes rows was logged instead of the rows: each followed table that it changes is parked. None
         where nobody can tell which tables it changes.
 
-        So is one that is parked for another reason: a definition gives back what that took, but no rows."""
+        So is one that is parked for another reason: a definition gives back what that took, but no rows. The statement is kept
+        without its values: it is shown to people, and to them a mask may hide what is in a row."""
         changed = tables_changed(query.sql, query.schema, query.sql_mode)
         if not changed or any(not one.table and self.follows_some(one.schema or "") for one in changed):
             return None
         named = [self._catalog.stored(one.schema or "", one.table) for one in changed if one.table]
+        shown = without_values(query.sql, query.sql_mode)
         return tuple(
-            TableSchema(schema, table, version, (), query.sql, DdlType.UNKNOWN, reason=ROWS_MISSING)
+            TableSchema(schema, table, version, (), shown, DdlType.UNKNOWN, reason=ROWS_MISSING)
             for schema, table in dict.fromkeys(named)
             if self.follows(schema, table)
             and not ((known := self._catalog.find(schema, table)) and known.parked and known.reason == ROWS_MISSING)

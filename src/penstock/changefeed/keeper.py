@@ -27,8 +27,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, PAUSED, PAUSED_KEY, DispatcherFacts
+from penstock.changefeed.facts import CHECKPOINT, CHECKPOINT_KEY, DISPATCHERS, DispatcherFacts
 from penstock.changefeed.forgetting import finish_forgetting
+from penstock.changefeed.pausing import Pausing
 from penstock.changefeed.ranges import PublishedRange, PublishedRanges, at_or_after, merged
 from penstock.changefeed.settings_versions import (
     Versions,
@@ -40,7 +41,7 @@ from penstock.changefeed.settings_versions import (
     versions_with,
 )
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.delivery.keeper_client import Intent
+from penstock.delivery.keeper_client import Intent, PauseWish
 from penstock.entries.table_history import read_history
 from penstock.entries.whole_end import find_whole_end
 from penstock.errors import BadInput, Closed, Fenced, PenstockError, StaleRun, Terminal, fresh
@@ -80,8 +81,7 @@ class Keeper:
         self._facts = {key: DispatcherFacts.from_json(value) for key, value in self._dispatchers.items()}
         self._checkpoint = self._checkpoints.get(CHECKPOINT_KEY) or 0  # as of the newest frame
         self._durable_checkpoint = self._checkpoint
-        self._pauses = state.store(PAUSED)
-        self._paused_ms = self._pauses.get(PAUSED_KEY)
+        self._pausing = Pausing(state)
         self._versions = stored_versions(state)
         self._ranges = PublishedRanges()
         self._run: str | None = None
@@ -152,27 +152,23 @@ class Keeper:
 
     @property
     def paused_ms(self) -> int | None:
-        """When the changefeed was paused; None while it is not. Over restarts, until `resume`."""
-        return self._paused_ms
+        """When the changefeed was paused; None while it is not. Over restarts."""
+        return self._pausing.since_ms
 
-    def pause(self) -> None:
-        """Nothing new is to be published, until `resume`; durable when it returns. The cursor stays, and holds the log."""
-        self._set_paused(self._paused_ms or self._clock.wall_ms())
+    @property
+    def pause_wish(self) -> PauseWish:
+        with self._lock:
+            return self._pausing.wish
 
-    def resume(self) -> None:
-        self._set_paused(None)
-
-    def _set_paused(self, since_ms: int | None) -> None:
+    def set_paused(self, paused: bool) -> PauseWish:
+        """While it is paused, nothing new is to be published; durable when it returns. The cursor stays, and holds the log."""
         with self._lock:
             self._check()
             change = self._state.begin()
-            if since_ms is None:
-                self._pauses.delete(change, PAUSED_KEY)
-            else:
-                self._pauses.put(change, PAUSED_KEY, since_ms)
+            wish = self._pausing.put(change, paused=paused, now_ms=self._clock.wall_ms())
             pending = self._commit(change)
         self._wait(pending)
-        self._paused_ms = since_ms
+        return wish
 
     @property
     def waiting_ranges(self) -> int:

@@ -14,12 +14,12 @@ from typing import Any
 
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.recovery_point import RecoveryPoints
-from penstock.delivery.keeper_client import Intent, LastRow
+from penstock.delivery.keeper_client import Intent, LastRow, PauseWish
 from penstock.delivery.payload import dispatcher_id
 from penstock.errors import BadInput
 from penstock.log.position import Position, Seq
 
-BeginRun = Callable[[str, str, bool], dict[str, Any]]
+BeginRun = Callable[[str, str, PauseWish], dict[str, Any]]
 """(changefeed, run, whether it is paused) → delivery's answer to `begin_run`."""
 
 
@@ -37,7 +37,7 @@ class Maintainer:
         ranges; (3) the resume table is read, which only the new run changes from then on."""
         with self._starting:
             run = uuid.uuid4().hex
-            answer = self._begin_run_at_delivery(self.keeper.name, run, self.keeper.paused_ms is not None)
+            answer = self._begin_run_at_delivery(self.keeper.name, run, self.keeper.pause_wish)
             start = self.keeper.begin_run(run)
             resume = {
                 dispatcher: {

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import print_json
+from penstock.cli.output import print_json, translate_errors
 from penstock.cli.screen import complain, say
 from penstock.operations.config.loading import BadConfig, load
-from penstock.operations.config.model import describe
+from penstock.operations.config.model import describe, exposures_of
 from penstock.operations.server_check import look_at_server
 from penstock.process import EXIT_CONFIGURATION, EXIT_SOURCE
 from penstock.sources.mysql.checks import Check
@@ -42,22 +42,33 @@ def check(
     if not json:
         for finding in findings:
             say("[green]✓[/] {} {}", f"{finding.key:<28}", finding.value)
+        for exposure in exposures_of(loaded):
+            say("[yellow]![/] {}", exposure)
     report = None
-    if not offline and isinstance(loaded.source, ServerSettings):
-        report = look_at_server(loaded.source, begun=(loaded.state_dir / "log").exists())
     rules: tuple[Check, ...] = ()
-    if not offline and any(loaded.rules_of(name) for name in loaded.sinks):
-        from penstock.operations.rule_check import (
-            look_at_rules,  # with Arrow and the kernels, which no other check needs
-        )
+    with translate_errors(as_json=json):
+        if not offline and isinstance(loaded.source, ServerSettings):
+            report = look_at_server(loaded.source, begun=(loaded.state_dir / "log").exists())
+        if not offline and any(loaded.rules_of(name) for name in loaded.sinks):
+            from penstock.operations.rule_check import (
+                look_at_rules,  # with Arrow and the kernels, which no other check needs
+            )
 
-        rules = look_at_rules(loaded)
+            rules = look_at_rules(loaded)
     fits = all(one.passed or not one.required for one in rules)
     if json:
         server = {"server": report.server, "checks": [asdict(c) for c in report.checks]} if report else None
         ready = (report is None or report.ready) and fits
         settings = [asdict(f) for f in findings]
-        print_json({"ok": ready, "settings": settings, "source": server, "rules": [asdict(c) for c in rules]})
+        print_json(
+            {
+                "ok": ready,
+                "settings": settings,
+                "exposures": exposures_of(loaded),
+                "source": server,
+                "rules": [asdict(c) for c in rules],
+            }
+        )
     elif report is not None:
         say("\n[bold]SOURCE[/]  {}", report.server)
         for one in report.checks:

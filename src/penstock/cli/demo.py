@@ -42,7 +42,7 @@ def demo(
         with RunScreen(as_json=json) as screen:
             demonstration = Demo.prepare(directory, seconds=seconds, rate=rate, say=screen.say)
             screen.say(
-                "Penstock {} · demo shop → {} (parquet) · {} s of changes, Ctrl-C stops early",
+                "Penstock {} · demo shop → {} (parquet) · {} s, Ctrl-C stops early",
                 *(__version__, directory, seconds),
             )
             summary = demonstration.run(screen.update)

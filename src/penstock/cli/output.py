@@ -24,8 +24,10 @@ from penstock.process import (
     EXIT_CONFIGURATION,
     EXIT_DIFFERENT,
     EXIT_FAILED,
+    EXIT_SOURCE,
     EXIT_TRY_AGAIN,
 )
+from penstock.sources.source import SourceError
 from penstock.supervisor.status import HeadroomStatus, LoadStatus
 
 
@@ -96,6 +98,8 @@ def _exit_code(error: PenstockError) -> int:
         return EXIT_CONFIGURATION
     if isinstance(error, Corruption):
         return EXIT_DIFFERENT
+    if isinstance(error, SourceError):
+        return EXIT_SOURCE
     return EXIT_TRY_AGAIN if error.transient else EXIT_FAILED
 
 

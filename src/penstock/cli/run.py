@@ -24,11 +24,12 @@ from penstock.cli.output import (
     print_json,
     translate_errors,
 )
-from penstock.cli.screen import console, say, warn
+from penstock.cli.screen import console, outliving_terminal, say, warn
+from penstock.kernels.compiled import are_compiled, note_compiled
 from penstock.observe.shown import shown
 from penstock.operations.adopt import adopt_sinks
 from penstock.operations.config.loading import load
-from penstock.operations.config.model import Config, exposure_of, run_settings
+from penstock.operations.config.model import Config, exposures_of, run_settings
 from penstock.operations.extras import require_extras
 from penstock.operations.plan.record import recorded_settings
 from penstock.operations.rows_left import RowsLeft, count_rows_left
@@ -73,7 +74,7 @@ def run(  # noqa: PLR0917
 ) -> None:
     """Copy changes from the source to the sinks until stopped.
 
-    Ctrl-C drains: what was read is delivered, then everything ends. Where that takes too long, the end says how many
+    Ctrl-C, SIGTERM and a terminal that is closed drain: what was read is delivered, then everything ends. Where that takes too long, the end says how many
     changes are left, with an exit code of its own. A second Ctrl-C ends at once; nothing is lost either way, the next run
     goes on where this one was.
     """
@@ -99,13 +100,14 @@ def run(  # noqa: PLR0917
         if not json:
             names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
             say("Penstock {} · {} → {} · Ctrl-C drains", __version__, loaded.source.type, names)
-        if exposure := exposure_of(loaded):
+        for exposure in exposures_of(loaded):
             log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:
             summary = run_flow(settings, on_progress=screen.update, read_again=read_again)
     behind = [name for name, left in summary.left_bytes.items() if left and name in loaded.sinks]
     rows = count_rows_left(loaded, summary.mark_delete, behind) if behind else {}
-    show_summary(summary, rows, as_json=json)
+    with outliving_terminal():
+        show_summary(summary, rows, as_json=json)
     raise typer.Exit(summary.exit_code)
 
 
@@ -185,6 +187,7 @@ class RunScreen:
         self._started = False
         self._note = ""
         self._troubles: dict[str, str] = {}
+        self._compiled = are_compiled()
 
     def __enter__(self) -> RunScreen:
         if self._live:
@@ -195,7 +198,8 @@ class RunScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._live:
-            self._live.stop()
+            with outliving_terminal():
+                self._live.stop()
 
     def say(self, template: str, *values: object) -> None:
         """A line that stays."""
@@ -204,9 +208,18 @@ class RunScreen:
 
     def update(self, status: RunStatus) -> None:
         """Shows the status now, and each restart of a child once."""
+        with outliving_terminal():
+            self._show(status)
+
+    def _show(self, status: RunStatus) -> None:
+        if status.rows and not self._compiled:
+            self._compiled = True
+            note_compiled()
         if self._json:
             print_json({"event": "progress", **status.model_dump(mode="json")})
             return
+        if self._last is None and not self._compiled:
+            self.say("  compiling inner loops, once for this installation: the first rows take longer than later ones")
         if status.note and status.note != self._note:
             self._note = status.note
             self.say("  [yellow]![/] {}", status.note)
@@ -266,7 +279,7 @@ class RunScreen:
             state = {"running": "streaming"}.get(feed.state, feed.state)
             figures = (
                 f"{self._rates.get(feed.name, 0.0):,.0f} rows/s · lag {human_seconds(feed.lag_seconds)} · "
-                f"{feed.files:,} files · {human_bytes(feed.bytes)}"
+                f"{counted(feed.files, 'file')} · {human_bytes(feed.bytes)}"
             )
             note = f" · {feed.note}" if feed.note and feed.state != "running" else ""
             found.append(f"  {feed.name:<{min(width, 20)}}  {state:<10} {figures}{note}")

@@ -8,8 +8,11 @@ program reads exactly what was there.)
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from rich.console import Console
@@ -25,6 +28,20 @@ def end_without_reader() -> NoReturn:
     """Ends the command without a word, because whoever read its output has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered still has to go somewhere
     raise SystemExit(EXIT_NO_READER)
+
+
+@contextmanager
+def outliving_terminal() -> Iterator[None]:
+    """Inside it, a terminal that was closed is no error: a run that goes on, or drains, has nobody to tell, and that is all."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        os.close(nothing)
 
 
 class _Console(Console):

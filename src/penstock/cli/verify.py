@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.options import DEFAULT_CONFIG, ConfigOption, JsonOption
-from penstock.cli.output import print_json, translate_errors
+from penstock.cli.output import counted, print_json, translate_errors
 from penstock.cli.screen import complaints, say, tell
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.observe.shown import shown
@@ -93,7 +93,7 @@ def show_report(report: VerifyReport) -> None:
         with_source = (
             f"{sink.source_equal} of {sink.tables_count} tables equal to the source"
             if sink.compared_with_source
-            else f"{sink.tables_count} tables, not compared with the source"
+            else f"{counted(sink.tables_count, 'table')}, not compared with the source"
         )
         text = (
             f"{sink.name}: {with_source} · {found.changes:,} changes · {found.lost:,} lost · {found.doubled:,} doubled · "

@@ -73,7 +73,8 @@ class BarrierFailed(Terminal):
 
 
 class Barrier:
-    """Thread-safe. `wake` gets the dispatchers that have something to do now; it is called without any lock."""
+    """Thread-safe. `wake` gets the dispatchers that have something to do now; `missed`, of a strict one, each that does not come
+    to it. Both are called without any lock."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Barrier:
         delivers: Collection[str],
         strict: bool,
         wake: Callable[[Collection[str]], None],
+        missed: Callable[[str], None] = lambda _dispatcher: None,
     ) -> None:
         self._name = name
         self._all = frozenset(drains) | frozenset(delivers)
@@ -90,6 +92,7 @@ class Barrier:
         self._undelivered = set(delivers)
         self._strict = strict
         self._wake = wake
+        self._missed = missed
         self._error: PenstockError | None = None
         self._lock = threading.Lock()
 
@@ -121,6 +124,8 @@ class Barrier:
             else:
                 self._missing.discard(dispatcher)
                 self._undelivered.discard(dispatcher)
+        if self._strict:
+            self._missed(dispatcher)
         self._wake(self._all)
 
     def acked(self, dispatcher: str, error: PenstockError | None) -> None:

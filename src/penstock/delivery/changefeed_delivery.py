@@ -18,12 +18,13 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.delivery.barrier import Barrier, Marks
 from penstock.delivery.dispatcher import Dispatcher
-from penstock.delivery.keeper_client import DispatcherStart, KeeperApi, LastRow
+from penstock.delivery.keeper_client import DispatcherStart, KeeperApi, LastRow, PauseWish
 from penstock.delivery.payload import Payload, PayloadItem, SharedHeaders, StageKey
 from penstock.delivery.publishing import (
     PublishStats,
     check_order,
     check_replay,
+    check_together,
     is_away,
     leftover,
     set_barrier,
@@ -65,7 +66,7 @@ class ChangefeedDelivery:
         metrics: Metrics = METRICS,
     ) -> None:
         self.name = name
-        self.paused = False  # somebody asked for no more rows; what was published is still written
+        self._pause = PauseWish(False, 0)  # paused: somebody wants no more rows; what was published is still written
         self.stats = PublishStats()
         drained = metrics.ddl_drain_seconds.labels(name)
         self.spool = Spool(
@@ -144,6 +145,11 @@ class ChangefeedDelivery:
             self._ticker = threading.Thread(target=self._tick, name=f"checkpoint-{self.name}", daemon=True)
             self._ticker.start()
 
+    def set_paused(self, wish: PauseWish) -> None:
+        """An older wish than one that was told before comes late, and is over."""
+        with self._lock:
+            self._pause = max(wish, self._pause, key=lambda one: one.number)
+
     def _notify_writer(self) -> None:
         if self.writer is not None:
             self.writer.notify()
@@ -209,7 +215,9 @@ class ChangefeedDelivery:
                 for each in fresh:
                     outside.check_held(each.held, returning)
             check_replay(writer, outside, [item.payload for _, found in replayed for item in found])
-            check_order(writer, outside, returning, [item.payload for each in fresh for item in items[each]])
+            regular = [item.payload for each in fresh for item in items[each]]
+            check_order(writer, outside, returning, regular)
+            check_together(writer, outside, returning, regular)
             for extra, found in replayed:
                 self._publish_extra(writer, run, extra, found)
             with self._lock:
@@ -375,15 +383,11 @@ class ChangefeedDelivery:
             away = self._absences.pressure() if self._loaded else {"left_out": None, "replay": []}
         return {
             **away,
-            "suppressed": self.paused or (held_back and until is None),
+            "suppressed": self._pause.paused or (held_back and until is None),
             "spool_bytes": self.spool.bytes,
             "room_bytes": max(0, self.spool.limits.quota_bytes - self.spool.bytes),
-            "until": str(until) if until is not None and not self.paused else None,
+            "until": str(until) if until is not None and not self._pause.paused else None,
         }
-
-    def _suppressed(self) -> bool:
-        with self._lock:
-            return self.spool.suppressed and self._awaited.until(self._absences.left_out()) is None
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Returns once everything that was published is at the sink. Raises what stopped a dispatcher."""
@@ -405,21 +409,17 @@ class ChangefeedDelivery:
 
     def status(self) -> dict[str, Any]:
         writer, staging, sink = self.writer, self._staging, self._sink
+        with self._lock:
+            suppressed = self.spool.suppressed and self._awaited.until(self._absences.left_out()) is None
         dispatchers = dict(writer.dispatchers) if writer is not None else {}
         return {
             "run": staging.run if staging is not None else None,
             "published_end": str(staging.published_end) if staging is not None and staging.published_end else None,
-            "suppressed": self._suppressed(),
+            "suppressed": suppressed,
             "left_out": [f"{each.schema}.{each.table}" for each in (writer.left_out() if writer is not None else [])],
             "replaying": [f"{each.schema}.{each.table}" for each in dispatchers.values() if each.replaying],
             "payloads_replayed": self.stats.payloads_replayed,
-            "spool_bytes": self.spool.bytes,
-            "spool_memory_bytes": self.spool.memory_bytes,
-            "spool_disk_bytes": self.spool.disk_bytes,
-            "spool_alarm": self.spool.alarm,
-            "staged_bytes": self.spool.staged_bytes,
-            "wakes": self.spool.totals().wake_calls,
-            "wakes_suppressed": self.spool.totals().wake_suppressed,
+            **self.spool.describe(),
             "ranges_published": self.stats.ranges_published,
             "payloads_published": self.stats.payloads_published,
             "dead_letters": self.stats.dead_letters,
@@ -457,7 +457,7 @@ class ChangefeedDelivery:
                 self.flush(drain_seconds)
         except PenstockError:
             drained = False
-        with self._lock:
+        with self._beginning, self._lock:  # a run that begins may be about to take the sink, which would stay taken
             self._closing.set()
         if self.writer is not None:
             self.writer.close()

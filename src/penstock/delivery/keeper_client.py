@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import Unavailable
 from penstock.log.position import Position, Seq
@@ -91,6 +91,14 @@ class LastRow:
     seq: Seq
     schema: str
     table: str
+
+
+class PauseWish(NamedTuple):
+    """Whether a changefeed is to stand still. `number` grows with each change while its keeper is open: who is told twice, by
+    a command and at the beginning of a run, goes by the larger one, whichever comes last."""
+
+    paused: bool
+    number: int
 
 
 class KeeperApi(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from penstock.delivery.barrier import Barrier, Scope, depends_on_others, scope_of
@@ -50,6 +51,23 @@ def check_order(writer: Writer, outside: Outside, rejoin: Collection[str], paylo
                 hint="nothing was published; a task ends every payload at a DDL",
             )
         latest = max(latest, payload.last_commit_ts if payload.kind == "data" else 0)
+
+
+def check_together(writer: Writer, outside: Outside, rejoin: Collection[str], payloads: Sequence[Payload]) -> None:
+    """Refuses a statement whose tables depend on each other while one of them replays: that one would go on beyond the
+    statement, which waits for it, and rows of after a DROP DATABASE would be at the sink before it. A new run brings all of
+    them to it together."""
+    for kind, group in groupby(payloads, key=_statement):
+        statement = list(group) if kind[0] == "ddl" else []
+        scope = scope_of(statement) if statement else None
+        if scope is None or not scope.strict:
+            continue
+        concerned = {each.id for each in _concerned(writer, scope)} | {payload.dispatcher for payload in statement}
+        if behind := [each for each in sorted(concerned - set(rejoin)) if outside.replays(each)]:
+            raise StaleRun(
+                f"publish: {scope.name!r} concerns several tables, and {is_away(writer, behind[0]).message}",
+                hint="begin a new run",
+            )
 
 
 def check_replay(writer: Writer, outside: Outside, payloads: Sequence[Payload]) -> None:
@@ -102,7 +120,14 @@ def set_barrier(
     drains = {each.id for each in _concerned(writer, scope)} - delivers
     if len(drains) + len(delivers) < 2:
         return []
-    barrier = Barrier(scope.name, drains=drains, delivers=delivers, strict=scope.strict, wake=writer.wake)
+    barrier = Barrier(
+        scope.name,
+        drains=drains,
+        delivers=delivers,
+        strict=scope.strict,
+        wake=writer.wake,
+        missed=outside.missed.add,
+    )
     seq, commit_ts = str(statement[0].payload.last_seq), statement[0].payload.last_commit_ts
     away = {identity for identity in delivers | drains if outside.is_outside(identity)}
     for identity in (delivers | drains) - away:
@@ -134,7 +159,11 @@ def _concerned(writer: Writer, scope: Scope) -> Iterator[Dispatcher]:
 
 def statement_of(item: PayloadItem) -> tuple[str, Any]:
     """Neighbours with equal results are the DDL payloads of one statement, or rows."""
-    return ("ddl", item.payload.last_seq) if item.payload.kind == "ddl" else ("data", None)
+    return _statement(item.payload)
+
+
+def _statement(payload: Payload) -> tuple[str, Any]:
+    return ("ddl", payload.last_seq) if payload.kind == "ddl" else ("data", None)
 
 
 def leftover(changefeed: str) -> StaleRun:

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
-from penstock.delivery.keeper_client import DispatcherStart, KeeperApi
+from penstock.delivery.keeper_client import DispatcherStart, KeeperApi, PauseWish
 from penstock.delivery.payload import parse_stage
 from penstock.delivery.replays.outside import ExtraRange, epochs_from_json
 from penstock.delivery.settings import DeliverySettings, SinkSettings, spool_directory
@@ -169,12 +169,11 @@ class DeliveryServer:
         delivery = self.delivery_of(arguments)
         if not arguments.get("run"):
             raise BadInput("begin_run: the argument 'run' is missing")
-        answer = delivery.begin_run(str(arguments["run"]))
-        delivery.paused = arguments.get("paused") is True
-        return answer
+        _set_paused(delivery, arguments)
+        return delivery.begin_run(str(arguments["run"]))
 
     def _pause(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
-        self.delivery_of(arguments).paused = arguments.get("paused") is True
+        _set_paused(self.delivery_of(arguments), arguments)
         return {}
 
     def _leave_out(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
@@ -239,6 +238,10 @@ class DeliveryServer:
             raise BadInput("table: the arguments 'schema' and 'table' are needed")
         found = [each for delivery in self._deliveries.values() for each in delivery.table(str(schema), str(table))]
         return {"incarnation": self.incarnation, "dispatchers": found}
+
+
+def _set_paused(delivery: ChangefeedDelivery, arguments: dict[str, Any]) -> None:
+    delivery.set_paused(PauseWish(arguments.get("paused") is True, int(arguments.get("number") or 0)))
 
 
 def _write_seconds(delivery: ChangefeedDelivery) -> float:

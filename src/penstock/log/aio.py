@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -36,6 +35,7 @@ from penstock.files import REAL_FILES, Buffer, Files
 from penstock.log.append.request import Span
 from penstock.log.cursors.cursor import Cursor
 from penstock.log.cursors.opening import Start
+from penstock.log.cursors.reading import Batch
 from penstock.log.cursors.table import CursorInfo
 from penstock.log.frames.format import Changes, Entry
 from penstock.log.log import Log, LogStatistics
@@ -227,16 +227,18 @@ class AsyncCursor:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        self._ahead: deque[Entry] = deque()  # read by an iteration, and not given yet
+        self._ahead = Batch()  # read by an iteration
+        self._given = 0  # of those
+        self._reading_ahead = asyncio.Lock()  # one batch after the other, whichever tasks iterate
 
-    async def read(self, max_entries: int = 100, max_bytes: int | None = None) -> list[Entry]:
+    async def read(self, max_entries: int = 100, max_bytes: int | None = None) -> Batch:
         """The next entries that are not acked; empty where there is none now."""
         self._leave_iteration()
         return await _received(partial(self.cursor.read, max_entries, max_bytes), self._give_back)
 
     async def read_or_wait(
         self, max_entries: int = 100, max_bytes: int | None = None, timeout: float | None = None
-    ) -> list[Entry]:
+    ) -> Batch:
         """As `read`, and waits while there is nothing: without a thread of the pool, however many tasks wait. A task that
         is cancelled meanwhile ends its own wait alone."""
         check_timeout(timeout)
@@ -328,21 +330,23 @@ class AsyncCursor:
     async def __anext__(self) -> Entry:
         if self.cursor.failed:
             self._leave_iteration()  # a closed cursor says so; what another one read ahead is read again
-        if not self._ahead:
-            self._ahead.extend(await self.read(_BATCH_ENTRIES))
-        if not self._ahead:
-            raise StopAsyncIteration
-        return self._ahead.popleft()
+        async with self._reading_ahead:
+            while self._given == len(self._ahead) or self._ahead.moves != self.cursor.moves:
+                ahead = await self.read(_BATCH_ENTRIES)
+                if not ahead:
+                    raise StopAsyncIteration
+                self._ahead, self._given = ahead, 0
+            self._given += 1
+            return self._ahead[self._given - 1]
 
-    def _give_back(self, entries: Sequence[Entry]) -> None:
-        if entries:
-            with contextlib.suppress(Closed):
-                self.cursor.give_back(entries[0].position)
+    def _give_back(self, batch: Batch, given: int = 0) -> None:
+        with contextlib.suppress(Closed):
+            self.cursor.give_back(batch, given)
 
     def _leave_iteration(self) -> None:
         """What an iteration read ahead and did not give is read again."""
-        self._give_back(self._ahead)
-        self._ahead.clear()
+        self._give_back(self._ahead, self._given)
+        self._ahead, self._given = Batch(), 0
 
     async def __aenter__(self) -> Self:
         return self

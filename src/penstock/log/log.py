@@ -181,8 +181,8 @@ class Log:
     ) -> Pending[Position]:
         """Appends one entry; the result is its position, once entry and changes are durable.
 
-        The buffers must not change until then. Waits while `waiting_bytes_max` wait, unless `wait` is off: then call
-        `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the
+        The buffers must not change until then. Waits while `waiting_bytes_max` wait, except in a callback of an append and
+        unless `wait` is off: then call `wait_for_room` before taking a lock that callbacks want. Raises what stopped the log before. Where only the
         open ledger fails, the entry goes into a new one. Where the append `after`, on which this one depends, failed,
         this one fails too, even if the log goes on. `encoded` says that the changes are bytes that `encode_changes`
         made: they are not looked at again. `messages`: how many the entry stands for, for statistics. Raises `BadInput` for
@@ -211,7 +211,7 @@ class Log:
         if not entries:
             raise BadInput("an empty batch cannot be appended", hint="append at least one entry")
         size = checked_size(entries)
-        if max(map(len, entries)) > BODY_BYTES_MAX:
+        if size > BODY_BYTES_MAX and max(map(len, entries)) > BODY_BYTES_MAX:
             raise BadInput("an entry of the batch is too large", hint=f"at most {BODY_BYTES_MAX} bytes")
         item = AppendRequest(entries, (), size, len(entries))
         self._submit(item, wait=wait)
@@ -235,6 +235,10 @@ class Log:
     def reader(self) -> LogReader:
         """A reader of this log that shares its metadata store; closed with the log."""
         return self._parts.reader()
+
+    def is_calling_back(self) -> bool:
+        """Whether this is the log's own thread, in a callback of an append: it must not wait for the log."""
+        return self._appender.runs_here()
 
     def check_owner(self) -> None:
         """Raises `Fenced` where another owner came. Cheap: one small read."""
@@ -383,7 +387,7 @@ class Log:
 
     def terminate(self) -> Position:
         """Nothing is appended any more, ever; the last entry. Readers that wait at the end get `Terminated`."""
-        return self._appender.on_writer_thread(self._appender.terminate).result()
+        return self._appender.call_on_writer_thread(self._appender.terminate)
 
     def terminated(self) -> bool:
         return self._parts.catalog.list.terminated

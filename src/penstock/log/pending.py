@@ -4,8 +4,9 @@
 for a caller that really waits.
 
 Callbacks run on the completing thread (of an append: the log's writer thread), one after the other, before waiters wake.
-A slow one holds up every later append, but is never taken for a slow disk. One that waits for an append of the same log
-waits for itself: hand such work to another thread.
+A slow one holds up every later append, but is never taken for a slow disk. It may append, and never waits for room then.
+One that waits for an append of the same log waits for itself: hand such work to another thread. (Calls of a log that wait
+for its writer thread, such as `roll`, refuse to be called there.)
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class DirectoryObjects:
         with self._alone(name):
             try:
                 self._replace(name, iter(parts))
-            except PenstockError:
+            except Exception:  # of the disk, or of who makes the parts
                 with contextlib.suppress(PenstockError):  # it gives way to the next one of its name
                     self.end_uploads(name)
                 raise
@@ -88,11 +88,21 @@ class DirectoryObjects:
         with self._alone(f"{name}?"):  # no object's name: `put` waits for others of its own
             found = self.read(name)
             if found is not None and found.data == bytes(data):
+                self.settle(name)
                 return found.token
             if (found.token if found is not None else None) != token:
                 raise changed_object(self.url, name, there=found is not None)
             self.put(name, data)
         return _token(bytes(data))
+
+    def settle(self, name: str) -> None:
+        """Bytes are synced before they get their name, so it is the name alone that may be lost."""
+        directory = self._path(name).parent
+        try:
+            if self._files.exists(directory):
+                self._files.sync_directory(directory)
+        except OSError as error:
+            raise self._translated(name, error) from error
 
     def read(self, name: str) -> Found | None:
         try:

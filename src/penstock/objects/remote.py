@@ -117,6 +117,9 @@ class RemoteObjects:
             return found.token  # the reply to an earlier try was lost
         raise changed_object(self.url, name, there=found is not None)
 
+    def settle(self, name: str) -> None:
+        checked_name(name, self.url)  # what a store shows, it keeps
+
     def read(self, name: str) -> Found | None:
         checked_name(name, self.url)
         with self._translate_errors(name):

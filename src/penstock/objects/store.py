@@ -32,7 +32,12 @@ class ObjectStore(Protocol):
 
     def put(self, name: str, data: Buffer) -> None:
         """Makes the object hold exactly these bytes, durable and visible when it returns; if it raises, the object is
-        as before."""
+        as before, or as it was to be: only the next `put`, `put_if` or `settle` that returns makes that durable."""
+        ...
+
+    def settle(self, name: str) -> None:
+        """What is under this name is durable when it returns, or that nothing is. For who found it there and goes on from that: it
+        may be of a put that raised, or of a process that died over it, whose last step nobody saw."""
         ...
 
     def put_stream(self, name: str, parts: Iterable[Buffer]) -> None:

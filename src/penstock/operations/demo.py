@@ -25,7 +25,7 @@ from penstock.files import REAL_FILES
 from penstock.files.private import check_private_directory, make_private_directory, write_private
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import Config, run_settings
-from penstock.operations.verify.sink_tables import DataDirectory, data_directories
+from penstock.operations.verify.sink_files import DataDirectory, data_directories
 from penstock.supervisor.status import RunStatus, RunSummary
 from penstock.supervisor.supervisor import run
 

@@ -32,7 +32,8 @@ def set_paused(places: Places, sink: str, *, paused: bool, table: str | None = N
     check_sink(places, sink)
     path = socket_path(places.state_dir / "run", "control")
     if not path.exists():
-        raise Unavailable(f"no penstock run owns {places.state_dir}", hint="a stopped flow delivers nothing anyway")
+        hint = "a stopped flow delivers nothing anyway" if paused else "start it (penstock run), then ask again"
+        raise Unavailable(f"no penstock run owns {places.state_dir}", hint=hint)
     with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
         answer: dict[str, Any] = client.call("pause", changefeed=sink, paused=paused, table=table)
     return Pause(sink, paused, bool(answer["changed"]), answer.get("since_ms"), bool(answer.get("again")), table)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 
 from penstock.operations.config.model import Config
+from penstock.patterns import matches
 from penstock.rules.routes import Name
 from penstock.rules.rules import Rules
 from penstock.rules.sql.rows import NotAnalysed
@@ -93,7 +93,7 @@ def _unused(config: Config, tables: list[TableSchema]) -> list[Check]:
     return [
         Check("rules", False, f"no table of the source matches the rule of {pattern}", required=False)
         for pattern in sorted(patterns)
-        if not any(fnmatch.fnmatchcase(table.name, pattern) for table in tables)
+        if not any(matches(table.name, pattern) for table in tables)
     ]
 
 

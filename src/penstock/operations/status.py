@@ -28,7 +28,6 @@ from penstock.entries.xa_groups import xa_facts
 from penstock.errors import Unavailable
 from penstock.files import REAL_FILES
 from penstock.log import Cursor, LogReader, Position
-from penstock.log.position import Seq
 from penstock.operations.config.model import Places
 from penstock.operations.forget import LeftSink, left_sinks
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
@@ -146,20 +145,15 @@ def settings_versions(state_dir: Path, changefeed: str) -> tuple[SettingsVersion
         return recorded_versions(state_dir, changefeed)
 
 
-def recovered_progress(state_dir: Path, changefeed: str) -> dict[tuple[str, str], Seq]:
-    """Of each table, by its name at the sink, the last seq whose row the sink has from before a recovery. As
-    `settings_versions`."""
+def dispatcher_facts(state_dir: Path, changefeed: str) -> tuple[DispatcherFacts, ...]:
+    """What is recorded of each table of the changefeed. As `settings_versions`."""
     path = socket_path(state_dir / "run", "control")
-    facts: dict[str, DispatcherFacts] = {}
-    found = None
     if path.exists():
         with contextlib.suppress(Unavailable), connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
             found = client.call("dispatchers", changefeed=changefeed)["facts"]
-            facts = {key: DispatcherFacts.from_json(value) for key, value in found.items()}
-    if found is None:
-        with REAL_FILES.lock(state_dir / "lock"):
-            facts = recorded_facts(state_dir, changefeed)
-    return {(one.schema, one.table): one.recovered for one in facts.values() if one.recovered is not None}
+            return tuple(DispatcherFacts.from_json(value) for value in found.values())
+    with REAL_FILES.lock(state_dir / "lock"):
+        return tuple(recorded_facts(state_dir, changefeed).values())
 
 
 def delivered_through(state_dir: Path, changefeed: str, reader: LogReader) -> Position:

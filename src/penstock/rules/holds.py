@@ -7,7 +7,6 @@ until the rule itself is another one (docs/formats/settings-versions.md).
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from penstock.log.position import Position
+from penstock.patterns import matches
 from penstock.rules.expressions.parser import parse
 from penstock.rules.routes import Name
 from penstock.rules.settings import Rule
@@ -42,7 +42,7 @@ def rules_of(rules: Sequence[Rule]) -> RulesOf:
     def of(name: Name) -> tuple[NamedRule, ...]:
         if name not in found:
             full = ".".join(name)
-            found[name] = tuple(one for one in named if name[1] and fnmatch.fnmatchcase(full, one.rule.table))
+            found[name] = tuple(one for one in named if name[1] and matches(full, one.rule.table))
         return found[name]
 
     return of

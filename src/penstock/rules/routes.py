@@ -7,7 +7,7 @@ import re
 
 Name = tuple[str, str]
 
-_WILD = re.compile(r"[*?\[]")
+_WILD = re.compile(r"[*?]")
 _PLACE = re.compile(r"\{([^{}]*)\}")
 
 

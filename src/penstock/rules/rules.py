@@ -7,12 +7,12 @@ hold back.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.log.position import Position, Seq
+from penstock.patterns import matches
 from penstock.rules.holds import Hold, hold_of, rules_of
 from penstock.rules.images import Images
 from penstock.rules.routes import Name, gathers, routed
@@ -265,14 +265,11 @@ class Rules:
 
     def sees_database(self, schema: str) -> bool:
         """Whether a DROP DATABASE of the source is one at the sink too: no table of it is elsewhere there."""
-        return not any(rule.route and fnmatch.fnmatchcase(schema, rule.table.partition(".")[0]) for rule in self._rules)
+        return not any(rule.route and matches(schema, rule.table.partition(".")[0]) for rule in self._rules)
 
     def _is_target(self, schema: str) -> bool:
         """Whether tables of other databases may be in this one at the sink."""
-        return any(
-            rule.route and fnmatch.fnmatchcase(schema, _pattern_of(rule.route.partition(".")[0]))
-            for rule in self._rules
-        )
+        return any(rule.route and matches(schema, _pattern_of(rule.route.partition(".")[0])) for rule in self._rules)
 
     # ---- tables that meet at the sink
 

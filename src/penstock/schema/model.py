@@ -186,6 +186,12 @@ class TableSchema:
         """Ordinals of the key's columns, in column order."""
         return tuple(i for i, column in enumerate(self.columns) if column.primary_key)
 
+    def keeps_key_of(self, before: TableSchema) -> bool:
+        """Whether the columns of the primary key are, each of them, the same as before the statement that made this version:
+        not of a like definition only. For the version in force to which the statement was applied."""
+        key = [column for column in before.columns if column.primary_key]
+        return len(self.primary_key) == len(key) and all(any(one is kept for one in self.columns) for kept in key)
+
     @property
     def dropped(self) -> bool:
         """Whether the name stands for no table any more."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from penstock.errors import BadInput, Corruption
 from penstock.files.private import check_not_planted
+from penstock.patterns import matches
 from penstock.secret import Secret
 from penstock.sources.gtid import parse_gtid_set
 
@@ -38,13 +38,16 @@ class Tables(_Model):
 
     def matches(self, schema: str, table: str) -> bool:
         name = f"{schema}.{table}"
-        return any(fnmatch.fnmatchcase(name, p) for p in self.include) and not any(
-            fnmatch.fnmatchcase(name, p) for p in self.exclude
-        )
+        return any(matches(name, p) for p in self.include) and not any(matches(name, p) for p in self.exclude)
 
     def matches_database(self, schema: str) -> bool:
         """Whether a table of this database could be wanted."""
-        return any(fnmatch.fnmatchcase(schema, p.partition(".")[0]) for p in self.include)
+        return any(matches(schema, pattern[:dot]) for pattern in self.include for dot in _dots(pattern))
+
+
+def _dots(pattern: str) -> list[int]:
+    """Where the schema may end: names may have dots in them."""
+    return [at for at, character in enumerate(pattern) if character == "."]
 
 
 class LoadScope(_Model):

@@ -23,8 +23,12 @@ class _NoPandas:
 
 
 def main() -> None:
+    from penstock.files.private import no_core_dumps, private_umask
     from penstock.spark.jvm.workers_ahead import AHEAD, hand_over, wait_to_be_taken
 
+    # On a cluster this is a child of the cluster's processes and not of ours; the tasks have the key of the masks, and rows.
+    private_umask()
+    no_core_dumps()
     ahead = sys.argv[2:3] == [AHEAD]
     if ahead:
         from penstock.process import end_with_parent

@@ -147,7 +147,8 @@ def _decoded(
     def wanted(schema: str, table: str) -> bool:
         if only is not None and (schema, table) != only:
             return False
-        if replayed is not None and dispatcher_id(job.changefeed, schema, table) not in replayed:
+        # Of a database everything is as in a regular range, where its own dispatcher has it: a DROP DATABASE drops no table alone.
+        if replayed is not None and table and dispatcher_id(job.changefeed, schema, table) not in replayed:
             return False
         return rules.wants(schema, table) and (bool(table) or rules.sees_database(schema))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, Self
 
 from penstock.arguments import check_callable
 from penstock.clock import Clock
-from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed, fresh
+from penstock.errors import BadInput, Closed, Corruption, PenstockError, StorageFailed, Unavailable, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position
 from penstock.log.position import check_position
@@ -66,6 +67,8 @@ class LogState(BucketState, of=Log):
             self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
             self._last: Pending[Any] | None = None
             self._changed = 0
+            self._truncating = False
+            self._truncated = threading.Condition(self._lock)
             self._checkpointer = Checkpointer(
                 log,
                 self._freeze,
@@ -94,6 +97,7 @@ class LogState(BucketState, of=Log):
             self._checkpointer.wake()
 
     def checkpoint(self) -> CheckpointInfo | None:
+        self._refuse_callback()
         with self._lock:
             self._check()
             if not len(self.registry) or not self._pinned:
@@ -101,13 +105,15 @@ class LogState(BucketState, of=Log):
         return self._checkpointer.checkpoint()
 
     def scrub(self) -> list[Finding]:
-        self._check()
+        with self._lock:
+            self._check()
         return self._scrubber.scrub()
 
     def recover(self, to: Position, progress: OnProgress | None = None) -> StateReader:
         check_position("to", to)
         check_callable("progress", progress, optional=True)
-        self._check()
+        with self._lock:
+            self._check()
         return StateReader.open(self._log.reader(), at=to, settings=self._settings, progress=progress)
 
     def truncate(self, position: Position, *, force: bool = False) -> None:
@@ -117,30 +123,57 @@ class LogState(BucketState, of=Log):
         A crash after (2) leaves an older checkpoint and the whole log: nothing is lost. After (3) it is truncated.
         """
         check_position("position", position)
-        with self._checkpointer.turn, self._lock:
-            self._check()
-            left = [info.position for info in self.engine.checkpoints() if info.position <= position]
-            if not left:
-                if START_PIN not in self._log.pins() and not self._location.reader.complete:
-                    raise StateLost(
-                        f"the state at {position} cannot be had: the oldest checkpoint is newer, and the log's first"
-                        " ledgers were trimmed",
-                        hint="nothing was changed",
-                    )
-                self._pin_start()
-            self._log.check_truncate(position, own=(PIN, START_PIN), force=force)
-            base = self.engine.drop_after(position)
+        self._refuse_callback()
+        with self._checkpointer.turn:
+            with self._lock:
+                self._check()
+                left = [info.position for info in self.engine.checkpoints() if info.position <= position]
+                if not left:
+                    if START_PIN not in self._log.pins() and not self._location.reader.complete:
+                        raise StateLost(
+                            f"the state at {position} cannot be had: the oldest checkpoint is newer, and the log's first"
+                            " ledgers were trimmed",
+                            hint="nothing was changed",
+                        )
+                    self._pin_start()
+                self._log.check_truncate(position, own=(PIN, START_PIN), force=force)
+                base = self.engine.drop_after(position)
+                self._truncating = True
+            # Without the lock: the log's thread may be in a callback that wants it, and truncates only after that one.
             try:
                 if base is None:
                     self._log.unpin(PIN)
                 self._log.truncate(position, own=(PIN, START_PIN), force=force)
-                self._unlogged, self._last = [], None
-                self._unsettled.clear()  # appended before the truncation: the log has them, or they are gone
             except BaseException:  # the log refused: its frames bring back all of the state
                 with contextlib.suppress(PenstockError):  # the caller gets the log's own error
-                    self._read_again(base)
+                    self._end_truncation(base)
                 raise
-            self._read_again(base)
+            self._end_truncation(base, truncated=True)
+
+    def _end_truncation(self, base: Position | None, *, truncated: bool = False) -> None:
+        with self._lock:
+            if truncated:
+                self._unlogged, self._last = [], None
+                self._unsettled.clear()  # appended before the truncation: the log has them, or they are gone
+            try:
+                self._read_again(base)
+            finally:
+                self._truncating = False
+                self._truncated.notify_all()
+
+    def _await_truncation(self) -> None:
+        while self._truncating:
+            if self._log.is_calling_back():
+                raise Unavailable(f"the state of {self._log.directory} is being truncated", hint="try again after that")
+            self._truncated.wait()
+
+    def _refuse_callback(self) -> None:
+        """For what waits until commits are durable."""
+        if self._log.is_calling_back():
+            raise BadInput(
+                f"the state of {self._log.directory}: this waits for the thread that it is called on, in a callback of a commit",
+                hint="hand it to another thread",
+            )
 
     def _read_again(self, base: Position | None) -> None:
         """Applies the frames after `base`, to which the engine went back, and commits not durable yet. Lock held."""
@@ -188,8 +221,10 @@ class LogState(BucketState, of=Log):
 
     def close(self) -> None:
         """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open."""
-        if self._closed:
-            return
+        with self._lock:
+            if self._closed:
+                return
+            self._await_truncation()
         self._log.attached.remove(self)
         scrubbed, written = self._scrubber.close(), self._checkpointer.close()
         if not (scrubbed and written):
@@ -200,7 +235,7 @@ class LogState(BucketState, of=Log):
             return
         if self._broken is None and self._pinned and self.engine.changed_bytes >= _CLOSE_BYTES_MIN:
             try:
-                self._checkpointer.checkpoint()
+                self.checkpoint()
             except (PenstockError, OSError) as error:  # nothing is lost: the next open replays the log instead
                 self._checkpointer.error = error
         super().close()

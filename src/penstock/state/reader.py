@@ -103,9 +103,7 @@ class StateReader(StateView):
             if target <= self.position:
                 return self.position
             start = self._reader.next(self.position)
-            if (
-                self.position.ledger_id < self._reader.trimmed_below
-            ):  # asked after `next`, which passes over what is gone
+            if self._may_miss_frames():  # asked after `next`, which passes over what is gone
                 self._pass_over_trimmed(target)
                 return self.position
             refuse_skipped(self._reader, start, target)
@@ -123,8 +121,15 @@ class StateReader(StateView):
             self.position = target
             return self.position
 
+    def _may_miss_frames(self) -> bool:
+        """Whether frames after the position were trimmed, as far as the log knows."""
+        if self.position.ledger_id >= self._reader.trimmed_below:
+            return False
+        trimmed = self._reader.trimmed_to
+        return trimmed is None or self.position < trimmed
+
     def _pass_over_trimmed(self, target: Position) -> None:
-        """The ledger of the position was trimmed, and nobody knows how many frames of it were still to come."""
+        """Frames that were still to come were trimmed."""
         if self.on_frame is not None:
             raise StateLost(
                 f"frames after {self.position} were trimmed, and this reader is to be told of each of them",

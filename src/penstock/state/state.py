@@ -199,6 +199,7 @@ class BucketState(StateView):
         with self._lock:
             if self._closed:
                 return
+            self._await_truncation()
             self._closed = True
             self._broken = self._broken or Closed("the state is closed")
         forget_state(self)
@@ -246,6 +247,8 @@ class BucketState(StateView):
         return last
 
     def _check(self) -> None:
+        """Raises where no change can be made any more. Lock held."""
+        self._await_truncation()
         if self._broken is not None:
             raise fresh(self._broken)
 

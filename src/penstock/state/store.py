@@ -207,7 +207,7 @@ class RawStore:
         """As `put` for each pair, faster."""
         check_change(change)
         try:
-            table = dict(items)
+            table: dict[bytes, bytes | None] = dict(items)
         except (TypeError, ValueError) as error:
             raise BadInput(f"these are no pairs of a key and a value: {error}", hint="a mapping of bytes") from error
         if None in table.values():
@@ -216,7 +216,11 @@ class RawStore:
             for key, value in table.items():
                 change.set(self, key, value)
             return
-        change.edits.setdefault(self, {}).update(table)
+        before = change.edits.get(self)
+        if before is None:
+            change.edits[self] = table
+        else:
+            before.update(table)
 
     def delete(self, change: Change, key: bytes) -> None:
         """Adds the deletion to the change. The key need not be there."""

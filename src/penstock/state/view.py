@@ -37,6 +37,7 @@ class Stores:
         """The typed store. Raises `NotSupported` where this program cannot read what was written into it."""
         check_type("descriptor", descriptor, StateDescriptor)
         with self._lock:
+            self._await_truncation()
             found = self.registry.find(descriptor.namespace)
             if found is not None:
                 refuse(judge(descriptor, found))
@@ -48,6 +49,7 @@ class Stores:
         namespace = Namespace(table, bucket, operator, name)
         check_namespace(namespace)
         with self._lock:
+            self._await_truncation()
             found = self.registry.find(namespace)
             if found is not None and found.typed:
                 raise NotSupported(
@@ -95,6 +97,9 @@ class Stores:
     def commit(self, change: Change) -> Pending[Any]:
         raise NotSupported("this state is read-only", hint="only the owner of the log changes it")
 
+    def _await_truncation(self) -> None:
+        """Called with the lock held by what must not meet a state that is half way back."""
+
     def _raw_store(self, namespace: Namespace, descriptor: StateDescriptor[Any, Any] | None) -> RawStore:
         """The one object of that store; `descriptor`: its types, where it has some. Lock held."""
         raw = self._raw.get(namespace)
@@ -112,6 +117,7 @@ class StateView(Stores):
     def snapshot(self) -> SnapshotStores:
         """All stores as of now, while writes go on: every commit is in all of them, or in none. A context manager."""
         with self._lock:
+            self._await_truncation()
             return SnapshotStores(self.engine.create_snapshot(), self.registry.copy())
 
     def _replace(self, engine: StateEngine, registry: Registry) -> None:

@@ -35,6 +35,7 @@ from penstock.process import Event
 from penstock.secret import environment_without_secrets, revealed
 
 LOG_BYTES_MAX = 8 << 20
+_NOT_LOGGED = (Event.PROGRESS, Event.METRICS)  # they come all the time, and would push everything else out of the file
 _LAST_LINES_SECONDS = 1.0  # how long to read on after the child has ended: a grandchild may hold the pipe open
 
 # Asks the kernel to kill this process when its parent dies, then becomes the child. (Not a preexec_fn: between fork and
@@ -140,7 +141,7 @@ class Child:
             known = isinstance(event, dict) and isinstance(event.get("event"), str)
             if known:
                 self._reports.put(ChildSaid(self.name, self.pid, event))
-            if not known or event["event"] != Event.PROGRESS:
+            if not known or event["event"] not in _NOT_LOGGED:
                 self._log.write(line)
 
     def _read_log(self, stream: IO[bytes]) -> None:

@@ -8,7 +8,6 @@ has one of the wrong type, gets `BadInput` with the argument's name.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import threading
 from collections.abc import Callable, Collection
@@ -19,8 +18,8 @@ from typing import Any
 from penstock.changefeed.facts import parse_seq
 from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import Maintainer
-from penstock.delivery.keeper_client import Intent, LastRow
-from penstock.errors import BadInput, PenstockError, Unavailable
+from penstock.delivery.keeper_client import Intent, LastRow, PauseWish
+from penstock.errors import BadInput, Unavailable
 from penstock.log.position import Position
 from penstock.supervisor.status import RunStatus
 from penstock.wire import Server, socket_path
@@ -45,7 +44,7 @@ class ControlServer:
         status: Callable[[], RunStatus],
         *,
         ask_capture: Callable[[Arguments], Arguments] | None = None,
-        pause_at_delivery: Callable[[str, bool], None] = lambda _name, _paused: None,
+        pause_at_delivery: Callable[[str, PauseWish], None] = lambda _name, _wish: None,
         leave_out_at_delivery: Callable[[str, str, bool], None] = lambda _name, _dispatcher, _out: None,
         try_again: Callable[[str], bool] = lambda _name: False,
         reload: Callable[[], Arguments] = dict,
@@ -57,6 +56,7 @@ class ControlServer:
         self._pause_at_delivery = pause_at_delivery
         self._leave_out_at_delivery = leave_out_at_delivery
         self._try_again = try_again
+        self._pausing = threading.Lock()  # of tables: the keeper and delivery hear of two wishes in the same order
         self._maintainers: dict[str, Maintainer] = {}
         self._attached = threading.Condition()
         self._ending = False
@@ -173,15 +173,14 @@ class ControlServer:
         return {"facts": {dispatcher: one.to_json() for dispatcher, one in facts.items()}}
 
     def _pause(self, arguments: Arguments, _body: memoryview) -> Arguments:
-        """Pauses a changefeed, or lets it go on. Order: (1) durable; (2) delivery, if it answers; else the next run of the
-        changefeed tells it. One that goes on tries again what stopped in it, too."""
+        """Pauses a changefeed, or lets it go on. Order: (1) durable; (2) delivery; each run of the changefeed tells it again. One
+        that goes on tries again what stopped in it, too."""
         keeper, paused = self._of(arguments).keeper, _get(arguments, "paused") is True
         if arguments.get("table") is not None:
-            return self._pause_table(keeper, _text(arguments, "table"), paused=paused)
+            with self._pausing:
+                return self._pause_table(keeper, _text(arguments, "table"), paused=paused)
         before = keeper.paused_ms is not None
-        keeper.pause() if paused else keeper.resume()
-        with contextlib.suppress(PenstockError):
-            self._pause_at_delivery(keeper.name, paused)
+        self._pause_at_delivery(keeper.name, keeper.set_paused(paused))
         again = not paused and self._try_again(keeper.name)
         return {"paused": paused, "changed": before != paused, "since_ms": keeper.paused_ms, "again": again}
 

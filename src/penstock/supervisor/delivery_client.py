@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from penstock.delivery.keeper_client import PauseWish
 from penstock.errors import PenstockError
 from penstock.wire import connect, socket_path
 
@@ -21,14 +22,14 @@ class DeliveryClient:
     def path(self) -> Path:
         return socket_path(self._run_dir, "delivery")
 
-    def begin_run(self, changefeed: str, run: str, paused: bool = False) -> dict[str, Any]:
+    def begin_run(self, changefeed: str, run: str, wish: PauseWish) -> dict[str, Any]:
         with connect(self.path, timeout_seconds=BEGIN_RUN_SECONDS_MAX) as client:
-            return client.call("begin_run", changefeed=changefeed, run=run, paused=paused)
+            return client.call("begin_run", changefeed=changefeed, run=run, **wish._asdict())
 
-    def pause(self, changefeed: str, *, paused: bool) -> None:
+    def pause(self, changefeed: str, wish: PauseWish) -> None:
         """From here on delivery asks for nothing more of the changefeed, or asks again."""
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
-            client.call("pause", changefeed=changefeed, paused=paused)
+            client.call("pause", changefeed=changefeed, **wish._asdict())
 
     def leave_out(self, changefeed: str, dispatcher: str, *, out: bool) -> None:
         """From here on delivery leaves the dispatcher out, or has it replayed."""

@@ -14,11 +14,12 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption, PenstockError, kind_named
-from penstock.process import EXIT_CONFIGURATION, EXIT_DIFFERENT, EXIT_SINK, EXIT_SOURCE, Event
+from penstock.process import EXIT_CONFIGURATION, EXIT_DIFFERENT, EXIT_SINK, EXIT_SOURCE, EXIT_TRY_AGAIN, Event
 from penstock.supervisor.child import Child, Report
 from penstock.supervisor.status import ChildState, ChildStatus
 
 TERMINAL_EXIT_CODES = (EXIT_CONFIGURATION, EXIT_SOURCE, EXIT_SINK)  # the next process would end in the same way
+_AGAIN = "; again in "
 _EXIT_CODE_OF_CHILD = {"capture": EXIT_SOURCE, "delivery": EXIT_SINK}
 
 
@@ -129,8 +130,19 @@ class ChildSlot:
         self._due_at = self._clock.monotonic() + wait
         self.state = "waiting"
         words = self._last_error.get("message") or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
-        self.note = f"ended: {words}; again in {wait:.1f} s"
+        self.note = f"ended: {words}{_AGAIN}{wait:.1f} s"
         return None
+
+    def give_up(self) -> Failure:
+        """After `on_end`: no other process is started, though one might do better. The failure says why the last one ended."""
+        self.state = "failed"
+        self.note = self.note.partition(_AGAIN)[0]
+        log = self._run_dir / f"{self.name}.log"
+        return Failure(
+            EXIT_TRY_AGAIN,
+            f"{self.name} {self.note}, {self.deaths_in_a_row} time{'s' * (self.deaths_in_a_row > 1)} in a row",
+            str(self._last_error.get("hint") or f"its log is {log}"),
+        )
 
     def ask(self, request: dict[str, Any]) -> bool:
         """Sends the request to the process; False if none works now. From any thread."""

@@ -29,7 +29,8 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """For the length of the block, Ctrl-C and SIGTERM request `stop`. Outside the main thread this does nothing."""
+    """For the length of the block, Ctrl-C, SIGTERM and SIGHUP (the terminal is closed) request `stop`. A SIGHUP that was
+    ignored, as nohup has it, still is. Outside the main thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,7 +38,10 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         stop.request()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

@@ -68,7 +68,7 @@ def run(
     files: Files = REAL_FILES,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RunSummary:
-    """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C and SIGTERM stop it. `read_again` gives
+    """Runs until stopped, or with `once` until caught up. Without `stop_event`, Ctrl-C, SIGTERM and SIGHUP stop it. `read_again` gives
     the settings as the configuration has them now, for whoever asks to reload it.
 
     Raises `Unavailable` if another run owns the state directory, `BadInput` if it is not this user's own. The kernel kills
@@ -148,8 +148,10 @@ class _Run:
             self._feeds.settings,
             lambda: self._status,
             ask_capture=self._requests["capture"].ask,
-            pause_at_delivery=lambda name, paused: self._delivery.pause(name, paused=paused),
-            leave_out_at_delivery=self._leave_out,
+            pause_at_delivery=lambda name, wish: self._tell(name, lambda: self._delivery.pause(name, wish)),
+            leave_out_at_delivery=lambda name, dispatcher, out: self._tell(
+                name, lambda: self._delivery.leave_out(name, dispatcher, out=out)
+            ),
             try_again=self._try_again,
             reload=self._reloading.ask,
             forget=self._reloading.ask_to_forget,
@@ -229,7 +231,7 @@ class _Run:
             self._metrics.on_end(slot.name)
             self._requests[slot.name].on_end()
             if failure is None and self._settings.once and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
-                failure = Failure(EXIT_TRY_AGAIN, f"{slot.name} {slot.note}", f"see run/{slot.name}.log")
+                failure = slot.give_up()
             self._failure = self._failure or failure
             return
         self._metrics.on_event(slot.name, report.event)
@@ -289,11 +291,11 @@ class _Run:
         self._control.detach(name)
         del self._reporter.watched[name]
 
-    def _leave_out(self, name: str, dispatcher: str, out: bool) -> None:
-        """Delivery leaves the dispatcher out, or has it replayed; where it cannot be asked, a new run does. From a thread of
-        `control.sock`."""
+    def _tell(self, name: str, call: Callable[[], None]) -> None:
+        """Tells delivery what the keeper of the changefeed has durably; where it cannot be asked, a new run does. From a thread
+        of `control.sock`."""
         try:
-            self._delivery.leave_out(name, dispatcher, out=out)
+            call()
         except PenstockError:
             with contextlib.suppress(PenstockError):  # a driver that does not run begins with the keeper's facts anyway
                 self._requests["driver"].ask({"op": "begin_again", "changefeed": name})

@@ -9,6 +9,7 @@ from penstock.encode import open_format
 from penstock.schema.changes import ChangeBatch
 from tests.capture.load.loading import World
 
+_MEMBERS = ", ".join(f"'m{i}'" for i in range(64))
 _COMMON = {
     "tinyint": ("-128", "127"),
     "tinyint unsigned": ("0", "255"),
@@ -17,6 +18,7 @@ _COMMON = {
     "mediumint unsigned": ("0", "16777215"),
     "int": ("-2147483648", "2147483647"),
     "int(8) unsigned zerofill": ("7", "4294967295"),
+    "bigint(255) zerofill": ("7", "18446744073709551615"),
     "bigint": ("-9223372036854775808", "9223372036854775807"),
     "bigint unsigned": ("0", "18446744073709551615"),
     "float": ("0.1", "-1.17549e-38", "16777217", "3.4e38"),
@@ -40,6 +42,7 @@ _COMMON = {
     "timestamp(4) null": ("'2024-03-31 01:30:00.1234'",),
     "enum('a','b','ü')": ("'a'", "'ü'", "''"),
     "set('x','y','z')": ("''", "'x,z'"),
+    f"set({_MEMBERS})": ("18446744073709551615", "9007199254740993", "'m63'"),
     "char(10)": ("''", "'grüße'", "' a  '"),
     "char(10) character set latin1": ("'grüße'", "'€'"),
     "varchar(40) character set utf16": ("'grüße😀'", "''"),

@@ -85,8 +85,9 @@ class LogFacts:
         self.removable = max(self.removable, min(passed))
 
     def _passed(self, acked: frozenset[int]) -> int:
+        """Entries that may be gone hold nothing: a cursor that is opened after a trim has no acks of what went."""
         for number in self.durable:
-            if number not in acked:
+            if number >= self.removable and number not in acked:
                 return number
         return max(self.durable, default=-1) + 1
 

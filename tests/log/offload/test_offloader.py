@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.errors import BadInput, PenstockError, Unavailable
+from penstock.errors import BadInput, Closed, PenstockError, Unavailable
 from penstock.log import (
     LogSettings,
     OffloadInProgress,
@@ -73,6 +73,26 @@ def test_progress_is_reported(world: OffloadWorld) -> None:
     assert {one.ledgers for one in reported} == {3}
     assert [one.bytes for one in reported if one.ledger_id == 2] == [0, 512, world.info(2).frames_end]
     assert world.log.statistics().offloading is None
+
+
+def test_the_log_may_be_closed_while_progress_is_reported(world: OffloadWorld) -> None:
+    def close(_: OffloadProgress) -> None:
+        world.log.close()
+
+    calling = threading.Thread(target=lambda: ended.append(_error_of(lambda: world.log.offload(progress=close))))
+    ended: list[BaseException | None] = []
+    calling.daemon = True
+    calling.start()
+    calling.join(LIMIT_SECONDS)
+    assert [type(error) for error in ended] == [Closed]
+
+
+def _error_of(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
 
 
 def test_it_runs_by_itself_and_stops_at_close() -> None:

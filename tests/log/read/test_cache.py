@@ -10,17 +10,21 @@ import shutil
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
+from penstock.errors import Closed
 from penstock.files import RealFiles
 from penstock.log import Log, LogReader, Position, wait_all
 from penstock.log.read.cache import _RUN_BYTES, LogKey, ReadCache, ReadLimiter
 from penstock.log.read.run import FrameRun
 from tests.support.files import CountingFiles
+from tests.support.waiting import LIMIT_SECONDS
 
 
 def test_the_tail_is_read_from_memory_in_the_owners_process(tmp_path: Path) -> None:
@@ -284,3 +288,28 @@ def test_a_fork_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) -> No
     assert os.waitpid(child, 0)[1] == 0
     go.set()
     filling.join()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Closed("a reader is closed")])
+def test_what_fails_a_read_of_one_fails_no_other_that_shares_it(error: BaseException) -> None:
+    cache = ReadCache()
+    inside, go = threading.Event(), threading.Event()
+
+    def failing() -> FrameRun:
+        inside.set()
+        assert go.wait(LIMIT_SECONDS)
+        raise error
+
+    def read(by: Callable[[], FrameRun]) -> FrameRun | BaseException:
+        try:
+            return cache.load("log", 0, 0, by)
+        except BaseException as failure:
+            return failure
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(read, failing)
+        assert inside.wait(LIMIT_SECONDS)
+        second = pool.submit(read, lambda: run_at(0))
+        go.set()
+        assert type(first.result(LIMIT_SECONDS)) is type(error)
+        assert isinstance(second.result(LIMIT_SECONDS), FrameRun)

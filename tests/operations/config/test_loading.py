@@ -60,7 +60,7 @@ def test_check_shows_every_setting_but_no_secret(tmp_path: Path) -> None:
     text = "\n".join(f"{f.key} {f.value}" for f in findings)
     assert "source.password (hidden)" in text
     assert "hush-canary" not in text
-    assert "sinks.lake.flush.every 300" in text
+    assert "sinks.lake.flush.every 5m" in text
 
 
 def test_secrets_of_spark_are_told_by_their_whole_keys(tmp_path: Path) -> None:
@@ -299,4 +299,33 @@ def test_a_sink_beside_the_state_is_fine(tmp_path: Path) -> None:
     shown = {finding.key: finding.value for finding in describe(config)}
     # As they stand in a file, and not as Python has them.
     assert shown["sinks.lake.only"] == shown["source.tables.include"] == "*.*"
-    assert shown["log.keep.for"] == "0" and shown["state.checkpoint_at_roll"] == "true"
+    assert shown["log.keep.for"] == "0s" and shown["state.checkpoint_at_roll"] == "true"
+
+
+@pytest.mark.parametrize(("one", "other"), [("./l", "l/"), ("./l", "./l/b"), ("s3://b/x/y", "s3://b/x")])
+def test_two_sinks_do_not_lie_in_each_other(tmp_path: Path, one: str, other: str) -> None:
+    text = (
+        "version: 1\nsource: {type: demo}\nsinks:\n"
+        f"  a: {{url: '{one}', format: csv}}\n  b: {{url: '{other}', format: parquet}}\n"
+    )
+    (found,) = problems(tmp_path, text, {})
+    assert (found.key, found.line) == ("sinks.b.url", 5) and "of the sink a" in found.message
+    load(write(tmp_path, text.replace(f"'{other}'", "'s3://b/xy'")), {})
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "says"),
+    [
+        ("{type: oracle}", "source", "it must be one of 'demo'"),
+        ("{host: h}", "source", "'type' is missing"),
+        ("{type: mysql, host: h, user: u, start: yesterday}", "source.start", "'now' or 'snapshot'"),
+        ("{type: mariadb, host: h, user: u, start: {gtid: x}}", "source.start", "not a GTID"),
+        ("{type: mysql, host: h, user: u, password: ab, password_file: x}", "source", "not both"),
+        ("{type: mysql, host: h, user: u, port: abc}", "source.port", "integer"),
+        ("{type: mysql, host: h}", "source.user", "required"),
+    ],
+)
+def test_a_problem_is_told_once_under_a_key_of_the_file(tmp_path: Path, source: str, key: str, says: str) -> None:
+    text = f"version: 1\nsource: {source}\nsinks: {{lake: {{url: ./lake, format: csv}}}}\n"
+    (found,) = problems(tmp_path, text, {})
+    assert (found.key, found.line) == (key, 2) and says in found.message

@@ -119,6 +119,14 @@ def purged_is_named(tmp_path: Path, own_mariadb: DatabaseServer, database: str) 
     assert world.files("lake") == before
     with pytest.raises(BadInput, match="was interrupted"):
         refuse_unfinished_recovery(world.state_dir, REAL_FILES)
+    with pytest.raises(BadInput, match="was interrupted"):
+        verify(world.config)  # the log is empty: it said ✓, though nothing was compared
+    (world.state_dir / RECOVERY_MARK).unlink()
+    for with_source in (True, False):
+        (sink,) = verify(world.config, with_source=with_source).sinks
+        assert sink.before_log and not sink.differences.changes
+        assert any("nothing was compared" in text for text in sink.held)
+        assert all("compared with the source alone" not in text for text in sink.notes)
 
 
 def test_what_no_index_names_is_deleted_and_its_number_used(

@@ -31,10 +31,10 @@ def instead_of_rows(stream: Shop, sql: str) -> None:
 def test_statements_instead_of_rows_park_a_parked_table_again(tmp_path: Path) -> None:
     """Nobody would know otherwise that rows are missing: the definition brings the others back, and verify is content."""
     stream = parked_shop()
-    lost = "INSERT INTO orders VALUES (50, 50, 50)"
-    instead_of_rows(stream, lost)
+    instead_of_rows(stream, "INSERT INTO orders VALUES (50, 50, 50)")
     instead_of_rows(stream, "INSERT INTO orders VALUES (51, 51, 51)")  # one version for all of them
     stream.insert("orders", (3, 30, 300))
+    lost = "INSERT INTO orders VALUES (?, ?, ?)"  # its values are of rows, and not for everybody
     capture(tmp_path, stream)
     (waiting,) = read_status(Places(state_dir=tmp_path)).parked
     assert waiting.statement == PARK and waiting.statements_after == 1 and waiting.rows_missing
@@ -53,7 +53,7 @@ def test_a_statement_instead_of_rows_of_the_next_table_of_that_name(tmp_path: Pa
     stream.insert("orders", (5,), table_id=80)
     capture(tmp_path, stream)
     done = resume_table(config_of(tmp_path), "shop.orders", file_with(tmp_path, DEFINITION))
-    assert done.plan.parked_again == "INSERT INTO orders VALUES (50)" and done.plan.rows == 1
+    assert done.plan.parked_again == "INSERT INTO orders VALUES (?)" and done.plan.rows == 1
     assert replayed(tmp_path)[0]["shop.orders"] == [{"id": 1, "v": 10}, {"id": 2, "v": 20, "w": 200}]
 
 

@@ -56,8 +56,8 @@ def reader_of(column: Column) -> tuple[str, pa.DataType, Callable[[Any], Any]]:
         return f"{name} + 0", pa.int16(), int
     if base == "enum":
         return f"{name} + 0", pa.uint16(), int
-    if base == "set":
-        return f"{name} + 0", pa.uint64(), int
+    if base == "set":  # a sum is a signed number, or a double: neither holds 64 members
+        return f"CAST({name} AS UNSIGNED)", pa.uint64(), int
     if base in _TEXT:
         return name, pa.string(), _text
     if base in _BYTES:

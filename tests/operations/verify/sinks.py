@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from penstock.capture.loop import Capture, open_log
-from penstock.delivery.storage.layout import date_of, layout_of
+from penstock.delivery.storage.layout import METADATA_PATH, date_of, layout_of
 from penstock.delivery.storage.place import open_place
 from penstock.encode import open_format
 from penstock.files import REAL_FILES, Buffer
@@ -20,6 +21,7 @@ from penstock.operations.config.model import Config
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.verify import rules_at_sink
 from penstock.schema.changes import ChangeBatch
+from penstock.schema.schema_file import schema_file
 from penstock.sources.mysql.source import ServerSource
 from penstock.sources.settings import ServerSettings
 from penstock.sources.source import Source
@@ -44,7 +46,11 @@ def deliver(config: Config) -> None:
         fmt, layout = open_format(settings.format, settings.format_options), layout_of(settings.format)
         objects = open_place(settings.url, REAL_FILES).objects
         payloads: dict[str, list[Buffer]] = {}
+        checkpoint_ts = 0
         for batch, _ in LogReplay(reader, reader.end(), rules_at_sink(config, name)).changes():
+            schema_name, content = schema_file(batch.table)
+            objects.put(f"{layout.schema_directory(batch.table.schema, batch.table.table)}/{schema_name}", content)
+            checkpoint_ts = max(checkpoint_ts, int(batch.commit_ts[-1])) if len(batch) else checkpoint_ts
             for start in range(0, len(batch), ROWS_MAX):
                 part: ChangeBatch = batch.slice(start, min(start + ROWS_MAX, len(batch)))
                 table = batch.table
@@ -58,6 +64,7 @@ def deliver(config: Config) -> None:
                 objects.put(layout.data_path(directory, number), fmt.assemble(some))
             last = layout.data_path(directory, len(files)).rpartition("/")[2]
             objects.put(layout.index_path(directory), f"{last}\n".encode())
+        objects.put(METADATA_PATH, json.dumps({"checkpoint-ts": checkpoint_ts}).encode())
         cursor = Cursor.open(reader, config.state_dir / "cursors", name, start="earliest")
         cursor.mark_delete(reader.end()).result()
         cursor.close()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.delivery.storage.expiry import EXPIRED_PATH
+from penstock.delivery.storage.expiry import EXPIRED_PATH, expired_before
 from penstock.operations.verify.report import SinkReport
+from penstock.operations.verify.sink_files import list_sink
 from penstock.operations.verify.sink_tables import SinkTables
 from penstock.operations.verify.verify import _first_commit_ts
 from tests.delivery.rig import START_MS, local_objects
@@ -21,7 +22,8 @@ def test_files_on_their_way_out_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "shop/orders/5/2024-10-04/CDC00000000000000000001.json").unlink()
     objects.put(EXPIRED_PATH, json.dumps({"before": "2024-10-05", "finished": False}).encode())
     report = SinkReport("raw")
-    tables = SinkTables(objects, None, report, tmp_path)  # type: ignore[arg-type]
+    found = list_sink(objects)
+    tables = SinkTables(objects, None, found, report, tmp_path, expired_before(objects))  # type: ignore[arg-type]
     assert report.faults == []
     assert [name.split("/")[3] for name in tables._files["shop", "orders"]] == ["2024-10-05"] * 2 + ["2024-10-06"] * 2
 

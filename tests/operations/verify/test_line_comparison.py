@@ -34,10 +34,16 @@ def cut(every: list[bytes], cuts: list[int]) -> list[list[bytes]]:
     return [every[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def compare(fmt: str, expected: list[list[bytes]], files: list[list[bytes]], pending_after: int = 99) -> Differences:
-    comparison = LineComparison(
-        iter([b"".join(file) for file in files]), lambda data: (file_rows(one) for one in FORMATS[fmt].pieces(data))
+def opened(fmt: str, files: list[list[bytes]], first: Seq | None = None) -> LineComparison:
+    return LineComparison(
+        iter([b"".join(file) for file in files]),
+        lambda data, since: (file_rows(one, since) for one in FORMATS[fmt].pieces(data, before=True)),
+        first,
     )
+
+
+def compare(fmt: str, expected: list[list[bytes]], files: list[list[bytes]], pending_after: int = 99) -> Differences:
+    comparison = opened(fmt, files)
     for number, batch in enumerate(expected):
         data = b"".join(batch)
         seq = bytes(FORMATS[fmt].rows(data)["_seq"][-1].as_py())
@@ -73,3 +79,28 @@ def test_what_is_on_its_way() -> None:
         "canal-json", [lines("canal-json", [1, 2]), lines("canal-json", [3, 4])], [lines("canal-json", [1, 2, 3])], 1
     )
     assert found.equal and (found.changes, found.pending) == (3, 1)
+
+
+@pytest.mark.parametrize("fmt", ["canal-json", "debezium-json"])
+@settings(max_examples=scaled(12))
+@given(count=st.integers(2, 8), trimmed=st.integers(0, 100), at=st.integers(0, 100), files=CUTS)
+def test_of_a_trimmed_log_the_rest_is_compared_whole(
+    fmt: str, count: int, trimmed: int, at: int, files: list[int]
+) -> None:
+    """With the values before an update, which only a comparison of everything that a line says sees."""
+
+    def line(one: int, old: str) -> bytes:
+        change = Change("U", {"int": one, "varchar": old}, {"int": one, "varchar": "new"}, Seq(1, one, 0, 0), one)
+        return bytes(FORMATS[fmt].encode(batch_of(NAMES, [change])))
+
+    ids = list(range(1, count + 1))
+    left = trimmed % count
+    wrong = ids[left:][at % (count - left)]
+    for altered in (None, wrong):
+        there = [line(one, "other" if one == altered else "old") for one in ids]
+        comparison = opened(fmt, cut(there, files), Seq(1, left + 1, 0, 0))
+        for one in ids[left:]:
+            comparison.expect(line(one, "old"), 1, Seq(1, one, 0, 0).to_bytes() + b"Z")
+        found = comparison.finish()
+        assert (found.changes, found.wrong, comparison.before) == (count - left, int(altered is not None), left)
+        assert found.equal == (altered is None) and not comparison.altered

@@ -15,7 +15,7 @@ from penstock.cli.verify import exit_code
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import Config
 from penstock.operations.verify import sink_tables, source_comparison
-from penstock.operations.verify.sink_tables import data_directories
+from penstock.operations.verify.sink_files import data_directories
 from penstock.operations.verify.verify import verify
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.settings import DemoSettings

@@ -17,7 +17,7 @@ from penstock.log.position import Position
 from penstock.operations.config.loading import load
 from penstock.operations.config.model import Config
 from penstock.operations.verify import verify as module
-from penstock.operations.verify.sink_tables import data_directories
+from penstock.operations.verify.sink_files import data_directories
 from penstock.operations.verify.verify import verify
 from penstock.process import EXIT_DIFFERENT, EXIT_HELD_BACK
 from penstock.rules.settings import Rule

@@ -47,6 +47,19 @@ def test_modify_and_change() -> None:
     assert key(made) == ["number"] and not made.columns[0].nullable
 
 
+def test_a_key_stays_only_where_its_columns_do() -> None:
+    for clause in ("add x int first", "drop v", "modify v int, comment 'x'"):
+        assert altered(clause).keeps_key_of(ORDERS), clause
+    replaced = altered("drop id, drop primary key, add id int not null primary key first")
+    assert replaced.columns[0].name == "id" and not replaced.keeps_key_of(ORDERS)
+    for clause in ("change id v int, change v id int", "rename column id to number", "modify id bigint"):
+        assert not altered(clause).keeps_key_of(ORDERS), clause
+    assert not altered("drop primary key").keeps_key_of(ORDERS)
+    # Of a like definition, but with other values in every row: readers are told.
+    assert altered("drop n, add n int").columns == ORDERS.columns
+    assert altered("drop n, add n int").ddl_type is DdlType.MODIFY_COLUMN
+
+
 def test_rename_column_and_defaults() -> None:
     assert names(altered("rename column v to n, rename column n to v")) == ["id", "n", "v"]
     assert altered("rename column v to w").ddl_type is DdlType.MODIFY_COLUMN

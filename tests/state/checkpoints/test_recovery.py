@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,48 @@ def test_a_drop_that_a_crash_interrupted_is_finished_over_a_damaged_checkpoint(
 
 def _raising(_: BucketState, error: Corruption) -> None:
     raise error
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_checkpoint_put_back_from_a_copy_counts_only_if_no_frame_after_it_was_trimmed(
+    tmp_path: Path, at_the_end: bool
+) -> None:
+    """Also where the frames that are gone stood in the checkpoint's own ledger, and the log goes on right after it."""
+    state_directory, copied = tmp_path / "log" / "state", tmp_path / "copied"
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, StateSettings(checkpoint_at_roll=False))
+        for n in range(4):
+            put(state, n, n)
+            if n == (3 if at_the_end else 1):
+                assert state.checkpoint() is not None
+                shutil.copytree(state_directory, copied)
+        for n in range(4, 7):
+            put(state, n, n)
+            state.checkpoint()
+        assert log.trim() == [1]
+        expected = content(state)
+    shutil.rmtree(state_directory)
+    copied.rename(state_directory)
+    with Log.open(tmp_path / "log", SMALL) as log:
+        if at_the_end:
+            assert content(BucketState.open(log)) == expected
+        else:
+            with pytest.raises(StateLost, match=r"newest good checkpoint .* is at 1:1"):
+                BucketState.open(log)
+
+
+def test_a_checkpoint_of_entries_that_a_truncation_removed_does_not_come_back_with_a_trim(tmp_path: Path) -> None:
+    """The log was truncated by force, without its state; what is left of the checkpoint's ledger was trimmed then."""
+    with Log.open(tmp_path / "log", SMALL) as log:
+        with BucketState.open(log, StateSettings(checkpoint_at_roll=False)) as state:
+            for n in range(3):
+                put(state, n, n)
+            state.checkpoint()
+            put(state, 3, 3)
+            state.checkpoint()
+        log.truncate(Position(1, 0), force=True)
+        log.append(b"another history").result(LIMIT_SECONDS)
+        log.roll()
+        assert log.trim() == [1]
+        with pytest.raises(StateLost):
+            BucketState.open(log)

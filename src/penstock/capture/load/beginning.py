@@ -11,7 +11,6 @@ tables as they are after that.
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from penstock.capture.recorder import Recorder
 from penstock.capture.schemas import SchemaTracker
 from penstock.clock import Clock
 from penstock.errors import BadInput, Unavailable
+from penstock.patterns import matches
 from penstock.sources.load import Loadable, LoadPlan, Name, TableLoad, has_passed
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import LoadScope, Tables
@@ -72,13 +72,13 @@ class LoadBeginnings:
     # -- tables that are chosen later ------------------------------------------------------------------------------
 
     def choose(self) -> None:
-        """Begins the loads of tables that the last start did not choose. Before the stream is read; raises `SourceError`
-        where one of them cannot be loaded, and then nothing was begun."""
+        """Begins the loads of tables that the last start did not choose, and ends those of tables that it chose and this one
+        does not. Before the stream is read; raises `SourceError` where one cannot be loaded, and then nothing was begun."""
         before, now = self._recorder.scope, self._scope
         if now is None:
             if before is not None and self._tables not in before.filters:
                 narrower = LoadScope(filters=(*before.filters, self._tables))
-                self._load.begin({}, scope=narrower)
+                self._load.begin(self._left_out(narrower), scope=narrower)
             return
         if before == now:
             return
@@ -91,9 +91,21 @@ class LoadBeginnings:
         plan = self._source.plan_loads(is_new, self._schemas.in_force)
         if plan.refused:
             raise cannot_load(plan.refused)
-        begun = self._begin(plan, scope=now, joins=True)
+        left_out = self._left_out(now)
+        begun = self._begin(plan, scope=now, joins=True, ended=left_out)
+        for name in left_out:
+            _logger.info("%s is left out now: what is not loaded of it is not loaded", ".".join(name))
         for name in begun:
             _logger.info("%s is chosen now, and was not at the last start: its rows are loaded", ".".join(name))
+
+    def _left_out(self, scope: LoadScope) -> dict[Name, TableLoad]:
+        """The loads under way of tables that are not chosen any more. They are over: should such a table be chosen again, what
+        was loaded of it may be old by then."""
+        return {
+            (str(name[0]), str(name[1])): replace(load, done=True, note="left out")
+            for name, load in self._recorder.loads.items()
+            if not load.done and not load.backfill and not scope.matches(str(name[0]), str(name[1]))
+        }
 
     # -- what a user asks for --------------------------------------------------------------------------------------
 
@@ -128,7 +140,7 @@ class LoadBeginnings:
             if asked.names(*name) or not loads:
                 raise BadInput(f"{'.'.join(name)} cannot be loaded: {reason}", hint=hint)
         for pattern in asked.tables:
-            if not any(fnmatch.fnmatchcase(".".join(name), pattern) for name in (*loads, *refused)):
+            if not any(matches(".".join(name), pattern) for name in (*loads, *refused)):
                 raise BadInput(
                     f"{pattern} is no table of the source that this flow follows",
                     hint="nothing was begun; names are schema.table, with * and ?, of those that source.tables takes",
@@ -194,6 +206,7 @@ class LoadBeginnings:
         scope: LoadScope | None = None,
         backfill: bool = False,
         joins: bool = False,
+        ended: Mapping[Name, TableLoad] | None = None,
     ) -> Mapping[Name, TableLoad]:
         begun_ms = self._clock.wall_ms()
         begun: dict[Name, TableLoad] = {}
@@ -205,5 +218,5 @@ class LoadBeginnings:
             if begun[name].joins:
                 self._schemas.hide(*name)
         if begun or scope is not None:
-            self._load.begin(begun, scope=scope)
+            self._load.begin({**(ended or {}), **begun}, scope=scope)
         return begun

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.capture.load.cleaning import without_changed
+from penstock.capture.load.keeping import ChunkPin
 from penstock.capture.load.tables import LoadingTable, ReadChunk, TableReaders, Ticket
 from penstock.capture.recorder import Recorder
 from penstock.capture.schemas import SchemaTracker
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TICKET_SECONDS_MIN = 0.1  # between two tickets: each ends the entry that is being filled
+HELD_SECONDS = 10.0  # until a table that could not be read is tried again
 SHOWN_MAX = 10  # of the tables that are being loaded, in a report
+_KEYLESS = "it lost its primary key while it was loaded"
+_HINT = "ALTER TABLE … ADD PRIMARY KEY, or leave it out of the load (source.snapshot.tables.exclude)"
 _UNKNOWN_YET = "waits: the stream has to come to where the table's definition was read"
 
 _logger = logging.getLogger(__name__)
@@ -73,12 +77,30 @@ class InitialLoad:
         self._ticket_due = clock.monotonic()
         self._changes = recorder.load_changes
         self._readers: TableReaders | None = None
+        self._pin = ChunkPin(log, clock)
         self._add({name: load for name, load in left.items() if load.key})
         self._waiting = {name: load for name, load in left.items() if not load.key}
 
     @property
     def done(self) -> bool:
         return self._readers is None and not self._waiting and self._changes == self._recorder.load_changes
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be loaded by itself: all is, or what is left waits for whoever resumes a parked table.
+        Raises `SourceError` where a table cannot be read: a run that ended there would say that all is well."""
+        if self.done:
+            return True
+        if self._readers is None or self._waiting:
+            return False
+        with self._readers.changed:
+            left = [table for table in self._readers.tables if not table.done]
+            if not left or not all(self._is_held(table) or self._is_parked(table) for table in left):
+                return False
+            held = next((table for table in left if self._is_held(table)), None)
+        if held is not None:
+            raise SourceError(f"{'.'.join(held.name)} cannot be loaded: {held.held}")
+        return True
 
     @property
     def waiting(self) -> Mapping[Name, TableLoad]:
@@ -110,9 +132,19 @@ class InitialLoad:
             self._finished.pop(name, None)
             if load.done:
                 self._finished[name] = load
+                self._end(name, load)
             elif not load.key:
                 self._waiting[name] = load
         self._add({name: load for name, load in loads.items() if load.key and not load.done})
+
+    def _end(self, name: Name, load: TableLoad) -> None:
+        """What is being read of the table, if it is, is not wanted any more."""
+        if self._readers is not None:
+            with self._readers.changed:
+                for table in self._readers.tables:
+                    if table.name == name:
+                        table.begin_again(load)
+                self._readers.changed.notify_all()
 
     def _add(self, loads: Mapping[Name, TableLoad]) -> None:
         if loads and self._readers is None:
@@ -130,6 +162,11 @@ class InitialLoad:
     def close(self) -> None:
         if self._readers is not None:
             self._readers.close()
+        self._pin.release()
+
+    def make_room(self) -> None:
+        """The log is full: what a chunk that is being read still needs of it may go."""
+        self._pin.release()
 
     def is_due(self, passed: SourcePosition) -> bool:
         """Whether `step` has something to do, where the stream is now."""
@@ -141,6 +178,7 @@ class InitialLoad:
         with readers.changed:
             return (
                 readers.error is not None
+                or self._pin.is_due()
                 or self._ticket_is_due(readers)
                 or any(
                     part.ready
@@ -162,6 +200,10 @@ class InitialLoad:
         for table in readers.tables:
             while not table.done and (found := self._next_chunk(table, passed)) is not None:
                 self._take(table, *found, passed)
+        if self._pin.is_due():
+            with readers.changed:
+                oldest = readers.oldest()
+            self._pin.look(oldest)
         if passed.file:
             self._give_ticket(readers, passed)
         with readers.changed:
@@ -172,6 +214,7 @@ class InitialLoad:
             self._recorder.finish()
             readers.close()
             self._readers = None
+            self._pin.release()
 
     def _follow_changes(self) -> None:
         """A load goes with its table, and may begin anew by itself; the log has it already."""
@@ -217,8 +260,14 @@ class InitialLoad:
 
     def _ticket_is_due(self, readers: TableReaders) -> bool:
         """A reader wants one; or a table waits for a version that can be read: the next ticket looks for it."""
-        wanted = readers.ticket_wanted or any(not table.done and table.schema is None for table in readers.tables)
-        return wanted and self._clock.monotonic() >= self._ticket_due
+        now = self._clock.monotonic()
+        return now >= self._ticket_due and (
+            readers.ticket_wanted
+            or any(
+                not table.done and table.schema is None and (now >= table.held_until or not self._is_held(table))
+                for table in readers.tables
+            )
+        )
 
     def _give_ticket(self, readers: TableReaders, passed: SourcePosition) -> None:
         """From here on a chunk need show no less than what is in the log now."""
@@ -238,7 +287,7 @@ class InitialLoad:
             gone = [table for table in readers.tables if not table.done and table.schema is None]
             readers.changed.notify_all()
         for table in keyless:
-            self._give_up(table, "it lost its primary key while it was loaded", passed)
+            self._give_up(table, _KEYLESS, _HINT, passed)
         for table in gone:
             if table not in keyless:
                 self._check_gone(table, passed)
@@ -246,6 +295,8 @@ class InitialLoad:
     def _use_version(self, table: LoadingTable) -> bool:
         """Under the lock: the table is read by the version in force, if that has rows that can be read. False where that has
         no primary key."""
+        if self._clock.monotonic() < table.held_until and self._is_held(table):
+            return True
         found = self._schemas.in_force(*table.name)
         table.schema = found if found is not None and found.columns else None
         if table.schema is None:
@@ -262,11 +313,11 @@ class InitialLoad:
         assert self._readers is not None
         found = self._schemas.in_force(*table.name)
         ticket = chunk.ticket
-        failure = chunk.failure
+        failure, hint = chunk.failure, chunk.hint
         if chunk.rows is None and found is not None and found.key == chunk.table.key:
             failure = failure or "the server's table is not as the log has it"
         if failure:
-            self._give_up(table, failure, passed)
+            self._give_up(table, failure, hint, passed)
             return
         if found is None or found.key != chunk.table.key or ticket.voids != self._recorder.voids or chunk.rows is None:
             _logger.info("%s changed while a chunk was read: it is read again", chunk.table.name)
@@ -303,15 +354,24 @@ class InitialLoad:
             _logger.debug("%s: %d rows of a chunk changed meanwhile", version.name, left_out)
         return columns
 
-    def _give_up(self, table: LoadingTable, why: str, passed: SourcePosition) -> None:
-        """A backfill that cannot go on is over, and says so; the flow goes on. Any other load raises `SourceError`."""
+    def _give_up(self, table: LoadingTable, why: str, hint: str, passed: SourcePosition) -> None:
+        """A table that cannot be read stops nothing else. A backfill is over, and says so. Any other load waits, and says why:
+        rows that are left out would be missed by nobody."""
         if not table.load.backfill:
-            raise SourceError(
-                f"{'.'.join(table.name)} cannot be loaded: {why}",
-                hint="start again with a new state_dir, or leave it out of the load (source.snapshot.tables.exclude)",
-            )
+            self._hold(table, f"{why} ({hint})" if hint else why)
+            return
         _logger.warning("%s: the backfill ends: %s", ".".join(table.name), why)
         self._append(table, replace(table.load, done=True, note=why), passed)
+
+    def _hold(self, table: LoadingTable, why: str) -> None:
+        assert self._readers is not None
+        with self._readers.changed:
+            if table.held != why:
+                _logger.warning("%s cannot be loaded, and waits: %s", ".".join(table.name), why)
+            found = self._schemas.in_force(*table.name)
+            table.held, table.held_version = why, found.version if found is not None else 0
+            table.held_until = self._clock.monotonic() + HELD_SECONDS
+            self._begin_again(table)
 
     def _append(
         self,
@@ -331,6 +391,7 @@ class InitialLoad:
         self._recorder.append(FrameContent(data, position, loads={table.name: load}))
         with self._readers.changed:
             table.load = load
+            table.held = ""
             if load.done:
                 self._finished[table.name] = load
             self._readers.changed.notify_all()
@@ -363,7 +424,8 @@ class InitialLoad:
         rate = self._rows / seconds if seconds > 0 else 0.0
         left += sum(load.estimate for load in self._waiting.values())
         found = [*self._finished.values(), *self._waiting.values(), *(table.load for table in loading)]
-        shown = [_shown(table.name, table.load, self._standing(table)) for table in loading if table.reading]
+        standing = [(table, self._standing(table)) for table in loading]
+        shown = [_shown(table.name, table.load, note) for table, note in standing if note or table.reading]
         shown += [_shown(name, load, _UNKNOWN_YET) for name, load in self._waiting.items()]
         ended = [_shown(name, load, load.note) for name, load in self._finished.items() if load.note]
         return {
@@ -379,9 +441,18 @@ class InitialLoad:
 
     def _standing(self, table: LoadingTable) -> str:
         """Why nothing is read of a table now; empty where something is."""
+        if self._is_parked(table):
+            return f"waits: the table is parked (penstock resume {shell_word('.'.join(table.name))})"
+        return f"waits: {table.held}" if self._is_held(table) else ""
+
+    def _is_held(self, table: LoadingTable) -> bool:
+        """Whether it could not be read, and is still what it was then."""
         found = self._schemas.in_force(*table.name)
-        parked = found is not None and found.parked
-        return f"waits: the table is parked (penstock resume {shell_word('.'.join(table.name))})" if parked else ""
+        return bool(table.held) and found is not None and found.version == table.held_version
+
+    def _is_parked(self, table: LoadingTable) -> bool:
+        found = self._schemas.in_force(*table.name)
+        return found is not None and found.parked
 
 
 def _shown(name: Name, load: TableLoad, note: str) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import BadInput
+from penstock.patterns import matches
 
 REQUEST = "backfill"
 
@@ -32,7 +32,7 @@ class Backfill:
         return cls(tuple(tables), where)
 
     def matches(self, schema: str, table: str) -> bool:
-        return any(fnmatch.fnmatchcase(f"{schema}.{table}", pattern) for pattern in self.tables)
+        return any(matches(f"{schema}.{table}", pattern) for pattern in self.tables)
 
     def names(self, schema: str, table: str) -> bool:
         """Whether the table is named, and not only taken by a pattern."""

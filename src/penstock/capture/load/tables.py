@@ -58,7 +58,7 @@ class Ticket:
 
 class ReadChunk(NamedTuple):
     """What was read on a ticket, by a version of the table. Without `rows` the table was not as that says, and `high` is
-    after whatever changed it; or it cannot be read, and `failure` says why."""
+    after whatever changed it; or it cannot be read: `failure` says why, and `hint` what to do."""
 
     ticket: Ticket
     table: TableSchema
@@ -66,6 +66,7 @@ class ReadChunk(NamedTuple):
     rows: LoadedRows | None
     high: SourcePosition
     failure: str = ""
+    hint: str = ""
 
 
 @dataclass
@@ -75,15 +76,20 @@ class ReadingRange:
     number: int
     here: KeyRange
     ready: deque[ReadChunk] = field(default_factory=deque)
-    busy: bool = False  # a thread reads it
+    reading: Ticket | None = None  # a thread reads it on this one
     exhausted: bool = False  # nothing more is to be read, unless all of it is read again
+
+    @property
+    def busy(self) -> bool:
+        return self.reading is not None
 
 
 @dataclass
 class LoadingTable:
     """One table. `schema`: the version in force; None while its rows cannot be read. `load`: what is in the log, and the
     ranges in which it is read. `generation` grows when chunks that were read are thrown away: reading begins again after
-    `load`."""
+    `load`. `held`: why it cannot be read, in the version `held_version`, until somebody mends that; it is tried again after
+    `held_until`."""
 
     name: Name
     load: TableLoad
@@ -92,6 +98,9 @@ class LoadingTable:
     ranges: list[ReadingRange] = field(default_factory=list)  # empty: it is not known yet in which ranges it is read
     splitting: bool = False
     rows_max: int = ROWS_FIRST
+    held: str = ""
+    held_version: int = 0
+    held_until: float = 0.0
 
     def __post_init__(self) -> None:
         self.begin_again(self.load)
@@ -209,6 +218,13 @@ class TableReaders:
                 self.error = self.error or error
         self._wake()
 
+    def oldest(self) -> Position | None:
+        """Under the lock: the end of the log at which the oldest chunk was begun that is still to be appended."""
+        parts = [part for table in self.tables for part in table.ranges]
+        tickets = [part.reading for part in parts if part.reading is not None]
+        tickets += [chunk.ticket for part in parts for chunk in part.ready]
+        return min((ticket.log for ticket in tickets), default=None)
+
     # -- what is next ----------------------------------------------------------------------------------------------
 
     def _next(self) -> _Work | None:
@@ -237,14 +253,14 @@ class TableReaders:
                 return _Work(table, None, ticket, table.schema, table.load, table.generation)
             for part in table.ranges:
                 if not (part.busy or part.exhausted) and len(part.ready) < AHEAD_MAX:
-                    part.busy = True
+                    part.reading = ticket
                     return _Work(table, part, ticket, table.schema, table.load, table.generation)
         return None
 
     def _give_back(self, work: _Work) -> None:
         with self.changed:
             if work.part is not None:
-                work.part.busy = False
+                work.part.reading = None
             elif work.generation == work.table.generation:
                 work.table.splitting = False
             self.changed.notify_all()
@@ -276,7 +292,7 @@ class TableReaders:
         table = work.table
         self._throttle()
         rows: LoadedRows | None = None
-        failure = ""
+        failure = hint = ""
         try:
             rows = reader.read(work.schema, work.load, part.here, work.ticket.source, self._limited(table.rows_max))
             high = rows.high
@@ -286,18 +302,16 @@ class TableReaders:
             high = reader.now()
         except Unavailable:
             raise
-        except PenstockError as error:
-            if not work.load.backfill:
-                raise
-            failure, high = error.message, work.ticket.source
+        except PenstockError as error:  # of this table: the others are read on
+            failure, hint, high = error.message, error.hint, work.ticket.source
         with self.changed:
-            part.busy = False
+            part.reading = None
             if rows is not None:
                 part.here = replace(part.here, after=rows.after)
                 table.rows_max = _next_rows(table.rows_max, rows)
             part.exhausted = rows is None or rows.last  # without rows: until the log's writer has seen why
             if work.generation == table.generation:
-                part.ready.append(ReadChunk(work.ticket, work.schema, work.generation, rows, high, failure))
+                part.ready.append(ReadChunk(work.ticket, work.schema, work.generation, rows, high, failure, hint))
             self.changed.notify_all()
         self._wake()
 

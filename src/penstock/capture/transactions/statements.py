@@ -18,10 +18,12 @@ from penstock.capture.transactions.machine import TransactionMachine
 from penstock.capture.transactions.packer import Mark
 from penstock.capture.transactions.xa import XaGroups
 from penstock.entries.format import Kind, Part
+from penstock.schema.ddl.values_hidden import without_values
 from penstock.schema.model import TableSchema
 from penstock.sources.source import SourceError
 
 SAVEPOINTS_MAX = 100_000  # servers log no RELEASE, so in a long transaction they would pile up
+_SHOWN_MAX = 80  # characters of a statement
 _TOLD = frozenset({Verb.DDL, Verb.DML, Verb.OTHER})  # statements that do something themselves
 
 
@@ -69,8 +71,9 @@ class Statements:
         made = machine.schemas.after_rows_statement(query, version)
         if made is None:
             where = f"{machine.reading.file}:{int(self._state[Slot.POS])}"
+            shown = without_values(query.sql, query.sql_mode)[:_SHOWN_MAX]
             raise SourceError(
-                f"{where} holds a statement instead of rows, and which tables it changes cannot be told: {query.sql[:80]!r}",
+                f"{where} holds a statement instead of rows, and which tables it changes cannot be told: {shown!r}",
                 hint="SET GLOBAL binlog_format = 'ROW'; and start again after that point",
             )
         return made

@@ -46,5 +46,5 @@ def show_pause(done: Pause, *, as_json: bool) -> None:
     elif done.table and done.changed:
         say("[green]✓[/] {} goes on: what was held back is read again beside the others", what)
     else:
-        again = "what stopped at it is tried again" if done.again else "was not paused"
-        say("[green]✓[/] {} {}", what, "goes on" if done.changed else again)
+        again = ": what stopped at it is tried again" if done.again else " was not paused"
+        say("[green]✓[/] {}{}", what, " goes on" if done.changed else again)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.delivery.barrier import BarrierFailed
 from penstock.delivery.dispatcher import Dispatcher, Phase, asked_out
 from penstock.delivery.keeper_client import DispatcherStart
 from penstock.delivery.replays.outside import ExtraRange, Outside
@@ -24,12 +23,10 @@ class Absences:
         self._spool = spool
         self._writer = writer
         self._wishes: dict[str, bool] = {}  # who is to be left out, or not any more: for those that are not loaded yet
-        self._returned = False  # somebody rejoined in this run
         self.outside = Outside(self._is_left_out)
 
     def begin_run(self) -> None:
         self._wishes.clear()
-        self._returned = False
         self.outside = Outside(self._is_left_out)
         self.retry.begun()
 
@@ -85,7 +82,6 @@ class Absences:
             assert writer is not None
             each = writer.dispatchers[identity]
             each.replaying, each.held_rows = False, 0
-            self._returned = True
 
     def left_out(self) -> list[str]:
         writer = self._writer()
@@ -96,8 +92,8 @@ class Absences:
         return {"left_out": self.left_out(), "replay": self.coming_back()}
 
     def coming_back(self) -> list[str]:
-        """Those that can be replayed now. Raises `StaleRun` where one of them, or one that is back already, stopped another table at
-        a statement of both: only a new run can bring both to it."""
+        """Those that can be replayed now. Raises `StaleRun` where one of them did not come to a statement of several tables: the
+        others stop there, and its replay would go beyond it. Only a new run can bring all of them to it."""
         writer = self._writer()
         if writer is None:
             return []
@@ -106,7 +102,7 @@ class Absences:
             for each in writer.left_out()
             if each.phase is Phase.LEFT_OUT and (each.comes_back or (self.retry.due and not each.asked_out))
         ]
-        if (ready or self._returned) and any(isinstance(each.stopped, BarrierFailed) for each in writer.stopped()):
+        if not self.outside.missed.isdisjoint(ready):
             raise StaleRun(f"{self._changefeed}: tables that stopped at a statement can go on", hint="begin a new run")
         return sorted(ready)
 

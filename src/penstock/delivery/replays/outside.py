@@ -54,6 +54,7 @@ class Outside:
     """Of one run. `left_out` says of a dispatcher whether it is left out now."""
 
     def __init__(self, left_out: Callable[[str], bool]) -> None:
+        self.missed: set[str] = set()  # those without whom a statement of several tables could not be delivered
         self._left_out = left_out
         self._replays: dict[str, _Replay] = {}
         self._taken: deque[tuple[Position, Position, frozenset[tuple[str, int]]]] = deque(maxlen=_REMEMBERED_MAX)

@@ -363,6 +363,19 @@ class Spool:
                 found.extend(shard.queues)
         return found
 
+    def describe(self) -> dict[str, Any]:
+        """For `status`."""
+        account = self._account
+        return {
+            "spool_bytes": account.bytes,
+            "spool_memory_bytes": account.memory_bytes,
+            "spool_disk_bytes": account.disk_bytes,
+            "spool_alarm": account.disk_error,
+            "staged_bytes": account.staged_bytes,
+            "wakes": account.wakes,
+            "wakes_suppressed": account.wakes_suppressed,
+        }
+
     def totals(self) -> SpoolTotals:
         account, spiller, segments = self._account, self._spiller, self._segments
         return SpoolTotals(

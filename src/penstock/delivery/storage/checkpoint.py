@@ -14,6 +14,7 @@ from penstock.delivery.storage.layout import METADATA_PATH
 from penstock.delivery.storage.place import SinkObjects
 from penstock.delivery.storage.progress import AskPoint, ProgressFile
 from penstock.errors import Corruption, PenstockError
+from penstock.objects import Found
 
 METADATA_SECONDS_MIN = 2.0
 
@@ -57,9 +58,14 @@ class CheckpointFile:
     def _read(self) -> int:
         found = self._store.read(METADATA_PATH)
         self._token = found.token if found is not None else None
-        if found is None:
-            return 0
-        try:
-            return int(json.loads(found.data)["checkpoint-ts"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise Corruption(f"{METADATA_PATH} at the sink cannot be read: {found.data[:100]!r}") from error
+        return checkpoint_of(found)
+
+
+def checkpoint_of(found: Found | None) -> int:
+    """The checkpoint that the file holds, 0 where there is none. Raises `Corruption`."""
+    if found is None:
+        return 0
+    try:
+        return int(json.loads(found.data)["checkpoint-ts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corruption(f"{METADATA_PATH} at the sink cannot be read: {found.data[:100]!r}") from error

@@ -11,6 +11,7 @@ After a restart only a dispatcher with an open intent looks at storage:
 
 - The index names the intent's file: on with step 4. The file's bytes are not looked at; whoever wrote them wrote these rows.
 - The file is there, as it was promised: on with step 3. Nothing is put together again.
+  Both only once what was found is durable: whoever put it may have died before that.
 - It is not there: its rows give the promised bytes, and it goes on with step 2. Or they do not, because the encoder has changed or
   the rows came split otherwise: the keeper then replaces the intent by one for the same rows under the same name, which no
   reader has seen, and it goes on as at step 1. Other rows than those of the intent are refused.
@@ -171,6 +172,7 @@ class Commit:
             self._path = self._storage.layout.data_path(self._directory, last + 1)
             return self._look_for_nothing()
         if last >= number:
+            self._store.settle(self._index)
             return Step.PROGRESS
         if last < number - 1:
             raise Terminal(
@@ -184,6 +186,7 @@ class Commit:
                 f"{self._path} is there, but is not what was promised: {self._opened}; nothing was overwritten",
                 hint="another writer uses this prefix: stop it, then move the file away",
             )
+        self._store.settle(self._path)
         return Step.INDEX
 
     def _look_for_nothing(self) -> Step:

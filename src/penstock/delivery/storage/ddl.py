@@ -81,7 +81,9 @@ class SchemaFiles:
         text = next((payload.table_schema for payload in payloads if payload.table_schema), None)
         if text is not None:
             self._ensure(_own(text, first))
-        elif first.version not in self._versions(first.schema, first.table):
+        elif (there := self._versions(first.schema, first.table).get(first.version)) is not None:
+            self._store.settle(there)
+        else:
             raise Terminal(f"{first.schema}.{first.table}: rows of version {first.version} came without their schema")
 
     def _put(self, table: TableSchema) -> None:
@@ -96,26 +98,33 @@ class SchemaFiles:
                 there = self._store.read(path)
         if there is not None and there.data != content and not _same_table(there.data, content):
             raise Corruption(f"{path} is at the sink with another content; it was not overwritten")
+        if there is not None:
+            self._store.settle(path)
 
     def _ensure(self, table: TableSchema) -> None:
-        directory = self._layout.schema_directory(table.schema, table.table)
-        if self._store.read(f"{directory}/{self._schema_file(table)[0]}") is not None:
+        path = f"{self._layout.schema_directory(table.schema, table.table)}/{self._schema_file(table)[0]}"
+        if self._store.read(path) is not None:
+            self._store.settle(path)
             return
         versions = self._versions(table.schema, table.table)
         if table.version in versions:
+            self._store.settle(versions[table.version])
             return
         is_first = not any(version < table.version for version in versions)
         if is_first:
             self._ensure_database(table)
         self._put(without_statement(table, first=is_first))
 
-    def _versions(self, schema: str, table: str) -> set[int]:
+    def _versions(self, schema: str, table: str) -> dict[int, str]:
+        """The schema files that are there, by version."""
         names = self._store.list(self._layout.schema_directory(schema, table))
-        return {version for name in names if (version := _version(name)) is not None}
+        return {version: name for name in names if (version := _version(name)) is not None}
 
     def _ensure_database(self, table: TableSchema) -> None:
         """Readers need the database of a table just before it: no DDL created it, or the sink does not take its DDL."""
-        if any(version < table.version for version in self._versions(table.schema, "")):
+        there = self._versions(table.schema, "")
+        if (before := min(there, default=table.version)) < table.version:
+            self._store.settle(there[before])
             return
         query = create_database(table.schema, None)
         self._put(TableSchema(table.schema, "", table.version - 1, (), query, DdlType.CREATE_SCHEMA))

@@ -40,6 +40,7 @@ class Indexes:
         if token is None:
             last = self.last_number(path)
             if last == file_number(file):
+                self._objects.settle(path)
                 return  # by an earlier try, whose answer was lost
             if last > file_number(file):
                 raise Terminal(

@@ -61,6 +61,8 @@ class SinkObjects(Protocol):
 
     def put_if(self, name: str, data: Buffer, token: str | None) -> str: ...
 
+    def settle(self, name: str) -> None: ...
+
     def read(self, name: str) -> Found | None: ...
 
     def size(self, name: str) -> int | None: ...
@@ -81,6 +83,7 @@ class OwnedObjects:
     def __init__(self, objects: SinkObjects, check: Callable[..., Any]) -> None:
         self._objects = objects
         self._check = check
+        self.settle = objects.settle
         self.read = objects.read
         self.size = objects.size
         self.get = objects.get

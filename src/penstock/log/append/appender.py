@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.clock import Clock
-from penstock.errors import Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable, kept
+from penstock.errors import BadInput, Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable, kept
 from penstock.files import Files
 from penstock.log.append.groups import answer, entries_that_fit, split_orphans, split_unwritable
 from penstock.log.append.ledger_sequence import Counters, LedgerSequence
@@ -133,6 +133,19 @@ class Appender:
     def on_writer_thread(self, task: Callable[[], T]) -> Pending[T]:
         """Calls `task` on the writer thread, between two groups, in order with the appends."""
         return self._queue.submit_task(task)
+
+    def call_on_writer_thread(self, task: Callable[[], T]) -> T:
+        """As `on_writer_thread`, and waits for the result."""
+        self.check_may_wait()
+        return self.on_writer_thread(task).result()
+
+    def check_may_wait(self) -> None:
+        """Raises `BadInput` on the writer thread, where a call that waits for that thread would wait for ever."""
+        if self.runs_here():
+            raise BadInput(
+                f"{self._name}: this waits for the thread that it is called on, in a callback of an append",
+                hint="hand it to another thread",
+            )
 
     def runs_here(self) -> bool:
         """Whether the caller is on the writer thread: in a callback of an append."""

@@ -47,13 +47,14 @@ class AppendQueue:
         self._closing = False
         self._idle = False  # the writer waits for `_work`
         self._wake_at = 1  # so many queued requests wake an idle writer
+        self._writer = 0  # the thread that gathers
         self._make_locks()
         closed_in_children(self)
 
     # -- any thread ----------------------------------------------------------------------------------------------
 
     def submit(self, item: AppendRequest, *, wait: bool = True) -> None:
-        """Queues an append; waits while too many bytes wait. Raises the error that stopped the writer."""
+        """Queues an append; waits while too many bytes wait, except on the writer thread. Raises what stopped that."""
         with self._lock:
             if wait and self.waiting_bytes >= self._waiting_bytes_max:
                 self._wait_for_room()
@@ -135,6 +136,8 @@ class AppendQueue:
             self._work.notify()
 
     def _wait_for_room(self) -> None:
+        if threading.get_ident() == self._writer:
+            return  # in a callback: this very thread makes the room
         limit = self._waiting_bytes_max
         while self.waiting_bytes >= limit and self.error is None and not self._closing:
             self._room.wait()
@@ -147,6 +150,7 @@ class AppendQueue:
         `sync_seconds`: how long the last sync took.
         """
         group: list[AppendRequest] = []
+        self._writer = threading.get_ident()
         with self._lock:
             queue = self._queue
             while not queue:

@@ -37,7 +37,7 @@ from penstock.log.cursors.acked import Acked, runs
 from penstock.log.cursors.acks import Acks, previous
 from penstock.log.cursors.backlog import CursorStats, backlog_about, backlog_bytes
 from penstock.log.cursors.opening import Start, open_durable, start_position
-from penstock.log.cursors.reading import Skip, is_terminated, nth_unacked, place_to_read, read_entries
+from penstock.log.cursors.reading import Batch, Skip, is_terminated, nth_unacked, place_to_read, read_entries
 from penstock.log.cursors.records import CursorState
 from penstock.log.frames.format import Entry
 from penstock.log.metrics import forget_cursor, watch_cursor
@@ -64,14 +64,12 @@ class Cursor:
         self.tail = tail or Tail()
         self._read_lock = Lock()
         self._read_position = _after(acks.durable_mark_delete)
-        self._moves = 0  # of the read position, by anything but a read
+        self.moves = 0  # of the read position, by anything but a read
         self.cancelled = 0
         self._closed = False
         self._closed_hint = ""
         self._on_close: Callable[[], None] | None = None
-        self.withdraw = (
-            self.close
-        )  # for an opener whom it did not reach; a table closes it unless another opener has it
+        self.withdraw = self.close  # for an opener whom it did not reach; a table spares it where others have it
         if records is not None:
             watch_cursor(self)
         closed_in_children(self)
@@ -288,7 +286,7 @@ class Cursor:
         max_bytes: int | None = None,
         end: Position | None = None,
         skip: Skip | None = None,
-    ) -> list[Entry]:
+    ) -> Batch:
         """The next entries that are not acked, in order; empty only where there is none (up to `end`, included).
 
         Stops after the entry that reaches `max_bytes`. Entries for which `skip(position)` is true are passed over,
@@ -312,7 +310,9 @@ class Cursor:
                 skip=skip,
             )
             self._reader.cache.expect(self, self._reader.cache_key, self._read_position)
-        return entries
+            batch = Batch(entries)
+            batch.moves = self.moves
+            return batch
 
     def read_or_wait(
         self,
@@ -320,7 +320,7 @@ class Cursor:
         max_bytes: int | None = None,
         timeout: float | None = None,
         skip: Skip | None = None,
-    ) -> list[Entry]:
+    ) -> Batch:
         """As `read`, and waits while there is nothing. Empty after `timeout` seconds, or where `cancel_reads` was
         called.
 
@@ -373,8 +373,7 @@ class Cursor:
     def seek(self, position: Position | str) -> None:
         """Reads go on at `position` ("earliest": the first entry of the log; "latest": after the last). Not durable."""
         self._check_open()
-        target = place_to_read(self._reader, position)
-        self._move(target)
+        self._move(place_to_read(self._reader, position))
 
     def rewind(self) -> None:
         """Reads begin after the mark-delete again."""
@@ -452,24 +451,26 @@ class Cursor:
         cursor is moved meanwhile (`seek`, `reset`, `rewind`), the iteration goes on from there.
         """
         while entries := self.read(_ITERATED_ENTRIES, _ITERATED_BYTES):
-            given, moves = 0, self._moves
+            given = 0
             try:
                 for entry in entries:
                     self._check_open()
                     given += 1
                     yield entry
-                    if self._moves != moves:
+                    if self.moves != entries.moves:
                         break
             finally:
-                if given < len(entries) and self._moves == moves and not self._closed:
-                    self.give_back(entries[given].position)
+                if not self._closed:
+                    self.give_back(entries, given)
 
-    def give_back(self, position: Position) -> None:
-        """Reads go on at `position` or before it: what was read from there on reached nobody."""
-        check_position("position", position)
+    def give_back(self, batch: Batch, given: int = 0) -> None:
+        """The entries of a read from number `given` on reached nobody: reads go on there, unless the cursor was moved."""
+        check_type("batch", batch, Batch)
+        check_count("given", given)
         self._check_open()
         with self._read_lock:
-            self._read_position = min(self._read_position, position)
+            if given < len(batch) and batch.moves == self.moves:
+                self._read_position = min(self._read_position, batch[given].position)
 
     # ------------------------------------------------------------------------------------------------------------
 
@@ -487,7 +488,7 @@ class Cursor:
         """Reads go on there, whatever was read before."""
         with self._read_lock:
             self._read_position = position
-            self._moves += 1
+            self.moves += 1
 
     def _not_before_mark_delete(self) -> None:
         with self._read_lock:

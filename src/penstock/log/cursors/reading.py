@@ -21,6 +21,12 @@ _READ_OVER_ENTRIES = 32  # acked entries between two that are wanted: reading ov
 Skip = Callable[[Position], bool]
 
 
+class Batch(list[Entry]):
+    """Entries that a cursor gave, and how often it had been moved by then: after a move nothing of them is given back."""
+
+    moves = 0
+
+
 def is_terminated(reader: LogReader) -> bool:
     """Whether nothing will be appended any more. False while the metadata store, which knows it, does not answer."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from penstock.errors import NotSupported
 from penstock.log.frames.index import FrameIndex
+from penstock.log.position import Position
 
 _NAME = re.compile(r"ledger-(\d{16})\.log")
 
@@ -169,6 +170,12 @@ class LedgerList:
     properties: tuple[tuple[str, str], ...] = ()
     discarded: tuple[Discarded, ...] = ()
     truncations: int = 0  # how often entries were taken from the end; slots say it too, so that readers learn of it
+    trimmed_entries: int = 0  # how many the last trimmed ledger had, number `trimmed_below - 1`; 0: that is not known
+
+    @property
+    def trimmed_to(self) -> Position | None:
+        """The last entry that was trimmed; None where nothing was, or where the list does not say."""
+        return Position(self.trimmed_below - 1, self.trimmed_entries - 1) if self.trimmed_entries else None
 
     def without(self, going: Collection[int]) -> LedgerList:
         """The list without the ledgers `going`, with tombstones for their files and for their objects."""
@@ -179,6 +186,11 @@ class LedgerList:
             deleting=(*self.deleting, *going),
             discarded=(*self.discarded, *objects),
         )
+
+    def trimmed(self, going: Sequence[int]) -> LedgerList:
+        """The list without its ledgers up to `going[-1]`, which were trimmed."""
+        last = next(info for info in self.ledgers if info.id == going[-1])
+        return dataclasses.replace(self.without(going), trimmed_below=last.id + 1, trimmed_entries=last.entries)
 
     def with_offload(self, ledger_id: int, offload: Offload | None) -> LedgerList:
         """The list with another `offload` for this ledger. The objects of a former attempt are discarded."""
@@ -214,6 +226,8 @@ class LedgerList:
             document["properties"] = dict(self.properties)
         if self.truncations:
             document["truncations"] = self.truncations
+        if self.trimmed_entries:
+            document["trimmed_entries"] = self.trimmed_entries
         for flag in ("terminated", "deleted"):
             if getattr(self, flag):
                 document[flag] = True
@@ -239,6 +253,7 @@ class LedgerList:
             tuple(document.get("properties", {}).items()),
             tuple(Discarded(**one) for one in document.get("discarded", ())),
             document.get("truncations", 0),
+            document.get("trimmed_entries", 0),
         )
 
 

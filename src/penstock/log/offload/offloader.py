@@ -80,6 +80,7 @@ class Offloader:
             part_bytes=settings.offload_part_bytes, clock=clock, catalog=catalog, store=store, check=self._check
         )
         self._busy = threading.Lock()  # held during a round
+        self._caller: threading.Thread | None = None  # whose round it is, where a caller makes one
         self._thread_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -105,8 +106,10 @@ class Offloader:
         if not self._busy.acquire(blocking=False):
             raise OffloadInProgress(f"{self._name}: an offload is under way", hint="try again when it is done")
         try:
+            self._caller = threading.current_thread()
             return self._round(url, keep_bytes, progress, skip=set())
         finally:
+            self._caller = None
             self._busy.release()
 
     def wake(self) -> None:
@@ -128,14 +131,16 @@ class Offloader:
                 self._busy.release()
 
     def close(self) -> None:
-        """Stops a round before its next put. Returns once nothing runs any more."""
+        """Stops a round before its next put. Returns once nothing runs any more, except where it is called in the round
+        itself, by `progress`: that round ends with `Closed`."""
         with self._thread_lock:
             self._closing = True
             thread = self._thread
         if thread is not None:
             thread.join()
-        with self._busy:
-            pass
+        if self._caller is not threading.current_thread():
+            with self._busy:
+                pass
 
     def _is_due(self) -> bool:
         listed, settings = self._catalog.list, self._settings

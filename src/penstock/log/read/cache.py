@@ -199,15 +199,20 @@ class ReadCache:
             return sum(expected == log for expected, _ in self._expected.values()) > 1
 
     def load(self, log: LogKey, ledger_id: int, entry_id: int, read: Callable[[], FrameRun]) -> FrameRun:
-        """The run that starts at the entry. Shares a read of it that is under way; otherwise calls `read` and keeps the run."""
+        """The run that starts at the entry. Shares a read of it that is under way; otherwise calls `read` and keeps the run.
+
+        Why a shared read failed may be its caller's own matter (its reader was closed, its thread interrupted, or it makes
+        fewer attempts): then this caller reads too.
+        """
         key = (log, ledger_id, entry_id)
-        with self._lock:
-            other = self._reads.get(key)
-            if other is None:
-                mine: Pending[FrameRun] = Pending()
-                self._reads[key] = mine
-        if other is not None:
-            return other.result()
+        mine: Pending[FrameRun] = Pending()
+        while True:
+            with self._lock:
+                other = self._reads.setdefault(key, mine)
+            if other is mine:
+                break
+            if other.exception() is None:
+                return other.result()
         try:
             run = read()
             self.put(log, run)

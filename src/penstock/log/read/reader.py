@@ -158,6 +158,11 @@ class LogReader:
         """All ledgers with lower numbers were trimmed, and the last of them was not empty; 0: nothing was trimmed."""
         return self._list.trimmed_below
 
+    @property
+    def trimmed_to(self) -> Position | None:
+        """The last entry that was trimmed; None where nothing was, or where the list does not say."""
+        return self._list.trimmed_to
+
     def end(self) -> Position:
         """The last durable entry; `(ledger, -1)` where there is none. Cheap: one small read."""
         slot = self._read_slot()
@@ -186,15 +191,13 @@ class LogReader:
 
     def terminated(self) -> bool:
         """Whether the log was ended for good: nothing comes after its end. Asks the metadata store."""
-        with self._lock:
-            self._reload()
-            return self._list.terminated
+        self.refresh()
+        return self._list.terminated
 
     def properties(self) -> dict[str, str]:
         """The properties of the log, as of now."""
-        with self._lock:
-            self._reload()
-            return dict(self._list.properties)
+        self.refresh()
+        return dict(self._list.properties)
 
     def read(self, start: Position, end: Position, max_bytes: int | None = None) -> Iterator[Entry]:
         """The entries from `start` to `end`, both included; `start` may be `(L, -1)`.
@@ -482,10 +485,8 @@ class LogReader:
         if self._list is before:
             return
         self._views = self._viewed()
-        old = {info.id for info in before.ledgers}
-        kept = {info.id for info in self._list.ledgers}
         self._locator.keep_only(self._list.ledgers)
-        if gone := old - kept:
+        if gone := {info.id for info in before.ledgers} - {info.id for info in self._list.ledgers}:
             self.cache.drop(self.cache_key, gone)
 
 

@@ -121,6 +121,8 @@ class GroupCommit(Generic[R]):
             self._wait_for_room()
 
     def _wait_for_room(self) -> None:
+        if self._worker is threading.current_thread():
+            return  # in a callback: this very thread makes the room
         while self._waiting_bytes >= self._waiting_bytes_max and self._error is None and not self._closing:
             self._change.wait()
 

@@ -78,7 +78,7 @@ class Retention:
         return self._maintenance.failures
 
     def roll(self) -> bool:
-        return self._appender.on_writer_thread(self._appender.ledgers.roll).result()
+        return self._appender.call_on_writer_thread(self._appender.ledgers.roll)
 
     def trim(self) -> list[int]:
         gone = self._trimmer.trim()
@@ -96,9 +96,9 @@ class Retention:
     def clear(self) -> None:
         if pinned := self.pins():
             raise BadInput(f"the log is pinned by {', '.join(sorted(pinned))}", hint="unpin it first")
-        self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
+        self._appender.call_on_writer_thread(self._appender.ledgers.seal_all)
         self._trimmer.clear()
-        self._appender.on_writer_thread(self._tell_readers).result()
+        self._appender.call_on_writer_thread(self._tell_readers)
         self._offloader.discard()
 
     def _tell_readers(self) -> None:
@@ -112,7 +112,7 @@ class Retention:
         ledgers.rewind_end(ledgers.last)
 
     def maintain(self) -> None:
-        self._appender.on_writer_thread(self._appender.ledgers.roll_if_old).result()
+        self._appender.call_on_writer_thread(self._appender.ledgers.roll_if_old)
         self._check_owner()
         if self._settings.cursor_inactive_seconds_max is not None:
             self._cursors().expire(self._settings.cursor_inactive_seconds_max)
@@ -133,15 +133,17 @@ class Retention:
         return holds.pins(self._metadata, self._log_name)
 
     def check_truncate(self, position: Position, *, own: Collection[str], force: bool) -> None:
+        self._appender.check_may_wait()
         self._truncator().check(position, own=own, force=force)
 
     def truncate(self, position: Position, *, own: Collection[str], force: bool) -> list[int]:
+        self._appender.check_may_wait()  # before any cursor is moved
         truncator = self._truncator()
         if force:
             truncator.check(position, own=own, force=True)  # a truncation that is refused moves no cursor
             names = [hold.name for hold in truncator.beyond(position, own) if hold.kind == "cursor"]
             self._cursors().reset(names, self._reader().next(position), self._check_owner)
-        gone = self._appender.on_writer_thread(lambda: truncator.truncate(position, own=own, force=force)).result()
+        gone = self._appender.call_on_writer_thread(lambda: truncator.truncate(position, own=own, force=force))
         self._on_gone(gone)
         self._cursors().follow_log()
         self._trimmer.delete_tombstoned()
@@ -156,7 +158,7 @@ class Retention:
         if not dry_run:
             newest = self._catalog.list.ledgers[-1]
             if newest.id == ledger_id and not newest.sealed:  # it is still written: the plan holds once it is not
-                self._appender.on_writer_thread(self._appender.ledgers.seal_all).result()
+                self._appender.call_on_writer_thread(self._appender.ledgers.seal_all)
                 skipping, skipped = plan()
             self._catalog.change(lambda listed: skip_in_list(listed, skipped))
             self._on_gone({ledger_id})

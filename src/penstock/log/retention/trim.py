@@ -136,8 +136,7 @@ class Trimmer:
                 break
 
             def tombstone(listed: LedgerList, going: list[int] = going) -> LedgerList:
-                below = max(listed.trimmed_below, going[-1] + 1)
-                return dataclasses.replace(listed.without(going), trimmed_below=below)
+                return listed.trimmed(going)
 
             try:
                 self._catalog.change(tombstone, holds.unchanged)

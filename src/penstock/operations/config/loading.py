@@ -25,6 +25,7 @@ from penstock.operations.config.model import Config, Places
 from penstock.quantities import is_size, shown_size
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NO_GROUP = ("model_type", "model_attributes_type", "dict_type")
 _DEPTH_MAX, _NODES_MAX = 32, 100_000  # of a document: far more than anybody writes
 # What YAML quotes of the file, which may be half of a password: `*abc` and `!abc` mean something else to it. What it expected
 # instead (`'<block end>'`) stays.
@@ -65,9 +66,8 @@ def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) ->
     try:
         config = TypeAdapter(Config).validate_python(value)
     except ValidationError as error:
-        problems += [
-            _problem(e["loc"], _message(e, value), lines) for e in error.errors(include_input=False, include_url=False)
-        ]
+        found = _of_chosen_kinds(error.errors(include_input=False, include_url=False), value, lines)
+        problems += [_problem(e, _message(e, value), lines) for e in found]
         raise BadConfig(path, sorted(problems, key=lambda p: p.line)) from None
     if problems:
         raise BadConfig(path, problems)
@@ -78,9 +78,18 @@ def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def _nested(config: Config, lines: dict[tuple[int | str, ...], int]) -> list[Problem]:
-    """Sinks on this machine that lie in the state directory, or it in them: what cleans or reads one of them meets the other."""
+    """Sinks that lie in each other, in the state directory, or it in them: what cleans or reads one of them meets the other."""
     state, found = config.state_dir.resolve(), []
+    places: dict[str, str] = {}
     for name, sink in config.sinks.items():
+        url = str(local_directory(sink.url).resolve()) if is_local(sink.url) else sink.url.rstrip("/")
+        for other, there in places.items():
+            if f"{url}/".startswith(f"{there}/") or f"{there}/".startswith(f"{url}/"):
+                message = (
+                    f"{url} and {there} of the sink {other} are one place, or lie in each other; give each sink its own"
+                )
+                found.append(Problem(f"sinks.{name}.url", lines.get(("sinks", name, "url"), 0), message))
+        places[name] = url
         if not is_local(sink.url):
             continue
         place = local_directory(sink.url).resolve()
@@ -105,7 +114,7 @@ def load_places(path: Path, environment: Mapping[str, str] = os.environ) -> Plac
     try:
         places = TypeAdapter(Places).validate_python(known)
     except ValidationError as error:
-        problems += [_problem(e["loc"], e["msg"], lines) for e in error.errors(include_input=False, include_url=False)]
+        problems += [_problem(e, e["msg"], lines) for e in error.errors(include_input=False, include_url=False)]
     if problems:
         raise BadConfig(path, problems)
     return places.model_copy(update={"state_dir": path.parent.resolve() / places.state_dir})
@@ -196,26 +205,56 @@ def _line_of_misread(node: yaml.Node | None) -> int:
 
 def _message(error: Any, value: Any) -> str:
     """What Pydantic says, in the words of the file: a limit of a size with its unit, a group of settings by that name."""
-    message = str(error["msg"])
-    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+    message, context = str(error["msg"]), error.get("ctx") or {}
+    if error["type"] in _NO_GROUP:
         return "a group of settings is wanted here, such as `{name: value}`"
+    if error["type"] == "union_tag_invalid":
+        return f"{context['discriminator']} is {context['tag']!r}; it must be one of {context['expected_tags']}"
+    if error["type"] == "union_tag_not_found":
+        return f"{context['discriminator']} is missing, which says what kind it is"
     for part in error["loc"]:
         value = value.get(part) if isinstance(value, dict) else None
-    limit = next(iter((error.get("ctx") or {}).values()), None)
+    limit = next(iter(context.values()), None)
     if is_size(value) and isinstance(limit, int):
         return message.replace(str(limit), shown_size(limit))
     return message
 
 
-def _problem(location: tuple[int | str, ...], message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:
-    # Pydantic puts the tag of a discriminated union into the location; the file has no such key, so it is left out.
-    known = tuple(part for i, part in enumerate(location) if (*location[:i], part) in lines or i == len(location) - 1)
+def _problem(error: Any, message: str, lines: dict[tuple[int | str, ...], int]) -> Problem:
+    known = _in_file(error["loc"], lines, missing=error["type"] == "missing")
     line = next((lines[known[:n]] for n in range(len(known), 0, -1) if known[:n] in lines), 0)
     message = message.removeprefix("Value error, ")
     if message == "Extra inputs are not permitted":
         nearest = nearest_key(Config, known)
         message = f"unknown key; did you mean {nearest}?" if nearest else "unknown key"
     return Problem(".".join(str(part) for part in known), line, message[:1].lower() + message[1:])
+
+
+def _of_chosen_kinds(errors: Sequence[Any], value: Any, lines: dict[tuple[int | str, ...], int]) -> list[Any]:
+    """Where a value may be a word or a group of settings, Pydantic says what is wrong with it as either: only what it was
+    meant as counts."""
+    keys = [_in_file(error["loc"], lines) for error in errors]
+
+    def counts(error: Any, key: tuple[int | str, ...]) -> bool:
+        written = value
+        for part in key:
+            written = written.get(part) if isinstance(written, dict) else written[int(part)]
+        others = sum(other[: len(key)] == key for other in keys) > 1
+        return not others or error["type"] not in (("literal_error",) if isinstance(written, dict) else _NO_GROUP)
+
+    return [error for error, key in zip(errors, keys, strict=True) if counts(error, key)]
+
+
+def _in_file(
+    location: tuple[int | str, ...], lines: dict[tuple[int | str, ...], int], *, missing: bool = False
+) -> tuple[int | str, ...]:
+    """The key that the location means. Pydantic puts the names of its own into it, of the kinds among which it chose, at any
+    place: the file has no such keys, so they are left out. With `missing`, the last one is a key that is not there."""
+    known: tuple[int | str, ...] = ()
+    for at, part in enumerate(location):
+        if (*known, part) in lines or (missing and at == len(location) - 1):
+            known = (*known, part)
+    return known
 
 
 def _lines(node: yaml.Node | None, prefix: tuple[int | str, ...] = ()) -> dict[tuple[int | str, ...], int]:

@@ -6,7 +6,7 @@ What is made from a configuration is here too: the settings of a run, and for `p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from penstock.capture.log_config import LimitsConfig, LogConfig
 from penstock.capture.state_config import StateConfig
 from penstock.delivery.settings import SinkSettings
 from penstock.errors import BadInput
+from penstock.quantities import AS_WRITTEN
 from penstock.rules.settings import Rule, check_key, rules_to_json, uses_key
 from penstock.secret import Secret, is_secret_setting
 from penstock.sources.settings import ServerSettings, SourceSettings, Tables, process_settings
@@ -144,9 +145,22 @@ def run_settings(config: Config, *, once: bool) -> RunSettings:
     )
 
 
-def exposure_of(config: Config) -> str:
-    """What the configuration exposes to others on the network, in a sentence for each start; empty if nothing."""
-    return config.source.exposure() if isinstance(config.source, ServerSettings) else ""
+def exposures_of(config: Config) -> list[str]:
+    """What the configuration exposes to others on the network or the machine: sentences for each start."""
+    source = config.source.exposure() if isinstance(config.source, ServerSettings) else ""
+    return [one for one in (source, _cluster_exposure(config.spark)) if one]
+
+
+def _cluster_exposure(spark: Mapping[str, str | Secret]) -> str:
+    """Of Spark's port of the driver: results of tasks come through it, which Python loads as it loads programs."""
+    settings = {key.removeprefix("spark."): str(value) for key, value in spark.items()}
+    master = settings.get("master", "local")
+    if master.startswith("local") or settings.get("authenticate") == "true":
+        return ""
+    return (
+        f"the driver of {master} answers whoever opens its port, with all settings of Spark, and runs what they send "
+        "(spark.authenticate is not set: docs/spark.md)"
+    )
 
 
 def changefeed_settings(config: Config, name: str) -> dict[str, Any]:
@@ -176,7 +190,7 @@ class Finding:
 
 def describe(config: Config) -> list[Finding]:
     """Every setting in force, defaults included, in the file's order and under its keys."""
-    return [Finding(key, text) for key, text in _walk(config.model_dump(by_alias=True), "")]
+    return [Finding(key, text) for key, text in _walk(config.model_dump(by_alias=True, context=AS_WRITTEN), "")]
 
 
 def _walk(value: Any, key: str) -> Iterator[tuple[str, str]]:

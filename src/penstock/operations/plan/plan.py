@@ -6,7 +6,6 @@ Starts nothing and changes nothing; needs neither Spark nor Java.
 
 from __future__ import annotations
 
-import fnmatch
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from penstock.operations.plan.model import (
 )
 from penstock.operations.plan.record import read_record, recorded_settings
 from penstock.operations.status import ask_run
+from penstock.patterns import matches
 from penstock.process import EXIT_CONFIGURATION, EXIT_SOURCE
 from penstock.rules.routes import routed
 from penstock.secret import harmless
@@ -85,7 +85,7 @@ def _planned(config: Config, one: SourceTable, flow: FlowFacts | None) -> Planne
     load, refused = _is_loaded(config, one, flow)
     return PlannedTable(
         table=one.name,
-        globs=tuple(glob for glob in include if fnmatch.fnmatchcase(one.name, glob)),
+        globs=tuple(glob for glob in include if matches(one.name, glob)),
         rows=one.rows,
         bytes=one.bytes,
         primary_key=one.primary_key,
@@ -116,7 +116,7 @@ def _takes(config: Config, sink: str, one: SourceTable) -> bool:
 def _path(config: Config, sink: str, schema: str, table: str) -> str:
     settings = config.sinks[sink]
     name = f"{schema}.{table}"
-    routes = [rule.route for rule in config.rules_of(sink) if rule.route and fnmatch.fnmatchcase(name, rule.table)]
+    routes = [rule.route for rule in config.rules_of(sink) if rule.route and matches(name, rule.table)]
     target = routed(routes[-1], (schema, table)) if routes else (schema, table)
     url = str(local_directory(settings.url)) if is_local(settings.url) else harmless(settings.url)
     return f"{url.rstrip('/')}/{layout_of(settings.format).table_directory(*target)}"
@@ -131,7 +131,7 @@ def _globs(config: Config, chosen: Sequence[SourceTable]) -> tuple[PlannedGlob, 
 
 
 def _glob(key: str, glob: str, chosen: Sequence[SourceTable]) -> PlannedGlob:
-    taken = [one for one in chosen if fnmatch.fnmatchcase(one.name, glob)]
+    taken = [one for one in chosen if matches(one.name, glob)]
     known = all(one.rows is not None for one in taken)
     return PlannedGlob(
         key=key,
@@ -197,7 +197,7 @@ def _problems(
     found = []
     names = [one.name for one in at_source or ()]
     for glob in (one for one in globs if not one.tables):
-        excluded = any(fnmatch.fnmatchcase(name, glob.glob) for name in names)
+        excluded = any(matches(name, glob.glob) for name in names)
         why = "takes only tables that are left out by others" if excluded else "matches no table that this user may see"
         hint = f"take it out of {glob.key}, or look at the table's name and at the user's grants"
         if excluded:
@@ -233,7 +233,7 @@ def _notes(config: Config, tables: Sequence[PlannedTable], at_source: Sequence[S
             if len(same) > 1:
                 found.append(f"one table at {sink}, {path}: {_listed(same)}")
     for glob in config.source.tables.exclude:
-        if at_source is not None and not any(fnmatch.fnmatchcase(one.name, glob) for one in at_source):
+        if at_source is not None and not any(matches(one.name, glob) for one in at_source):
             found.append(f"source.tables.exclude: {glob} leaves nothing out")
     return found
 

@@ -6,7 +6,9 @@
 | `row_difference.py`, `kernels.py` | which rows of two tables differ; hashes of keys |
 | `table_comparison.py` | one table: the rows of its files against the expected changes |
 | `line_comparison.py` | the same of a format of lines: bytes, and rows where they differ |
-| `sink_tables.py` | finds a sink's data files, reads them and compares table by table |
+| `sink_files.py` | what lies at a sink: data files that count, schema files, dead letters |
+| `sink_tables.py` | reads a sink's data files and compares table by table |
+| `companions.py` | what must be there beside the rows: schema files, dead letters, files that were recorded |
 | `lineage.py`, `log_replay.py` | the changes that a sink must hold, decoded with the schemas by position; whose they are |
 | `source_truth.py` | what the source holds now: the demo's plan, or SELECT on a server |
 | `keyed_rows.py` | rows by their key, more than fit into memory |

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.files import Buffer
+from penstock.log.position import Seq
 from penstock.operations.verify.report import Differences
 from penstock.operations.verify.table_comparison import FileRows, TableComparison
 
@@ -22,17 +23,29 @@ _AT_A_TIME_BYTES = 256 << 10  # so much that what a comparison makes stays in th
 
 
 class LineComparison:
-    """As `TableComparison`, of encoded changes. `rows` reads lines as pieces of a table."""
+    """As `TableComparison`, of encoded changes. `rows` reads lines as pieces of a table. Rows before `first` belong to entries
+    that were trimmed: then rows are compared from the beginning."""
 
-    def __init__(self, files: Iterator[Buffer], rows: Callable[[Buffer], Iterator[FileRows]]) -> None:
-        self.before = 0
+    def __init__(
+        self,
+        files: Iterator[Buffer],
+        rows: Callable[[Buffer, Seq | None], Iterator[FileRows]],
+        first: Seq | None = None,
+    ) -> None:
         self.altered = False  # once finished: every row has its values, and lines are others all the same
         self.differences = Differences()
         self._files = files
         self._rows = rows
         self._rest: Bytes = np.empty(0, np.uint8)  # of the file that is read
         self._last = b""
+        self._first = first
         self._by_row: TableComparison | None = None
+        if first is not None:
+            self._compare_rows([])
+
+    @property
+    def before(self) -> int:
+        return self._by_row.before if self._by_row is not None else 0
 
     def expect(self, expected: Buffer, count: int, last: bytes, *, may_be_pending: bool = False) -> None:
         """Compares the next changes: their lines, how many they are, and the seq and operation of the last."""
@@ -44,14 +57,14 @@ class LineComparison:
                 return
             self._compare_rows(left)
         assert self._by_row is not None
-        for piece in self._rows(expected):
+        for piece in self._rows(expected, None):
             self._by_row.expect(piece.rows, may_be_pending=may_be_pending)
 
     def finish(self) -> Differences:
         if self._by_row is None:
             self._compare_rows([])
         else:
-            self.altered = True
+            self.altered = self._first is None
         assert self._by_row is not None
         found = self._by_row.finish()
         self.altered = self.altered and found.equal and not found.pending
@@ -62,9 +75,9 @@ class LineComparison:
 
         def pieces() -> Iterator[FileRows]:
             for data in (*passed, self._rest):
-                yield from self._rows(data.data)
+                yield from self._rows(data.data, self._first)
             for file in self._files:
-                yield from self._rows(file)
+                yield from self._rows(file, self._first)
 
         self._by_row = TableComparison(pieces(), self._last)
         self._by_row.differences = self.differences

@@ -13,8 +13,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operations.verify.kept_values import filled_columns
 from penstock.schema.changes import ChangeBatch, SchemaChange, unlogged_columns
+from penstock.schema.ddl.session import Statement
+from penstock.schema.ddl.tokens import Unreadable
+from penstock.schema.kept_values import keeps_values, made_anew
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
 
 Name = tuple[str, str]
@@ -158,7 +160,7 @@ class Lineage:
         gone = self._gone[name] = self._gone.get(name, frozenset()) | lost
         if before.columns and _key(before) != _key(table):
             self._unclear[name] = Unclear(f"{table.query[:_STATEMENT_MAX]!r} made another key")
-        elif filled := filled_columns(change, gone):
+        elif filled := _filled_columns(change, gone):
             self._tell(name, _by_statement(table.query, filled))
 
     def _tell(self, name: Name, found: Unclear) -> None:
@@ -173,3 +175,32 @@ class Lineage:
 
 def _key(table: TableSchema) -> list[str]:
     return [table.columns[i].name.lower() for i in table.primary_key]
+
+
+def _filled_columns(change: SchemaChange, gone: frozenset[str]) -> frozenset[str]:
+    """The columns in which rows that were there may have got values that no change has, in lower case. `gone`: columns that
+    the table had before and lost, whose values are still in its files. Where it is not certain that a column kept its
+    values, it counts as filled."""
+    before, after = change.before, change.table
+    if before is None:
+        return frozenset()
+    old = {column.name.lower(): column for column in before.columns}
+    new = {column.name.lower(): column for column in after.columns}
+    renamed = bool(old.keys() - new.keys())
+    filled = {
+        name
+        for name, column in new.items()
+        if (
+            not keeps_values(old[name], column)
+            if name in old
+            else renamed or name in gone or column.default is not None or not column.nullable
+        )
+    }
+    return frozenset(filled | (_made_anew(change.statement) & new.keys()))
+
+
+def _made_anew(statement: Statement | None) -> set[str]:
+    try:
+        return set() if statement is None else made_anew(statement.tokens)
+    except Unreadable:
+        return set()

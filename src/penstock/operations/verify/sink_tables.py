@@ -1,22 +1,13 @@
-"""The tables of one storage sink: finds and reads their data files, and compares each table with the changes that the log
-expects.
-
-A file counts once its directory's index names it or a later one. Files beyond the index are left over from a write that
-never finished; consumers do not read them, and neither does this comparison.
-"""
+"""The tables of one storage sink: reads their data files, and compares each table with the changes that the log expects."""
 
 from __future__ import annotations
 
 import mmap
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 
-from penstock.delivery.storage.expiry import expired_before
 from penstock.encode.format import FileFormat
 from penstock.encode.poison import accepted
 from penstock.files import Buffer
@@ -25,73 +16,13 @@ from penstock.log.position import Seq
 from penstock.objects import ObjectStore
 from penstock.operations.verify.line_comparison import LineComparison
 from penstock.operations.verify.report import SinkReport
+from penstock.operations.verify.sink_files import SinkFiles
 from penstock.operations.verify.table_comparison import FileRows, TableComparison, file_rows
 from penstock.schema.changes import ChangeBatch
 
-_DATA_FILE = re.compile(r"^CDC(?:_[0-9a-f]{32}_)?(\d+)\.[a-z]+$")
-_DIRECTORY = re.compile(r"[^/]+/[^/]+/(?:version=)?[0-9]+/[^/]+")  # anything else is not ours
-_INDEX_DIRECTORIES = ("meta", "_meta")
-_INDEX_NAME = "CDC.index"
 _LINES = ("canal-json", "debezium-json")
 _AFTER_ALL_OPS = b"Z"
 HELD_BYTES_MAX = 384 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
-    """One table version on one date: the names of all files that count, in order; `faults` says which are missing."""
-
-    schema: str
-    table: str
-    version: int
-    date: str
-    files: tuple[str, ...]
-    faults: tuple[str, ...] = field(default=())
-
-
-def data_directories(objects: ObjectStore) -> list[DataDirectory]:
-    """Every data directory of the sink, in commit order for each table."""
-    numbered: dict[str, dict[int, str]] = {}
-    indexes: dict[str, str] = {}
-    for name in objects.walk():
-        directory, _, file = name.rpartition("/")
-        above, _, last = directory.rpartition("/")
-        if file == _INDEX_NAME and last in _INDEX_DIRECTORIES and _DIRECTORY.fullmatch(above):
-            indexes[above] = name
-            numbered.setdefault(above, {})
-        elif (match := _DATA_FILE.match(file)) and _DIRECTORY.fullmatch(directory):
-            numbered.setdefault(directory, {})[int(match.group(1))] = name
-    found = [_directory(objects, name, files, indexes.get(name)) for name, files in numbered.items()]
-    return sorted(found, key=lambda d: (d.schema, d.table, d.version, d.date))
-
-
-def _directory(objects: ObjectStore, directory: str, numbered: dict[int, str], index: str | None) -> DataDirectory:
-    parts = directory.split("/")
-    schema, table = unquote(parts[0]), unquote(parts[1])
-    version = int(parts[2].removeprefix("version="))
-    date = parts[3].removeprefix("date=")
-    content = objects.read(index) if index is not None else None
-    if content is None:
-        return DataDirectory(schema, table, version, date, ())
-    name = content.data.decode(errors="replace").removesuffix("\n")
-    match = _DATA_FILE.match(name)
-    if match is None:
-        return DataDirectory(
-            schema, table, version, date, (), (f"{index} holds {name!r}, which is no data file's name",)
-        )
-    last = int(match.group(1))
-    if any(number not in numbered for number in range(1, last + 1)):  # a flow that runs writes more after the listing
-        numbered = {**numbered, **_numbered(directory, objects.list(directory))}
-    faults = tuple(
-        f"{directory}: file {number} of {last} is missing" for number in range(1, last + 1) if number not in numbered
-    )
-    files = tuple(numbered[number] for number in range(1, last + 1) if number in numbered)
-    return DataDirectory(schema, table, version, date, files, faults)
-
-
-def _numbered(directory: str, names: Iterable[str]) -> dict[int, str]:
-    files = {name.removeprefix(f"{directory}/"): name for name in names}
-    return {int(match.group(1)): name for file, name in files.items() if (match := _DATA_FILE.match(file))}
 
 
 class SinkTables:
@@ -101,7 +32,15 @@ class SinkTables:
     are files on disk that the system reads as they are needed: memory does not grow with the number of tables or rows.
     """
 
-    def __init__(self, objects: ObjectStore, fmt: FileFormat, report: SinkReport, spill: Path) -> None:
+    def __init__(  # noqa: PLR0917
+        self,
+        objects: ObjectStore,
+        fmt: FileFormat,
+        found: SinkFiles,
+        report: SinkReport,
+        spill: Path,
+        expired_before: str = "",
+    ) -> None:
         self._objects = objects
         self._format = fmt
         self._first: Seq | None = None
@@ -112,9 +51,8 @@ class SinkTables:
         self._unreadable: set[str] = set()
         self._files: dict[tuple[str, str], list[str]] = {}
         self.comparisons: dict[tuple[str, str], TableComparison | LineComparison] = {}
-        self.expired_before = expired_before(objects)
-        for directory in data_directories(objects):
-            if directory.date < self.expired_before:  # its files are being deleted
+        for directory in found.directories:
+            if directory.date < expired_before:  # its files are being deleted
                 continue
             for fault in directory.faults:
                 report.fault(fault)
@@ -132,21 +70,23 @@ class SinkTables:
     def files_count(self) -> int:
         return sum(map(len, self._files.values()))
 
-    def expect(self, batch: ChangeBatch, *, may_be_pending: bool) -> int:
-        """Compares the next changes of a table with its files. Returns how many of them the format refuses."""
+    def expect(self, batch: ChangeBatch, *, may_be_pending: bool) -> list[Seq]:
+        """Compares the next changes of a table with its files. Returns those of them that the format refuses."""
         comparison = self._of((batch.table.schema, batch.table.table))
-        refused = 0
+        refused: list[Seq] = []
         if isinstance(comparison, LineComparison):
             for part, lines, _ in accepted(self._format.encode, batch):
-                if lines is not None:
+                if lines is None:
+                    refused.append(Seq.from_bytes(part.seq[0].tobytes()))
+                else:
                     last = part.seq[-1].tobytes() + _AFTER_ALL_OPS
                     comparison.expect(lines, len(part), last, may_be_pending=may_be_pending)
-                refused += lines is None
         else:
-            for _, rows, _ in accepted(self._format.rows_of, batch):
-                if rows is not None:
+            for part, rows, _ in accepted(self._format.rows_of, batch):
+                if rows is None:
+                    refused.append(Seq.from_bytes(part.seq[0].tobytes()))
+                else:
                     comparison.expect(rows, may_be_pending=may_be_pending)
-                refused += rows is None
         return refused
 
     def rows(self, key: tuple[str, str]) -> Iterator[pa.Table]:
@@ -175,8 +115,8 @@ class SinkTables:
         if key not in self.comparisons:
             files = self._files.get(key, [])
             first = self._first_of.get(key, self._first)
-            if first is None and self._format.name in _LINES:
-                self.comparisons[key] = LineComparison(self._held_files(files), self._line_rows)
+            if self._format.name in _LINES:
+                self.comparisons[key] = LineComparison(self._held_files(files), self._line_rows, first)
             else:
                 self.comparisons[key] = TableComparison(self._file_rows(files, first))
         return self.comparisons[key]
@@ -201,8 +141,8 @@ class SinkTables:
                     found = found._replace(rows=self._rows_on_disk(found.rows))
                 yield found
 
-    def _line_rows(self, lines: Buffer) -> Iterator[FileRows]:
-        return (file_rows(piece) for piece in self._pieces("a file", lines, before=True))
+    def _line_rows(self, lines: Buffer, first: Seq | None = None) -> Iterator[FileRows]:
+        return (file_rows(piece, first) for piece in self._pieces("a file", lines, before=True))
 
     def _pieces(self, name: str, data: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
         try:

@@ -57,11 +57,12 @@ class TableComparison:
         self._rest: FileRows | None = None  # of the piece that is read
         self._last = np.array([last], f"S{_KEY_BYTES}")[0]
         self._lost = _NO_KEYS
+        self._awaited = _NO_KEYS  # the first of those that may still come
         self._last_before = _NO_KEYS
 
     def expect(self, expected: pa.Table, *, may_be_pending: bool = False) -> None:
-        """Compares the next expected changes, in seq order. With `may_be_pending` a missing row is pending, not
-        lost."""
+        """Compares the next expected changes, in seq order. With `may_be_pending` a missing row is pending, not lost, unless
+        a later one is there."""
         if expected.num_rows == 0:
             return
         keys = _seqs(expected)
@@ -124,20 +125,22 @@ class TableComparison:
         found.changes += len(keys)
         actual_keys = _seqs(actual) if actual is not None else keys[:0]
         if actual is not None and np.array_equal(keys, actual_keys):
+            self._give_up_awaited()
             self._values(expected, actual, keys)
             return
         missing = keys[~np.isin(keys, actual_keys)]
+        known = np.isin(actual_keys, keys)
+        if known.any():
+            self._give_up_awaited()
         if may_be_pending:
-            found.pending += len(missing)
-            found.changes -= len(missing)
-        else:
-            found.lost += len(missing)
-            self._lost = np.concatenate([self._lost, missing[: _LOST_KEPT_MAX - len(self._lost)]])
-            for key in missing[:EXAMPLES_MAX]:
-                found.example(f"lost: seq {_text(key)}")
+            passed = missing < np.sort(actual_keys[known])[-1] if known.any() else np.zeros(len(missing), np.bool_)
+            awaited, missing = missing[~passed], missing[passed]
+            found.pending += len(awaited)
+            found.changes -= len(awaited)
+            self._awaited = np.concatenate([self._awaited, awaited[: _LOST_KEPT_MAX - len(self._awaited)]])
+        self._lose(missing, len(missing))
         if actual is None:
             return
-        known = np.isin(actual_keys, keys)
         first_of_its_kind = np.zeros(len(actual_keys), dtype=bool)
         first_of_its_kind[np.unique(actual_keys, return_index=True)[1]] = True
         again = actual_keys[known & ~first_of_its_kind]
@@ -150,6 +153,23 @@ class TableComparison:
         order = order[np.argsort(actual_keys[order], kind="stable")]
         wanted = np.flatnonzero(np.isin(keys, actual_keys))
         self._values(expected.take(wanted), actual.take(order), keys[wanted])
+
+    def _lose(self, keys: Keys, count: int) -> None:
+        """So many rows are lost; `keys` are the first of them."""
+        self.differences.lost += count
+        self._lost = np.concatenate([self._lost, keys[: _LOST_KEPT_MAX - len(self._lost)]])
+        for key in keys[:EXAMPLES_MAX]:
+            self.differences.example(f"lost: seq {_text(key)}")
+
+    def _give_up_awaited(self) -> None:
+        """A row is there that comes after all that were not delivered yet. Rows of a table come to a sink in their order, so
+        those will not come any more."""
+        found = self.differences
+        if found.pending:
+            self._lose(self._awaited, found.pending)
+            found.changes += found.pending
+            found.pending = 0
+            self._awaited = _NO_KEYS
 
     def _order(self, keys: Keys) -> None:
         """Counts the rows that stand after one that they must precede."""

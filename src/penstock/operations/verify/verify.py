@@ -19,17 +19,22 @@ import numpy as np
 
 from penstock.changefeed.recovered import is_recovered
 from penstock.commit_ts import commit_ts_of
-from penstock.delivery.storage.layout import DEAD_LETTERS
+from penstock.delivery.storage.checkpoint import checkpoint_of
+from penstock.delivery.storage.expiry import expired_before
+from penstock.delivery.storage.layout import DEAD_LETTERS, METADATA_PATH, layout_of
 from penstock.delivery.storage.place import open_place
 from penstock.encode import open_format
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Corruption
 from penstock.files import REAL_FILES
 from penstock.log import LogReader, Trimmed
 from penstock.log.position import Seq
+from penstock.objects import ObjectStore
 from penstock.operations.config.model import Config, changefeed_settings
-from penstock.operations.status import ask_run, delivered_through, recovered_progress, settings_versions
+from penstock.operations.status import ask_run, delivered_through, dispatcher_facts, settings_versions
+from penstock.operations.verify.companions import Companions
 from penstock.operations.verify.log_replay import LogReplay
 from penstock.operations.verify.report import SinkReport, VerifyReport
+from penstock.operations.verify.sink_files import list_sink
 from penstock.operations.verify.sink_tables import SinkTables
 from penstock.operations.verify.source_comparison import Progress, compare_with_source
 from penstock.rules.sql.rows import NO_SQL, Sql
@@ -39,6 +44,7 @@ from penstock.schema.changes import ChangeBatch
 from penstock.schema.parking import ROWS_UNREADABLE, STOPPED_BY_RULES
 from penstock.schema.quoting import shell_word
 from penstock.spark.sql.local import LocalSql
+from penstock.supervisor.run_directory import refuse_unfinished_recovery
 
 _TRIMS_MAX = 5  # how often a comparison begins again because the log was trimmed under it
 
@@ -59,6 +65,7 @@ def verify(
     directory = config.state_dir / "log"
     if not directory.exists():
         raise BadInput(f"{directory} does not exist: nothing was captured yet", hint="penstock run starts the flow")
+    refuse_unfinished_recovery(config.state_dir, REAL_FILES)
     names = [sink] if sink is not None else list(config.sinks)
     with closing(LogReader.open(directory)) as reader, closing(LocalSql(config.state_dir)) as sql:
         reports = [_verify_sink(config, name, reader, with_source, progress, sql=sql) for name in names]
@@ -95,51 +102,77 @@ def _compare_sink(
         report.hold("not compared: csv has no place for the seq that rows are matched by (docs/formats/csv.md)")
         return report
     through = delivered_through(config.state_dir, name, reader)
-    tables = SinkTables(open_place(settings.url, REAL_FILES).objects, fmt, report, config.state_dir)
+    facts = dispatcher_facts(config.state_dir, name)
+    objects = open_place(settings.url, REAL_FILES).objects
+    promised = _promised(objects, report)
+    gone_before = expired_before(objects)
+    found = list_sink(objects, moving=ask_run(config.state_dir) is not None)
+    tables = SinkTables(objects, fmt, found, report, config.state_dir, gone_before)
+    companions = Companions(objects, layout_of(settings.format), found, report, gone_before)
+    companions.check_recorded(facts)
     replay = LogReplay(reader, through, rules_at_sink(config, name, sql))
-    trimmed, recovered = not reader.complete, recovered_progress(config.state_dir, name)
+    trimmed = not reader.complete
+    recovered = {(one.schema, one.table): one.recovered for one in facts if one.recovered is not None}
     if trimmed or is_recovered(replay.first):
         tables.begin_at(Seq(replay.first.ledger_id, max(0, replay.first.entry_id), 0, 0))
+    if is_recovered(replay.first):
+        promised = np.uint64(0)  # of the log that was lost
     for target, until in replay.unknown_masks().items():
         tables.begin_table_at(target, until)
         report.hold(f"{'.'.join(target)}: rows before {until} were masked by another mask_key, and not compared")
     for target, seq in recovered.items():
         tables.begin_table_at(target, seq._replace(row=seq.row + 1))
     refused: dict[str, int] = {}
-    kept_from = _first_commit_ts(tables.expired_before)
+    kept_from = _first_commit_ts(gone_before)
     entries = replay.entries_count
     for whole, pending in replay.changes():
         expired = int(np.searchsorted(whole.commit_ts, kept_from))  # commit_ts only grows
         report.expired += expired
         batch = _after(whole.slice(expired, len(whole)), recovered)
-        if len(batch):
-            count = tables.expect(batch, may_be_pending=pending)
-            if count:
-                refused[batch.table.name] = refused.get(batch.table.name, 0) + count
+        due = int(np.searchsorted(batch.commit_ts, promised, side="right")) if pending else len(batch)
+        for part, may_be_pending in ((batch.slice(0, due), False), (batch.slice(due, len(batch)), True)):
+            if not len(part):
+                continue
+            companions.check_version(part.table)
+            without = tables.expect(part, may_be_pending=may_be_pending)
+            if without:
+                refused[part.table.name] = refused.get(part.table.name, 0) + len(without)
+            for seq in without if settings.poison == "dead-letter" and not may_be_pending else ():
+                companions.check_dead_letter(part.table, seq)
         progress(f"{name} with the log", replay.entries_read, entries)
+    companions.check_others()
     tables.finish()
     for target, seq in recovered.items():
         replay.lineage.recovered(target, seq.to_bytes())
     _tell_held(report, replay, refused, poison=settings.poison)
-    if trimmed:
+    if gone_before:
         report.notes.append(
-            f"the log was trimmed: {report.before_log:,} changes before {replay.first} were compared with the source alone"
-        )
-    elif is_recovered(replay.first):
-        report.notes.append(
-            f"the flow was recovered from this sink: {report.before_log:,} changes of before that were compared with the source alone"
-        )
-    if tables.expired_before:
-        report.notes.append(
-            f"files before {tables.expired_before} have expired: {report.expired:,} changes of the log, and the source, were not compared"
+            f"files before {gone_before} have expired: {report.expired:,} changes of the log, and the source, were not compared"
         )
     elif with_source:
         compare_with_source(config, fmt, tables, replay, report, progress=progress)
         if is_recovered(replay.first):
             _hold_untouched(report)
-    if not report.differences.changes and not report.before_log:
+    how = "compared with the source alone" if report.compared_with_source else "not compared"
+    if trimmed:
+        report.notes.append(f"the log was trimmed: {report.before_log:,} changes before {replay.first} were {how}")
+    elif is_recovered(replay.first):
+        report.notes.append(
+            f"the flow was recovered from this sink: {report.before_log:,} changes of before that were {how}"
+        )
+    told = report.source_error or gone_before  # why there is nothing to compare them with
+    if not report.differences.changes and not (report.before_log and (report.compared_with_source or told)):
         report.hold("nothing was compared: " + ("nothing is delivered yet" if report.differences.pending else "the log has no change that is at this sink"))  # fmt: skip
     return report
+
+
+def _promised(objects: ObjectStore, report: SinkReport) -> np.uint64:
+    """The commit_ts up to which the sink says that everything is there."""
+    try:
+        return np.uint64(checkpoint_of(objects.read(METADATA_PATH)))
+    except Corruption as error:
+        report.fault(error.message)
+        return np.uint64(0)
 
 
 def _hold_untouched(report: SinkReport) -> None:
@@ -149,7 +182,7 @@ def _hold_untouched(report: SinkReport) -> None:
         for one in report.tables.values()
         if one.with_source is None and not (one.note or one.differences.changes)
     ]
-    if report.compared_with_source and names:
+    if names and not report.source_error:
         report.hold(f"not compared, because nothing changed since the flow was recovered: {', '.join(sorted(names))}")
 
 

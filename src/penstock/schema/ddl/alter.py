@@ -50,6 +50,11 @@ class Alteration:
     rows_without_events: DdlType | None = None  # what made rows go or come without row events
     beside: DdlType | None = None  # what else may have changed (indexes, partitions, AUTO_INCREMENT): readers are told
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a column goes, and another one comes under its name: of the same type perhaps, but with other values."""
+        return any(one.old is None and one.definition.column.name.lower() in self.drops for one in self.redefinitions)
+
 
 def altered(alteration: Alteration, table: TableSchema) -> tuple[tuple[Column, ...], DdlType]:
     """The columns after the statement, and what was done. Raises `SchemaDrift` where the table as we know it cannot be
@@ -214,6 +219,8 @@ class _Change:
         after = {column.name.lower(): column for column in columns}
         both = [(before[name], column) for name, column in after.items() if name in before]
         if any(_shape(a) != _shape(b) for a, b in both) or _order(self.table.columns, after) != _order(columns, before):
+            return DdlType.MODIFY_COLUMN
+        if self.alteration.replaces:
             return DdlType.MODIFY_COLUMN
         gone, came = len(before) - len(both), len(after) - len(both)
         if gone and came and not self.added:

@@ -322,6 +322,7 @@ class _Application:
             other = self._resolve(alteration.exchanged or alteration.made_from_partition or (None, ""))
             changed = replace(changed, other=".".join(other))
         is_same = columns == table.columns and charset == table.charset and not alteration.rows_without_events
+        is_same = is_same and not alteration.replaces
         pairs = self._pairs(name, alteration)
         if pairs:
             return self._renamed(pairs, {name: changed}) + others

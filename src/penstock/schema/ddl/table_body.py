@@ -79,20 +79,18 @@ def period_columns(reader: TokenReader) -> list[str]:
 
 
 def with_key(columns: Sequence[Column], key: Sequence[str], not_null: Sequence[str] = ()) -> tuple[Column, ...]:
-    """The columns, those of the key marked. Columns of a key are never null."""
+    """The columns, those of the key marked. Columns of a key are never null. One that stays as it was is the same object."""
     names = {column.name.lower() for column in columns}
     wanted = {name.lower() for name in key}
     filled = wanted | {name.lower() for name in not_null}
     if not columns or filled - names:
         raise Unreadable("a table without columns, or with a key of columns that are not there")
-    return tuple(
-        replace(
-            column,
-            primary_key=column.name.lower() in wanted,
-            nullable=column.nullable and column.name.lower() not in filled,
-        )
-        for column in columns
-    )
+    made: list[Column] = []
+    for column in columns:
+        name = column.name.lower()
+        marked = replace(column, primary_key=name in wanted, nullable=column.nullable and name not in filled)
+        made.append(column if marked == column else marked)
+    return tuple(made)
 
 
 def read_options(reader: TokenReader) -> TableOptions:

@@ -105,7 +105,7 @@ class SqlBeforeBatches:
         plans = dict(self._sql.known)
         known = [replace(one, sql=SqlShare(plans)) for one in ranges]
         shares = [SqlShare(plans) for _ in ranges]
-        for name in sorted(self.tables):
+        for number, name in enumerate(sorted(self.tables)):
             table = ranges[0].view().find(*name, ranges[0].first)
             selected = _selected(rules, table)
             if selected is None:
@@ -116,7 +116,7 @@ class SqlBeforeBatches:
                 for share in shares:
                     share.stops[full] = (reason, 0)
                 continue
-            made_of = self._run(name, selected, known, directory / full)
+            made_of = self._run(name, selected, known, directory / str(number))  # names may have anything in them
             for share, part, made in zip(shares, ranges, made_of, strict=True):
                 share.files[full] = made.path
                 if made.reason:

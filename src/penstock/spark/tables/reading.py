@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from penstock.spark.plan import PlannedRange
 from penstock.spark.tables import json_rows
 from penstock.spark.tables.current import WHOLE, CurrentTable, Share, can_be_shared
 from penstock.spark.tables.history import History
+from penstock.spark.tables.later_keys import later_keys
 from penstock.spark.tables.log import (
     LogContent,
     check_same_log,
@@ -70,14 +71,16 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one task reads: files of a sink, each with its version, or a range of a log; of a table as it is now, the share
-    of its keys. `whole`: the files' rows above the checkpoint too."""
+    """What one task reads: files of a sink, each with its version, or a range of a log. Of a table as it is now: the share of
+    its keys, or of its files; then `later` are the files after them, of which it needs the keys. `whole`: the files' rows above
+    the checkpoint too."""
 
     files: tuple[DataFile, ...] = ()
     versions: tuple[str, ...] = ()
     planned: PlannedRange | None = None
     share: Share = WHOLE
     whole: bool = False
+    later: tuple[DataFile, ...] = ()
 
 
 # -- where the DataFrame is made ------------------------------------------------------------------------------------
@@ -183,14 +186,14 @@ def _with_table(found: Resolved, history: History, options: Options) -> Resolved
 
 def plan(resolved: Resolved) -> list[Piece]:
     """The tasks of a batch read."""
-    shares = _shares(resolved)
     if resolved.log is None:
-        return _plan_files(resolved, shares)
+        return _plan_files(resolved)
     assert resolved.content is not None
     reader = LogReader.open(Path(resolved.log))
     try:
         check_same_log(reader, resolved.log_uuid)
         count = 1 if resolved.lineage else resolved.options.partitions or _PARTITIONS
+        shares = _shares(resolved)
         ranges = plan_all(reader, resolved.content, count)
         return [Piece(planned=one, share=share) for one in ranges for share in shares]
     finally:
@@ -204,7 +207,7 @@ def _shares(resolved: Resolved) -> list[Share]:
     return [Share(number, count) for number in range(count)]
 
 
-def _plan_files(resolved: Resolved, shares: list[Share]) -> list[Piece]:
+def _plan_files(resolved: Resolved) -> list[Piece]:
     sink = replace(Sink.open(resolved.options.path), checkpoint_ts=resolved.checkpoint_ts)
     if resolved.lineage:
         _check_none_expired(sink)
@@ -212,7 +215,11 @@ def _plan_files(resolved: Resolved, shares: list[Share]) -> list[Piece]:
         order = {table.key: number for number, table in enumerate(lineage)}
         files = sink.files(wanted=lambda directory: directory[:3] in order)
         files.sort(key=lambda file: order[file[:3]])  # and within a version as they are
-        return [Piece(tuple(files), (), None, share) for share in shares]
+        shares = _shares(resolved)
+        if not lineage[-1].primary_key:  # equal rows may come and go in any file
+            return [Piece(tuple(files), share=share) for share in shares]
+        parts = list(enumerate(_parts(files, len(shares))))
+        return [Piece(tuple(part), later=tuple(chain(*(more for n, more in parts if n > at)))) for at, part in parts]
     files = sink.files(resolved.options.table)
     history = sink.history(resolved.options.table)
     if resolved.options.table is not None:
@@ -286,10 +293,9 @@ def _tables(resolved: Resolved, piece: Piece) -> Iterator[pa.Table]:
 
 
 def _current_files(sink: Sink, piece: Piece, lineage: Sequence[TableSchema], up_to: int | None) -> pa.Table:
-    files: dict[Any, list[DataFile]] = {}
-    for file in piece.files:
-        files.setdefault(file[:3], []).append(file)
     current = CurrentTable(lineage[0], piece.share)
     for version in lineage:
-        current.take(version, (rows_of_file(sink, file, version, up_to) for file in files.get(version.key, ())))
+        files, later = ([one for one in some if one[:3] == version.key] for some in (piece.files, piece.later))
+        current.take(version, (rows_of_file(sink, file, version, up_to) for file in files))
+        current.take(version, (later_keys(sink, file, version, up_to) for file in later))
     return current.rows()

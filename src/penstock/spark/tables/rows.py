@@ -49,7 +49,7 @@ def rows_of_batch(batch: ChangeBatch) -> pa.Table:
     return rows.cast(changes_schema(batch.table))  # nothing is declared as never null to Spark
 
 
-def rows_of_file(sink: Sink, file: DataFile, table: TableSchema, up_to: int | None) -> pa.Table:
+def rows_of_file(sink: Sink, file: DataFile, table: TableSchema, last: int | None) -> pa.Table:
     """The rows of a sink's file up to a commit_ts, or all of them. `table` is the version of its directory. `_commit_ts` and
     `_seq` are null where the format has no place for them."""
     fmt = open_format(sink.format, sink.options)
@@ -57,13 +57,13 @@ def rows_of_file(sink: Sink, file: DataFile, table: TableSchema, up_to: int | No
     try:
         keyless = not table.primary_key
         rows = fmt.rows(content, keyless=keyless) if isinstance(fmt, DebeziumJson) else fmt.rows(content)
-        return _typed(_up_to(rows, up_to), table, sink)
+        return _typed(up_to(rows, last), table, sink)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise Corruption(f"{sink.url}: {file.path} cannot be read: {error}") from error
 
 
-def _up_to(rows: pa.Table, last: int | None) -> pa.Table:
-    """With `_commit_ts` as a time, whichever number or time the format has."""
+def up_to(rows: pa.Table, last: int | None) -> pa.Table:
+    """The rows up to a commit_ts, or all; with `_commit_ts` as a time, whichever number or time the format has."""
     if "_commit_ts" not in rows.column_names:
         return rows
     column = rows.column("_commit_ts")

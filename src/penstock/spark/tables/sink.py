@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
+from penstock.delivery.storage.checkpoint import checkpoint_of
 from penstock.delivery.storage.expiry import expired_before
 from penstock.delivery.storage.layout import METADATA_PATH, OWNER_PATH, Layout, file_number, layout_of
 from penstock.delivery.storage.owner import Owner
@@ -85,7 +86,8 @@ class Sink:
         owner = Owner.from_bytes(found.data, objects.url)
         name, _, text = owner.format.partition(" ")
         options = options_of(name, json.loads(text) if text else None)
-        return cls(url, objects, owner, layout_of(name), name, options, _checkpoint(objects), expired_before(objects))
+        checkpoint_ts = checkpoint_of(objects.read(METADATA_PATH))
+        return cls(url, objects, owner, layout_of(name), name, options, checkpoint_ts, expired_before(objects))
 
     def history(self, only: str | None = None) -> History:
         """The versions up to the checkpoint: of all tables, or with `only` of this one alone, without what renames tell."""
@@ -162,10 +164,12 @@ class Sink:
     def read(self, path: str) -> bytes:
         found = self.objects.read(path)
         if found is None:
-            raise Unavailable(
-                f"{self.url}: {path} went away while it was to be read", hint="it has expired: read again"
-            )
+            raise self.gone(path)
         return found.data
+
+    def gone(self, path: str) -> Unavailable:
+        """A file that was listed is not there."""
+        return Unavailable(f"{self.url}: {path} went away while it was to be read", hint="it has expired: read again")
 
     def _names(self, only: str | None) -> Iterator[str]:
         """All names below the prefix; of one table: those below the directories that it may have."""
@@ -201,14 +205,3 @@ class Sink:
 
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             return iter(list(pool.map(content, list(named))))
-
-
-def _checkpoint(objects: ObjectStore) -> int:
-    found = objects.read(METADATA_PATH)
-    if found is None:
-        return 0
-    try:
-        value: dict[str, Any] = json.loads(found.data)
-        return int(value["checkpoint-ts"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise Corruption(f"{METADATA_PATH} at the sink cannot be read: {found.data[:100]!r}") from error

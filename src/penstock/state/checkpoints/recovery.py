@@ -150,9 +150,10 @@ def _drop_unknown_checkpoints(reader: LogReader, engine: StateEngine) -> None:
 
 
 def holds_entry(reader: LogReader, position: Position) -> bool:
-    """Whether the log has the entry, or had it before it was trimmed."""
+    """Whether the log has the entry, or had it before it was trimmed. Of the ledgers before the last trimmed one nobody
+    knows how many entries they had."""
     if position.ledger_id < reader.trimmed_below:
-        return True
+        return reader.trimmed_to is None or position <= reader.trimmed_to
     return any(v.info.id == position.ledger_id and position.entry_id < v.entries for v in reader.ledgers())
 
 
@@ -161,7 +162,8 @@ def _replay_start(location: StateLocation, engine: StateEngine, to: Position) ->
     reader, base = location.reader, engine.position
     damaged = "".join(f"; {finding}" for finding in engine.damaged)
     if base is not None:
-        if base.ledger_id < reader.trimmed_below - 1:  # a later ledger was trimmed, and it held entries
+        trimmed = reader.trimmed_to or Position(reader.trimmed_below - 1, -1)
+        if base < trimmed:  # entries after the checkpoint are gone; every trimmed ledger held some
             raise StateLost(
                 f"the newest good checkpoint of {location.directory} is at {base}, and the log starts at"
                 f" {reader.first}{damaged}",

@@ -69,8 +69,10 @@ def column_form(column: Column) -> ColumnForm:
     if base in _INTEGERS:
         return ColumnForm(name, partial(_integers, arrow=_INTEGERS[base][column.unsigned]), name, _digits)
     if base in _NUMBERED:
-        compared = f"({name} + 0)" if base in ("enum", "set") else name  # whose order is that of their numbers
-        return ColumnForm(f"{name} + 0", partial(_integers, arrow=_NUMBERED[base]), compared, _digits)
+        # Their order is that of their numbers. A sum would be a double, which does not hold a set of 64 members.
+        number = f"CAST({name} AS UNSIGNED)" if base in ("enum", "set") else f"{name} + 0"
+        compared = number if base in ("enum", "set") else name
+        return ColumnForm(number, partial(_integers, arrow=_NUMBERED[base]), compared, _digits)
     if base in ("float", "double"):
         # The product is a double, printed with as many digits as it takes to read it back; a float would be rounded.
         arrow = pa.float32() if base == "float" else pa.float64()

@@ -60,6 +60,8 @@ def guessed_rows(plan: list[tuple[Any, ...]]) -> int:
     """Of the first step of a plan: the column `rows` is the ninth of MariaDB's ten, and the tenth of MySQL's twelve, before
     the share in percent that is left of them."""
     first = plan[0]
+    if len(first) < 9:  # a server that explains in another form (explain_format)
+        return 0
     count = first[9] if len(first) > 10 else first[8]
     share = first[10] if len(first) > 10 else 100
     return int(float(count or 0) * float(share if share is not None else 100) / 100)

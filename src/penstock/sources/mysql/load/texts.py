@@ -13,6 +13,7 @@ from penstock.kernels.compile import kernel
 from penstock.kernels.copy import copy_bytes
 
 _MICROSECONDS = 1_000_000
+_DIGITS_MAX = 20  # of a number of 64 bits
 
 
 @kernel
@@ -44,7 +45,9 @@ def integers(rows: Any, starts: Any, lengths: Any, out: Any) -> Any:
         negative = length > 0 and rows[at] == 45
         if negative:
             at += 1
-        if at == end or end - at > 65:
+        while at + 1 < end and rows[at] == 48:  # ZEROFILL pads to the column's width, which may be 255
+            at += 1
+        if at == end or end - at > _DIGITS_MAX:
             return i
         value = np.uint64(0)
         while at < end:

@@ -175,7 +175,7 @@ class Pages:
 
 
 class PageCache:
-    """Checked pages, each at its offset in `memory`, which takes no room where no page was loaded.
+    """Checked pages, each at its offset in `memory`, which takes no room where no page was loaded; nor does `checked`.
 
     It only grows: who finds it too large takes a new one for later lookups (base.py), and this one is gone with the
     last lookup that uses it. So no page is ever taken away under a reader.
@@ -186,7 +186,7 @@ class PageCache:
     def __init__(self, pages: Pages, size: int) -> None:
         self._pages = pages
         self.memory = mmap.mmap(-1, size, flags=_PRIVATE)
-        self.checked = bytearray(len(pages))  # 1: the page is in `memory`
+        self.checked = mmap.mmap(-1, len(pages), flags=_PRIVATE)  # 1: the page is in `memory`
         self.bytes = 0  # in `memory`, about: two threads may load a page at the same time
 
     def load(self, page: int) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import google_crc32c
-
 from penstock.errors import Corruption, NotSupported
 from penstock.files import File, Files
+from penstock.log.frames.format import crc32c
 from penstock.state.engines.engine import Finding
 from penstock.state.engines.native.format import (
     ANCHOR_EVERY,
@@ -83,7 +82,7 @@ class SortedRun:
         if size != name.bytes:
             self._note(min(size, name.bytes), f"the run has {size} bytes, and should have {name.bytes}")
         footer, checksums = self._tail()
-        self.pages = Pages(file, self.path, layout, memoryview(checksums).cast("I"))
+        self.pages = Pages(file, self.path, layout, checksums.cast("I"))
         self.footer = footer
         try:
             self.header = parse_header(file.read_at(0, HEADER_BYTES))  # not its whole page: a record may lie in it
@@ -103,7 +102,7 @@ class SortedRun:
             self._first_anchor[section.namespace] = anchor
             anchor += _anchors_of(section)
 
-    def _tail(self) -> tuple[Footer, bytes]:
+    def _tail(self) -> tuple[Footer, memoryview]:
         """The footer and the checksums of the pages, from the first good one of their two copies."""
         problem: BadRun | None = None
         for at in (self._layout.data_bytes, self._layout.copy_at):
@@ -115,17 +114,18 @@ class SortedRun:
         assert problem is not None
         raise problem
 
-    def _tail_at(self, at: int) -> tuple[Footer, bytes]:
+    def _tail_at(self, at: int) -> tuple[Footer, memoryview]:
         size = self._layout.tail_bytes - FOOTER_BYTES
         try:
             raw = self._file.read_at(at, size + FOOTER_BYTES)
         except OSError as error:
             raise BadRun(at, f"the footer cannot be read: {error}") from error
-        checksums, tail = raw[:size], raw[size:]
+        # Uncopied: they are all of an open that grows with the keys, and fresh memory costs more than their checksum.
+        checksums, tail = memoryview(raw)[:size], raw[size:]
         footer = parse_footer(tail, at + size)
         if footer_crc(tail) != self.name.footer_crc:
             raise BadRun(at + size, "the run is not the one that the checkpoint means")
-        if google_crc32c.value(checksums) != footer.pages_crc:
+        if crc32c(checksums) != footer.pages_crc:
             raise BadRun(at, "the checksum of the pages' checksums does not match")
         return footer, checksums
 
