@@ -402,9 +402,10 @@ def _rename(self: Worker, cursor: Cursor, sql: str) -> None:
 
 
 def _ghost(self: Worker, cursor: Cursor) -> None:
-    """As gh-ost: a table beside it is filled from the binlog, and both change names at once."""
+    """As gh-ost: a table beside it is filled from the binlog, and both change names at once. What one that was cut off left
+    is removed first, as gh-ost does when it is told to."""
     name = f"rich{self.number}"
-    cursor.execute(f"DROP TABLE IF EXISTS _{name}_gho")
+    cursor.execute(f"DROP TABLE IF EXISTS _{name}_gho, _{name}_del")
     cursor.execute(f"CREATE /* gh-ost */ TABLE {DATABASE}._{name}_gho LIKE {DATABASE}.{name}")
     cursor.execute(f"ALTER /* gh-ost */ TABLE `{DATABASE}`.`_{name}_gho` MODIFY name varchar(61), ENGINE=InnoDB")
     cursor.execute(f"INSERT /* gh-ost */ IGNORE INTO _{name}_gho SELECT * FROM {name}")
@@ -416,7 +417,8 @@ def _ghost(self: Worker, cursor: Cursor) -> None:
 def _pt_osc(self: Worker, cursor: Cursor) -> None:
     """As pt-online-schema-change: triggers fill the table beside it."""
     name = f"rich{self.number}"
-    cursor.execute(f"DROP TABLE IF EXISTS _{name}_new")
+    cursor.execute(f"DROP TABLE IF EXISTS _{name}_new, _{name}_old")
+    cursor.execute(f"DROP TRIGGER IF EXISTS pt_osc_{name}_ins")
     cursor.execute(f"CREATE TABLE `{DATABASE}`.`_{name}_new` LIKE {name}")
     cursor.execute(f"ALTER TABLE `{DATABASE}`.`_{name}_new` MODIFY note mediumtext")
     cursor.execute(
