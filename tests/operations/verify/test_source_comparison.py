@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock.rules.rules import Rules
 from penstock.schema.ddl import table_from_show_create
 from penstock.sources.settings import ServerSettings
 from penstock.sources.source import SourceError
+from tests.support.waiting import LIMIT_SECONDS
 from tools.components.mariadb import MariaDbServer
 
 
@@ -98,6 +100,44 @@ def test_a_source_that_went_on_is_no_fault(went_on: bool, tmp_path: Path, monkey
             "unseen.t: 0 rows at the sink, 1 at the source; 1 missing, 0 too many, 0 different",
             "unseen.t: id = 1 is not at the sink",
         ]
+
+
+def test_ctrl_c_does_not_wait_for_the_whole_table_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Event()
+    given = 0
+
+    class Truth(nullcontext[None]):
+        had_rows = False
+
+        def chunks(self, one: Any) -> Any:
+            nonlocal given
+            for given in range(5_000):  # noqa: B007
+                begun.set()
+                yield inserts(one, [pa.array([given], pa.int32())])
+
+    def interrupted(_key: object) -> Any:
+        assert begun.wait(LIMIT_SECONDS)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(source_comparison, "source_truth", lambda _config: Truth())
+    replay: Any = SimpleNamespace(
+        latest={("unseen", "t"): table()},
+        lineage=Lineage(),
+        parked={},
+        loads={},
+        rules=Rules(),
+        changed_since=lambda _key, _table: None,
+        names_at_sink=lambda name: [(name, bytes(24), b"")],
+        rows_from=lambda _key: b"",
+    )
+    tables: Any = SimpleNamespace(comparisons={("unseen", "t"): None}, rows=interrupted)
+    config: Any = SimpleNamespace(state_dir=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        source_comparison.compare_with_source(config, FORMATS["parquet"], tables, replay, SinkReport("lake"))
+    assert given < 4_999
 
 
 @pytest.mark.mariadb

@@ -7,6 +7,8 @@ after the other, each in parts by a hash of its key: memory does not grow with t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from penstock.operations.verify.report import EXAMPLES_MAX, SinkReport, SourceDi
 from penstock.operations.verify.row_difference import different_rows, different_values
 from penstock.operations.verify.sink_tables import SinkTables
 from penstock.operations.verify.source_truth import SourceTruth, inserts, physical_type, source_truth
+from penstock.rules.rules import Rules
 from penstock.rules.wholes import aligned
 from penstock.schema.changes import ChangeBatch
 from penstock.schema.model import TableSchema
@@ -239,27 +242,25 @@ class _Comparison:
         self._keys = [table.columns[i].name for i in table.primary_key]
         self._directory = config.state_dir
         self._in_part = False  # rows of the source may be no change of the log
+        self._ended = Event()  # nobody waits for more rows of the source: the sink's cannot be read, or Ctrl-C
         self._found = SourceDifferences()
 
     def run(self, tables: SinkTables, replay: LogReplay, truth: SourceTruth, report: TableReport) -> None:
         sink, source = self._rows(), self._rows()
-        read = 0  # rows of the source
         rules = replay.rules
         gathered = rules.gathers(_name(self._origins[0]))
         self._in_part = truth.had_rows and not all(replay.has_all_rows(_name(origin)) for origin in self._origins)
         try:
             schema = self._schema()
-            for rows in self._at_sink(tables, replay, gathered=gathered):
-                sink.add(self._keyed(self._as_now(rows, schema)))
-            for origin in self._origins:
-                for chunk in truth.chunks(origin):
-                    if gathered:
-                        images, _, _ = rules.images(chunk)
-                        seen = aligned(images, rules.table(origin).columns, self._table).batch(self._table)
-                    else:
-                        seen, _ = rules.rows(chunk)
-                    read += len(seen)
-                    source.add(self._keyed(self._format.rows_of(seen).select(self._names).cast(schema)))
+            # Kernels, and the server while it answers, leave Python's lock to the other side.
+            with ThreadPoolExecutor(1, "source") as beside:
+                reading = beside.submit(self._read_source, source, truth, rules, schema)
+                try:
+                    for rows in self._at_sink(tables, replay, gathered=gathered):
+                        sink.add(self._keyed(self._as_now(rows, schema)))
+                    read = reading.result()
+                finally:
+                    self._ended.set()
             for have, want in pairs(sink, source):
                 self._compare(have, want, schema)
             if gathered:
@@ -274,6 +275,22 @@ class _Comparison:
             sink.close()
             source.close()
         report.with_source = self._found
+
+    def _read_source(self, source: KeyedRows, truth: SourceTruth, rules: Rules, schema: pa.Schema) -> int:
+        """Adds the rows that the source holds, and says how many they are."""
+        read = 0
+        for origin in self._origins:
+            for chunk in truth.chunks(origin):
+                if self._ended.is_set():
+                    return read
+                if rules.gathers(_name(origin)):
+                    images, _, _ = rules.images(chunk)
+                    seen = aligned(images, rules.table(origin).columns, self._table).batch(self._table)
+                else:
+                    seen, _ = rules.rows(chunk)
+                read += len(seen)
+                source.add(self._keyed(self._format.rows_of(seen).select(self._names).cast(schema)))
+        return read
 
     def _at_sink(self, tables: SinkTables, replay: LogReplay, *, gathered: bool) -> Iterator[pa.Table]:
         """The changes that made the table what it is, in their order."""
