@@ -113,7 +113,7 @@ def test_ctrl_c_does_not_wait_for_the_whole_table_of_the_source(
 
         def chunks(self, one: Any) -> Any:
             nonlocal given
-            for given in range(5_000):  # noqa: B007
+            for given in range(5_000):
                 begun.set()
                 yield inserts(one, [pa.array([given], pa.int32())])
 
