@@ -160,6 +160,7 @@ class Worker:
         self.groups: list[str] = []  # XA groups that are prepared
         self.columns = 0  # added to the table so far
         self.counter = number * 1_000_000
+        self._cut_off = False  # a step did not come to its end: the server was killed, or a lock was not to be had
 
     @property
     def kind(self) -> str:
@@ -196,7 +197,11 @@ class Worker:
             step = self.chance.choices(_STEPS, _WEIGHTS)[0]
             self.last = step.__name__
             try:
+                if self._cut_off:
+                    _mend_names(self, cursor)
+                self._cut_off = True
                 step(self, cursor)
+                self._cut_off = False
             except pymysql.err.MySQLError as error:
                 if error.args[0] not in _PASSING:
                     raise
@@ -399,6 +404,13 @@ def _rename(self: Worker, cursor: Cursor, sql: str) -> None:
     the binlog: no replica can be right then."""
     with self.load.fragile:
         cursor.execute(sql)
+
+
+def _mend_names(self: Worker, cursor: Cursor) -> None:
+    """A step that was cut off between two renames left its table under the other name."""
+    cursor.execute(f"SHOW TABLES LIKE 'moved{self.number}'")
+    if cursor.fetchall():
+        _rename(self, cursor, f"RENAME TABLE moved{self.number} TO xa{self.number}")
 
 
 def _ghost(self: Worker, cursor: Cursor) -> None:
