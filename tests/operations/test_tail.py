@@ -182,6 +182,11 @@ def test_bad_input_is_said_clearly(flow: Flow, arguments: tuple[str, ...], said:
     assert said in done.stderr
 
 
+def test_a_time_before_all_times_is_the_beginning(flow: Flow) -> None:
+    done = flow.penstock("--from", "99999999d", "--no-follow", "--json", "-n", "1")
+    assert done.exit_code == 0 and json.loads(done.stdout.splitlines()[0])["seq"].startswith("1:"), done.output
+
+
 def test_a_flow_without_a_log(tmp_path: Path) -> None:
     done = Flow(tmp_path).penstock("--no-follow")
     assert done.exit_code == 75 and "✗" in done.stderr
