@@ -72,6 +72,12 @@ def test_what_is_asked_and_what_is_shown(flow: Flow) -> None:
     assert [one["table"] for one in found["tables"]] == ["shop.a"] and found["begun_ms"] == 5
 
 
+@pytest.mark.parametrize("condition", ["", "  "])
+def test_a_condition_that_is_empty_does_not_mean_every_row(flow: Flow, condition: str) -> None:
+    done = flow.penstock("shop.orders", "--where", condition)
+    assert done.exit_code == 2 and "--where is empty" in done.output and flow.asked == []
+
+
 def test_waiting_ends_with_the_load_that_was_asked_for(flow: Flow) -> None:
     done = flow.penstock("shop.a", "--wait")
     assert done.exit_code == 0 and "10 rows of 1 table in the log" in done.stdout

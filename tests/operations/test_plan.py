@@ -20,10 +20,13 @@ from penstock.operations.plan.differences import differences
 from penstock.operations.plan.flow_facts import FlowFacts, read_flow
 from penstock.operations.plan.model import PlannedTable
 from penstock.operations.plan.record import read_record, recorded_settings
+from penstock.process import EXIT_SOURCE
 from penstock.schema.parking import Parking
 from penstock.supervisor.run_directory import write_settings_record
+from tests.sources.mysql.conftest import own_server  # noqa: F401
 from tests.sources.mysql.streaming import fresh, session
 from tests.sources.mysql.streaming import run as capture
+from tests.support.waiting import wait_until
 from tools.components.database import DatabaseServer
 
 MASK_KEY = "a-key-that-nobody-may-read-in-a-plan"
@@ -164,6 +167,32 @@ def test_what_a_start_would_refuse_is_said_to_be_refused(planned: Planned) -> No
     assert found["lake.format"]["refused"] and not found["rules"]["refused"]
     assert found["rules"]["effect"].startswith("for changes from the next start on")
     assert MASK_KEY not in planned.plan().output
+
+
+def test_a_binlog_that_the_server_has_purged_stands_against_the_next_start(
+    own_server: DatabaseServer,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    planned = Planned(tmp_path, own_server)
+    with session(own_server) as cursor:
+        cursor.execute("CREATE DATABASE plans")
+        cursor.execute("CREATE TABLE plans.t (id INT PRIMARY KEY)")
+        planned.start_once()
+        assert planned.plan().exit_code == 0
+        cursor.execute("INSERT INTO plans.t VALUES (1)")
+        cursor.execute("FLUSH BINARY LOGS")
+        cursor.execute("SHOW BINARY LOGS")
+        newest = cursor.fetchall()[-1][0]
+
+        def purged() -> bool:  # not while a connection that has just ended still reads one
+            cursor.execute(f"PURGE BINARY LOGS TO '{newest}'")
+            cursor.execute("SHOW BINARY LOGS")
+            return len(cursor.fetchall()) == 1
+
+        wait_until(purged, "the binlog to be purged")
+    result = planned.plan()
+    said = " ".join(result.output.split())
+    assert result.exit_code == EXIT_SOURCE and "Nothing was skipped" in said and "new state_dir" in said
 
 
 def test_a_flow_whose_settings_nobody_wrote_down(planned: Planned) -> None:

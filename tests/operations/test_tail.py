@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from penstock.capture.loop import Capture
 from penstock.cli.main import app
 from penstock.log import Log, LogReader, LogSettings
-from penstock.operations.config.loading import load
+from penstock.operations.config.loading import BadConfig, load
 from penstock.operations.tail import following
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.settings import DemoSettings
@@ -83,6 +83,21 @@ def test_everything_in_the_order_of_the_log(flow: Flow) -> None:
         assert (one["before"] is None) == (one["op"] == "insert")
         assert (one["after"] is None) == (one["op"] == "delete")
     assert any(one["op"] == "ddl" and one["kind"] for one in found)
+
+
+def test_the_secrets_of_the_source_are_not_asked_for(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the log alone; so does verify without the source."""
+    monkeypatch.delenv("PASSWORD_OF_NOBODY", raising=False)
+    document = yaml.safe_load(flow.config.read_text())
+    secret = "${PASSWORD_OF_NOBODY}"
+    tls = {"cert": "./cert", "key": "./key", "key_password": secret}
+    document["source"] = {"type": "mysql", "host": "db", "user": "u", "password": secret, "tls": tls}
+    flow.config.write_text(yaml.safe_dump(document))
+    assert len(flow.read()) > CHANGES
+    done = CliRunner().invoke(app, ["verify", "--no-source", "-c", str(flow.config)])
+    assert "PASSWORD_OF_NOBODY" not in done.output
+    with pytest.raises(BadConfig, match="PASSWORD_OF_NOBODY"):
+        load(flow.config)
 
 
 def test_some_tables_and_so_many(flow: Flow) -> None:
@@ -165,6 +180,11 @@ def test_bad_input_is_said_clearly(flow: Flow, arguments: tuple[str, ...], said:
     done = flow.penstock(*arguments, "--no-follow")
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+
+
+def test_a_time_before_all_times_is_the_beginning(flow: Flow) -> None:
+    done = flow.penstock("--from", "99999999d", "--no-follow", "--json", "-n", "1")
+    assert done.exit_code == 0 and json.loads(done.stdout.splitlines()[0])["seq"].startswith("1:"), done.output
 
 
 def test_a_flow_without_a_log(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.binlog.errors import BadEvent
+from penstock.binlog.events import split_events
 from penstock.clock import ManualClock
 from penstock.sources.binlog_files import BinlogFilesSource
 from penstock.sources.demo.plan import Plan
@@ -61,6 +62,37 @@ def test_a_growing_file_is_followed(tmp_path: Path) -> None:
             assert chunk.start == 4 + 252 + len(found)
             found += chunk.data.tobytes()
     assert bytes(found) == whole[4 + 252 :]
+
+
+def test_what_a_server_writes_right_before_it_turns_to_the_next_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the reader was at the file's end, and before it looks for the next one."""
+    first, second, *more = write(tmp_path / "bin")
+    contents = {path: path.read_bytes() for path in (first, second)}
+    for path in (second, *more):
+        path.unlink()
+    sizes = split_events(contents[first][4:]).size.tolist()
+    cut = 4 + sum(sizes[: len(sizes) // 2])
+    first.write_bytes(contents[first][:cut])
+    look = BinlogFilesSource._after
+
+    def late(self: BinlogFilesSource, path: Path) -> Path | None:
+        for one, content in contents.items():
+            one.write_bytes(content)
+        return look(self, path)
+
+    monkeypatch.setattr(BinlogFilesSource, "_after", late)
+    found: dict[str, bytes] = {}
+    reader = source(tmp_path / "bin", follow=True, read_bytes=1 << 20).open(SourcePosition(first.name, 4))
+    name = ""
+    for chunk in reader:
+        if chunk.idle:
+            break
+        name = chunk.file or name
+        found[name] = found.get(name, b"") + chunk.data.tobytes()
+    assert found[first.name] == contents[first][4:]
+    assert found[second.name].endswith(contents[second][-100:])
 
 
 def _is_format(chunk: Chunk) -> bool:

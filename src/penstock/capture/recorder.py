@@ -31,7 +31,7 @@ from penstock.entries.stores import (
 from penstock.errors import StorageFailed
 from penstock.log import Log, Pending
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
-from penstock.sources.load import TableLoad
+from penstock.sources.load import ARRIVED, TableLoad
 from penstock.sources.position import OpenTransaction, SourcePosition
 from penstock.sources.settings import LoadScope
 from penstock.state import BucketState, Change
@@ -75,6 +75,7 @@ class Recorder:
         self.entries = self.voids = 0  # frames with events, and with parts that never happened, since the start
         self.load_changes = 0  # frames in which a load became another one: it went to another name, or begins anew
         self.failed = False  # a frame could not be appended: nothing may come after it
+        schemas.loads_arrivals = self._loads_arrivals
 
     @property
     def position(self) -> SourcePosition | None:
@@ -146,7 +147,7 @@ class Recorder:
             for earlier, _ in self._voids.items():  # readers follow the changes: the store need not grow
                 self._voids.delete(change, earlier)
             self._voids.put(change, frame.void, frame.void_reason)
-        moved = self._moved_loads(frame.schemas) | (self._loads_anew() if frame.missed else {})
+        moved = self._moved_loads(frame.schemas) | (self._loads_anew() if frame.missed else {}) | self._arrived_loads()
         for table in frame.schemas:
             self._history.put(change, self._schemas.record(table), table)
         for name, load in (*frame.loads.items(), *moved.items()):
@@ -233,6 +234,21 @@ class Recorder:
                 found[name] = replace(load, done=True, note="it was dropped")
             elif table.kind is ChangeKind.ALTER and not self._keeps_key(table, name):
                 found[name] = load.anew()
+        return found
+
+    def _loads_arrivals(self, schema: str, table: str) -> bool:
+        return (scope := self.scope) is not None and scope.matches(schema, table)
+
+    def _arrived_loads(self) -> dict[tuple[str, str], TableLoad]:
+        """The loads of tables that a rename gave a name that is loaded by itself, and of which nobody followed what they hold.
+        In the first frame after the statement was read: none that has passed it is durable without them."""
+        found: dict[tuple[str, str], TableLoad] = {}
+        for name, (known, hidden) in self._schemas.take_arrivals().items():
+            load = self.loads.get(name)
+            if load is None if known else (load is None or load.done or bool(load.key)):
+                _logger.info("%s came from a name that nobody followed: its rows are loaded", ".".join(name))
+                rows = load.rows if load is not None else 0
+                found[name] = TableLoad((), (), rows, note=ARRIVED, begun_ms=self._clock.wall_ms(), joins=hidden)
         return found
 
     def _keeps_key(self, table: TableSchema, before: tuple[str, str]) -> bool:

@@ -5,18 +5,19 @@ A new version is part of the frame from which on it is in force; `record` is cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from penstock.binlog.bodies import FormatDescription, Query
 from penstock.binlog.table_map import TableMap, parse_table_map
 from penstock.capture.transactions.classify import tables_changed
 from penstock.errors import BadInput
 from penstock.schema.catalog import SYSTEM_SCHEMAS, Catalog
-from penstock.schema.ddl import Statement, apply_ddl
+from penstock.schema.ddl import Statement, apply_ddl, tables_arrived
 from penstock.schema.ddl.values_hidden import without_values
 from penstock.schema.from_table_map import complete_table_map, schema_from_table_map
-from penstock.schema.model import DdlType, SchemaDrift, TableSchema
+from penstock.schema.model import ChangeKind, DdlType, SchemaDrift, TableSchema
 from penstock.schema.parking import ROWS_MISSING, Parking, VersionKey, parkings, resumed
 from penstock.sources.settings import Tables
 
@@ -30,6 +31,14 @@ _SEQUENCE_COLUMNS = (
     "cycle_option",
     "cycle_count",
 )
+
+
+class Arrival(NamedTuple):
+    """A table that came under a followed name from one that nobody followed: whether the log has its definition, and whether it
+    is hidden until it does."""
+
+    known: bool
+    hidden: bool
 
 
 class SchemaTracker:
@@ -53,6 +62,9 @@ class SchemaTracker:
         self._numbers: dict[tuple[str, str], int] = {}
         self._parked: dict[VersionKey, TableSchema] = {}
         self._hidden: set[tuple[str, str]] = set()
+        self._arrived: dict[tuple[str, str], Arrival] = {}
+        # Whether a table that comes under this name from where nobody followed it is loaded; whoever loads tables says so.
+        self.loads_arrivals: Callable[[str, str], bool] = lambda _schema, _table: False
         self.statements = 0  # that were looked at: whoever asks the server for a table compares it before and after
         for table in sorted(history, key=lambda schema: schema.version):
             self.record(resumed(table, resumptions or {}))
@@ -125,8 +137,37 @@ class SchemaTracker:
         Nothing is in force before `record`.
         """
         self.statements += 1
-        made = apply_ddl(Statement.of(query), self._catalog, commit_ts)
+        statement = Statement.of(query)
+        made = apply_ddl(statement, self._catalog, commit_ts)
+        self._note_arrivals(made, tables_arrived(statement, self._catalog))
         return tuple(table for table in made if self._is_tracked(table))
+
+    def _note_arrivals(self, made: Iterable[TableSchema], unknown: Iterable[tuple[str, str]]) -> None:
+        """A rename may give a followed name to a table that nobody followed: the log lacks the rows that it brings."""
+        for table in made:
+            renamed = table.kind is ChangeKind.RENAME and table.columns
+            if renamed and not self._tables.matches(*table.other.split(".", 1)):
+                self._arrive((table.schema, table.table), known=True)
+        for name in unknown:
+            self._arrive(name, known=False)
+
+    def _arrive(self, name: tuple[str, str], *, known: bool) -> None:
+        if self.is_chosen(*name) and self.loads_arrivals(*name):
+            # Hidden until its definition is known; not where the name stood for another table before: rows of a name that
+            # stands for none are an error for every reader. Then its first table map tells its shape, or parks it.
+            hidden = not known and name not in self._numbers
+            self._arrived[name] = Arrival(known, hidden)
+            if hidden:
+                self.hide(*name)
+
+    @property
+    def has_arrivals(self) -> bool:
+        return bool(self._arrived)
+
+    def take_arrivals(self) -> dict[tuple[str, str], Arrival]:
+        """The followed names that got tables of which the log lacks rows, since the last call."""
+        arrived, self._arrived = self._arrived, {}
+        return arrived
 
     def after_rows_statement(self, query: Query, version: int) -> tuple[TableSchema, ...] | None:
         """A statement that changes rows was logged instead of the rows: each followed table that it changes is parked. None

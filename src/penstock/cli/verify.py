@@ -36,7 +36,8 @@ def verify(
     from penstock.operations.verify.verify import verify as verify_sinks
 
     with translate_errors(as_json=json), VerifyScreen(silent=json) as screen:
-        report = verify_sinks(load(config), sink=sink, with_source=source, progress=screen.update)
+        loaded = load(config, asks_source=source)
+        report = verify_sinks(loaded, sink=sink, with_source=source, progress=screen.update)
     if json:
         print_json(report.to_json())
     else:

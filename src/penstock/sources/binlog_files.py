@@ -58,11 +58,15 @@ class BinlogFilesSource:
         path = self._find(position.file)
         start = position.pos
         grown = False  # the same file again, from where it ended before
+        looked = 0  # how long it was when it was read again because of the next one
         while not self._closed:
             yield from self._file(path, start, grown=grown)
             following = self._after(path)
-            if following is not None:
-                path, start, grown = following, 4, False
+            if following is not None and looked < (size := path.stat().st_size) > self._read_to:
+                # Written after its end was read, and before the next one was there: now nobody writes to it any more.
+                looked, grown, start = size, self._read_to > 4, max(start, self._read_to)
+            elif following is not None:
+                path, start, grown, looked = following, 4, False, 0
             elif self._follow:
                 grown = self._read_to > 4
                 start = max(start, self._read_to)

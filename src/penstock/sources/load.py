@@ -42,6 +42,8 @@ class KeyRange:
 
 
 WHOLE: tuple[KeyRange, ...] = (KeyRange(),)
+ARRIVED = "came from a name that nobody followed"
+"""The note of a load that waits for the definition of a table, and that no start has chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,12 @@ class ServerSettings(_Model):
         """The password. Raises `OSError` where its file cannot be read, `BadInput` where anybody could have put it there."""
         if self.password_file is not None:
             check_not_planted(self.password_file)
-            return Secret(self.password_file.read_text(encoding="utf-8").rstrip("\r\n"))
+            try:
+                return Secret(self.password_file.read_text(encoding="utf-8").rstrip("\r\n"))
+            except UnicodeDecodeError:
+                raise BadInput(
+                    f"source.password_file: {self.password_file} is no text in UTF-8", hint="write it anew, in UTF-8"
+                ) from None
         return self.password if self.password is not None else Secret("")
 
 

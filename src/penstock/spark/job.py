@@ -122,5 +122,8 @@ class Job:
 
         if self.settings:
             return [SettingsVersion.from_json(version) for version in self.settings]
-        key = Path(self.mask_key_file).read_text() if self.mask_key_file else None
-        return [SettingsVersion(BEGINNING, 0, RowSettings.of(asdict(self), key))]
+        return [SettingsVersion(BEGINNING, 0, RowSettings.of(asdict(self), self.mask_key()))]
+
+    def mask_key(self) -> str | None:
+        """The key as the configuration has it: whatever the line ends in it, and the locale of the worker."""
+        return Path(self.mask_key_file).read_bytes().decode() if self.mask_key_file else None

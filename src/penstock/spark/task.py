@@ -125,8 +125,8 @@ def steps_of(
 
 
 def versioned_rules(job: Job, sql: Sql) -> VersionedRules:
-    mask_key = Secret(Path(job.mask_key_file).read_text()).reveal() if job.mask_key_file else None
-    return VersionedRules(job.settings_versions(), mask_key, sql)
+    key = job.mask_key()
+    return VersionedRules(job.settings_versions(), Secret(key).reveal() if key is not None else None, sql)
 
 
 def rules_of(job: Job) -> VersionedRules:

@@ -290,3 +290,12 @@ def test_a_file_that_anybody_could_have_planted_is_not_trusted(what: str, tmp_pa
     with FakeServer("none_such").running() as server, pytest.raises(BadInput, match="written to by everybody"):
         connect(settings(server.port, **values))
     assert server.got == []
+
+
+def test_a_password_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xff\xfehunter2")
+    path.chmod(0o600)
+    with pytest.raises(BadInput, match=r"source\.password_file: .*/file is no text in UTF-8") as caught:
+        connect(settings(1, password=None, password_file=path))
+    assert "hunter2" not in str(caught.value)

@@ -23,7 +23,7 @@ from penstock.capture.schemas import SchemaTracker
 from penstock.clock import Clock
 from penstock.errors import BadInput, Unavailable
 from penstock.patterns import matches
-from penstock.sources.load import Loadable, LoadPlan, Name, TableLoad, has_passed
+from penstock.sources.load import ARRIVED, Loadable, LoadPlan, Name, TableLoad, has_passed
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import LoadScope, Tables
 from penstock.sources.source import cannot_load
@@ -182,9 +182,9 @@ class LoadBeginnings:
     def _found(name: Name, waiting: TableLoad, plan: LoadPlan) -> TableLoad:
         planned = plan.loads.get(name)
         if planned is not None:
-            return replace(waiting, key=planned.key, estimate=planned.estimate)
+            return replace(waiting, key=planned.key, estimate=planned.estimate, note="")
         reason = plan.refused.get(name, _GONE)
-        if reason != _GONE and not waiting.backfill:
+        if reason != _GONE and not waiting.backfill and waiting.note != ARRIVED:
             raise cannot_load({name: reason})
         return replace(waiting, done=True, note=reason)
 

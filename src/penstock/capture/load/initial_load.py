@@ -83,7 +83,9 @@ class InitialLoad:
 
     @property
     def done(self) -> bool:
-        return self._readers is None and not self._waiting and self._changes == self._recorder.load_changes
+        if self._schemas.has_arrivals or self._changes != self._recorder.load_changes:
+            return False
+        return self._readers is None and not self._waiting
 
     @property
     def ended(self) -> bool:
@@ -171,7 +173,7 @@ class InitialLoad:
     def is_due(self, passed: SourcePosition) -> bool:
         """Whether `step` has something to do, where the stream is now."""
         readers = self._readers
-        if self._changes != self._recorder.load_changes:
+        if self._schemas.has_arrivals or self._changes != self._recorder.load_changes:
             return True
         if readers is None:
             return False
@@ -218,6 +220,8 @@ class InitialLoad:
 
     def _follow_changes(self) -> None:
         """A load goes with its table, and may begin anew by itself; the log has it already."""
+        if self._schemas.has_arrivals:
+            self.begin({})  # any frame takes them along
         if self._changes == self._recorder.load_changes:
             return
         self._changes = self._recorder.load_changes
@@ -232,7 +236,11 @@ class InitialLoad:
         for key, load in self._recorder.loads.items():
             name = (str(key[0]), str(key[1]))
             table = known.get(name)
-            if table is not None and table.load != load:
+            if not load.done and not load.key and self._schemas.is_chosen(*name):
+                if table is not None:  # another table has its name now: of this one nothing more is read
+                    table.begin_again(replace(table.load, done=True))
+                self._waiting[name] = load
+            elif table is not None and table.load != load:
                 table.load = load
                 self._begin_again(table)  # also one whose ranges no chunk has brought into the log yet
             elif table is None and not load.done and load.key and self._schemas.is_chosen(*name):
@@ -313,11 +321,9 @@ class InitialLoad:
         assert self._readers is not None
         found = self._schemas.in_force(*table.name)
         ticket = chunk.ticket
-        failure, hint = chunk.failure, chunk.hint
         if chunk.rows is None and found is not None and found.key == chunk.table.key:
-            failure = failure or "the server's table is not as the log has it"
-        if failure:
-            self._give_up(table, failure, hint, passed)
+            # Only where no statement lies between the log and the SELECT: values of another type are no failure.
+            self._give_up(table, chunk.failure or "the server's table is not as the log has it", chunk.hint, passed)
             return
         if found is None or found.key != chunk.table.key or ticket.voids != self._recorder.voids or chunk.rows is None:
             _logger.info("%s changed while a chunk was read: it is read again", chunk.table.name)

@@ -57,8 +57,8 @@ class Ticket:
 
 
 class ReadChunk(NamedTuple):
-    """What was read on a ticket, by a version of the table. Without `rows` the table was not as that says, and `high` is
-    after whatever changed it; or it cannot be read: `failure` says why, and `hint` what to do."""
+    """What was read on a ticket, by a version of the table. Without `rows` the table was not as that says, or it cannot be
+    read: `failure` says why, and `hint` what to do. Either way `high` is after whatever changed it."""
 
     ticket: Ticket
     table: TableSchema
@@ -303,7 +303,7 @@ class TableReaders:
         except Unavailable:
             raise
         except PenstockError as error:  # of this table: the others are read on
-            failure, hint, high = error.message, error.hint, work.ticket.source
+            failure, hint, high = error.message, error.hint, reader.now()
         with self.changed:
             part.reading = None
             if rows is not None:

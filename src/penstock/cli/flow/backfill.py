@@ -24,11 +24,11 @@ def backfill(  # noqa: PLR0917
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every table that the flow follows.")] = False,
     where: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="CONDITION", help="Only rows that meet it where they are read: SQL, as after WHERE; times in UTC."
         ),
-    ] = "",
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Show how far it is, and return when it is done.")] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
@@ -45,8 +45,10 @@ def backfill(  # noqa: PLR0917
                 "name the tables, or give --all" if not every else "--all is every table: name none beside it",
                 hint="for example: penstock backfill shop.orders",
             )
+        if where is not None and not where.strip():  # a variable that is not set: it must not mean every row
+            raise BadInput("--where is empty", hint="leave it out to load every row")
         places = load_places(config)
-        begun = begin_backfill(places, ["*.*"] if every else list(tables or ()), where=where)
+        begun = begin_backfill(places, ["*.*"] if every else list(tables or ()), where=where or "")
         if not json:
             _show(begun)
         if not wait:

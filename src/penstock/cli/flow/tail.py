@@ -53,7 +53,7 @@ def tail(  # noqa: PLR0917
     from penstock.operations.tail.following import tail as follow_log
 
     with end_quietly(as_json=json):
-        loaded = load(config)
+        loaded = load(config, asks_source=False)
         left = limit
         found = follow_log(
             loaded,

@@ -53,14 +53,17 @@ class BadConfig(BadInput):
         super().__init__(lines, hint="penstock check shows every setting; penstock init writes a new file")
 
 
-def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in the file. Relative paths are taken from the file's own directory, wherever they stand."""
-    return parse(_text_of(path), path, environment)
+def load(path: Path, environment: Mapping[str, str] = os.environ, *, asks_source: bool = True) -> Config:
+    """The configuration in the file. Relative paths are taken from the file's own directory, wherever they stand. Who does not
+    ask the source need not know its secrets: without `asks_source` they are left out, and so are their variables."""
+    return parse(_text_of(path), path, environment, asks_source=asks_source)
 
 
-def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) -> Config:
+def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ, *, asks_source: bool = True) -> Config:
     """`load` for a file that may not be there yet."""
     value, lines = _read(text, path)
+    if not asks_source:
+        value = _without_secrets_of_source(value)
     problems: list[Problem] = []
     value = _substitute(value, environment, (), lines, problems)
     try:
@@ -75,6 +78,16 @@ def parse(text: str, path: Path, environment: Mapping[str, str] = os.environ) ->
     if nested := _nested(config, lines):
         raise BadConfig(path, nested)
     return config
+
+
+def _without_secrets_of_source(value: dict[str, Any]) -> dict[str, Any]:
+    source = value.get("source")
+    if not isinstance(source, dict):
+        return value
+    source = {key: one for key, one in source.items() if key != "password"}
+    if isinstance(source.get("tls"), dict):
+        source["tls"] = {key: one for key, one in source["tls"].items() if key != "key_password"}
+    return {**value, "source": source}
 
 
 def _nested(config: Config, lines: dict[tuple[int | str, ...], int]) -> list[Problem]:

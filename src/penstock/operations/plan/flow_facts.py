@@ -6,11 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.entries.stores import LOAD_SCOPE, LOAD_TABLE, SCHEMA_HISTORY, SOURCE
+from penstock.entries.stores import LOAD_SCOPE, LOAD_TABLE, SCHEMA_HISTORY, SOURCE, SOURCE_POSITION
 from penstock.errors import Unavailable
 from penstock.log import LogReader, Position
 from penstock.schema.catalog import Catalog
 from penstock.sources.load import TableLoad
+from penstock.sources.position import SourcePosition
 from penstock.sources.settings import LoadScope
 from penstock.state import StateReader
 
@@ -18,13 +19,14 @@ from penstock.state import StateReader
 @dataclass(frozen=True, slots=True)
 class FlowFacts:
     """`tables`: names of those that the log knows now. `first`: the oldest entry that it still holds, `whole`: nothing was
-    trimmed."""
+    trimmed. `position`: where the source is read on; None where nobody has begun to."""
 
     tables: frozenset[str]
     loads: dict[tuple[str, str], TableLoad]
     scope: LoadScope | None
     first: Position
     whole: bool
+    position: SourcePosition | None = None
 
     def is_chosen_later(self, schema: str, table: str, scope: LoadScope) -> bool:
         """Whether the next start loads the table by itself, as `capture/load/beginning.py` decides it."""
@@ -46,6 +48,7 @@ def read_flow(state_dir: Path) -> FlowFacts | None:
                 scope=state.store(LOAD_SCOPE).get(SOURCE),
                 first=reader.first,
                 whole=reader.complete,
+                position=state.store(SOURCE_POSITION).get(SOURCE),
             )
     except Unavailable:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from penstock.delivery.settings import is_local, local_directory
@@ -34,6 +35,7 @@ from penstock.process import EXIT_CONFIGURATION, EXIT_SOURCE
 from penstock.rules.routes import routed
 from penstock.secret import harmless
 from penstock.sources.settings import ServerSettings, Tables
+from penstock.sources.source import SourceError
 
 # Assumed, not measured at this server: `--rate` says better.
 ROWS_PER_SECOND = 100_000
@@ -75,7 +77,7 @@ def make_plan(config: Config, rows_per_second: int | None = None) -> Plan:
         disk=_disk(config, load),
         sinks=tuple(_sink(config, name, tables, known=seen.all is not None) for name in config.sinks),
         differences=changed,
-        problems=tuple(_problems(config, globs, tables, seen.all)),
+        problems=(*_problems(config, globs, tables, seen.all), *_purged(config, flow)),
         notes=(*notes, *_notes(config, tables, seen.all)),
     )
 
@@ -214,6 +216,20 @@ def _problems(
             )
         )
     return found
+
+
+def _purged(config: Config, flow: FlowFacts | None) -> list[Problem]:
+    """Whether the server still has what a flow that is there would read on from."""
+    if flow is None or flow.position is None or not isinstance(config.source, ServerSettings):
+        return []
+    from penstock.sources.mysql.source import ServerSource
+
+    try:
+        with closing(ServerSource(config.source, config.state_dir)) as source:
+            source.check(flow.position)
+    except SourceError as error:
+        return [Problem(message=error.message, hint=error.hint, exit_code=EXIT_SOURCE)]
+    return []
 
 
 def _notes(config: Config, tables: Sequence[PlannedTable], at_source: Sequence[SourceTable] | None) -> list[str]:

@@ -270,5 +270,5 @@ def _start(reader: LogReader, text: str, clock: Clock) -> Position:
         age = parse_seconds(text)
     except ValueError:
         raise BadInput(f"--from: {text!r} is no place in the log", hint=hint) from None
-    before = reader.find_by_time(clock.wall_ms() - round(age * 1000))
+    before = reader.find_by_time(max(0, clock.wall_ms() - round(age * 1000)))
     return reader.first if before is None else reader.next(before)

@@ -14,6 +14,14 @@
 
 from penstock.schema.ddl.session import Statement
 from penstock.schema.ddl.show_create import table_from_show_create
-from penstock.schema.ddl.statement import apply_ddl, is_ddl, leading_word, parked
+from penstock.schema.ddl.statement import apply_ddl, is_ddl, leading_word, parked, tables_arrived
 
-__all__ = ["Statement", "apply_ddl", "is_ddl", "leading_word", "parked", "table_from_show_create"]
+__all__ = [
+    "Statement",
+    "apply_ddl",
+    "is_ddl",
+    "leading_word",
+    "parked",
+    "table_from_show_create",
+    "tables_arrived",
+]

@@ -88,6 +88,17 @@ def apply_ddl(statement: Statement, catalog: Catalog, commit_ts: int) -> list[Ta
         return parked(statement, catalog, commit_ts, error.message)
 
 
+def tables_arrived(statement: Statement, catalog: Catalog) -> list[Name]:
+    """The names under which a statement puts tables that the catalog does not know: of what they hold the log has nothing."""
+    try:
+        application = _Application(statement, catalog, 0)
+        if application.reader.now.upper in ("RENAME", "ALTER"):
+            application.apply()
+        return application.arrived
+    except (Unreadable, SchemaDrift):
+        return []
+
+
 def parked(statement: Statement, catalog: Catalog, commit_ts: int, reason: str) -> list[TableSchema]:
     """The tables that a statement may touch, their shape unknown from here on; those too that are parked already."""
     touched = (table for table in tables_touched(statement, catalog) if not table.is_sequence)
@@ -104,6 +115,7 @@ class _Application:
         self.catalog = catalog
         self.commit_ts = commit_ts
         self.reader = TokenReader(statement.sql, statement.tokens)
+        self.arrived: list[Name] = []  # names that stand for tables that are not known, once the statement is applied
 
     def apply(self) -> list[TableSchema]:
         word = self.reader.next().upper
@@ -424,6 +436,7 @@ class _Application:
         that a name may be given and taken again. `changed`: tables that the same statement alters. `if_exists`: a
         table that is not there is passed over; it is not if its new name is taken."""
         now: dict[Name, tuple[TableSchema, Name] | None] = {}  # None: no table, or one that we do not know
+        unknown: set[Name] = set()
         for old, new in pairs:
             if old == new:
                 continue
@@ -433,6 +446,8 @@ class _Application:
                 continue
             now[new] = now.get(old, (known, old) if known else None)
             now[old] = None
+            unknown = unknown - {old, new} | ({new} if now[new] is None else set())
+        self.arrived = sorted(unknown)
         destinations = dict(pairs)
         made: list[TableSchema] = []
         for name, found in now.items():

@@ -131,6 +131,15 @@ class ServerSource:
             self.lower_case_table_names = int(rows(connection, "SELECT @@lower_case_table_names")[0][0])
             return position
 
+    def check(self, position: SourcePosition) -> None:
+        """Raises `SourceError` where the server does not have what follows `position` any more; for who only looks."""
+        position = self.resume(position)
+        if not position.by_gtid:
+            with contextlib.closing(connect(self._settings)) as connection:
+                gone = all(str(row[0]) != position.file for row in rows(connection, "SHOW BINARY LOGS"))
+            if gone:
+                raise self._purged(position, "")
+
     def _on_another(self, position: SourcePosition, identity: str) -> SourcePosition:
         known, found = position.source.partition(":")[0], identity.partition(":")[0]
         if not position.gtid or known != found:

@@ -46,9 +46,11 @@ class SqlBeforeBatches:
     def __init__(self, engine: Engine, job: Job) -> None:
         self._engine = engine
         self._job = job
-        key = Secret(Path(job.mask_key_file).read_text()).reveal() if job.mask_key_file else None
+        key = job.mask_key()
         self._sql = engine.sql()
-        self._versioned = VersionedRules(job.settings_versions(), key, self._sql)
+        self._versioned = VersionedRules(
+            job.settings_versions(), Secret(key).reveal() if key is not None else None, self._sql
+        )
         rules = [rule for version in self._versioned.versions for rule in version.settings.rules]
         self.tables: frozenset[Name] = frozenset(_name_of(rule) for rule in rules if rule.sql is not None)
         self._directory = sql_directory(job.state_dir, job.changefeed)
