@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from penstock.capture.loop import Capture
 from penstock.log import Log, LogReader
 from penstock.sources.mysql import source as source_module
+from penstock.sources.mysql.mariadb import MariaDb
 from penstock.sources.mysql.source import ServerSource
 from penstock.sources.source import SourceError
 from tests.e2e.servers.mirror import logged_gtids
@@ -192,3 +194,29 @@ def test_grants_that_were_lost_end_the_run_with_the_statement(server: DatabaseSe
         cursor.execute("GRANT REPLICATION CLIENT ON *.* TO 'lost'@'%';")
         run(tmp_path, source)
         cursor.execute("DROP USER lost@'%'")
+
+
+def test_the_place_that_a_server_named_is_asked_for_once(
+    mariadb_server: MariaDbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB reads a whole file to say which GTIDs are before an offset. The first start does without asking again; whoever
+    comes back asks, as the server may be another one by then."""
+    asked: list[tuple[str, int]] = []
+    gtids_at = MariaDb.gtids_at
+
+    def counted(self: MariaDb, connection: Any, file: str, pos: int) -> str | None:
+        asked.append((file, pos))
+        return gtids_at(self, connection, file, pos)
+
+    monkeypatch.setattr(MariaDb, "gtids_at", counted)
+    source = ServerSource(settings(mariadb_server), tmp_path)
+    begun = source.begin(1).position
+    assert source.end() == begun
+    assert source.resume(begun) == begun
+    assert asked == [(begun.file, begun.pos)]
+    source.resume(begun)
+    assert asked == [(begun.file, begun.pos)] * 2
+    source.begin(1)
+    with pytest.raises(SourceError, match="is after GTID"):
+        source.resume(replace(begun, gtid="0-1-999999999"))
+    source.close()

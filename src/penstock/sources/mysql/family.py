@@ -27,8 +27,9 @@ class Family(Protocol):
         """Whose binlog it is: another server has another one, also behind the same name."""
         ...
 
-    def now(self, connection: Connection[Any], identity: str) -> SourcePosition:
-        """The end of the binlog: everything committed before this call is before it. Raises `SourceError` without a binlog."""
+    def now(self, connection: Connection[Any], identity: str, known: SourcePosition | None = None) -> SourcePosition:
+        """The end of the binlog: everything committed before this call is before it. Raises `SourceError` without a binlog.
+        `known`: a place that this server named a moment ago, whose GTIDs need not be asked again."""
         ...
 
     def start(self, connection: Connection[Any], now: SourcePosition) -> SourcePosition:
@@ -39,9 +40,11 @@ class Family(Protocol):
         """The GTIDs of all that is before an offset; None where no event begins or ends there."""
         ...
 
-    def check_history(self, connection: Connection[Any], position: SourcePosition) -> None:
+    def check_history(
+        self, connection: Connection[Any], position: SourcePosition, known: SourcePosition | None = None
+    ) -> None:
         """Raises `SourceError` where the server's binlog is not the one in which the position was taken, or where what
-        follows the position is not there any more."""
+        follows the position is not there any more. `known`: as for `now`."""
         ...
 
     def statements(self, position: SourcePosition) -> list[str]:

@@ -24,21 +24,25 @@ class MariaDb:
     def identity(self, connection: Connection[Any]) -> str:
         return f"mariadb:{rows(connection, 'SELECT @@server_id')[0][0]}"
 
-    def now(self, connection: Connection[Any], identity: str) -> SourcePosition:
+    def now(self, connection: Connection[Any], identity: str, known: SourcePosition | None = None) -> SourcePosition:
         found = rows(connection, "SHOW MASTER STATUS")
         if not found:
             raise no_binlog()
         file, pos = str(found[0][0]), int(found[0][1])
+        if known is not None and (known.source, known.file, known.pos) == (identity, file, pos):
+            return SourcePosition(file, pos, gtid=known.gtid, source=identity)
         return SourcePosition(file, pos, gtid=self.gtids_at(connection, file, pos) or "", source=identity)
 
     def start(self, connection: Connection[Any], now: SourcePosition) -> SourcePosition:
         del connection
         return now
 
-    def check_history(self, connection: Connection[Any], position: SourcePosition) -> None:
+    def check_history(
+        self, connection: Connection[Any], position: SourcePosition, known: SourcePosition | None = None
+    ) -> None:
         if position.by_gtid:
             self._check_gtids(connection, position)
-        else:
+        elif known is None or not _is_same_place(known, position):
             self._check_file(connection, position)
 
     def _check_gtids(self, connection: Connection[Any], position: SourcePosition) -> None:
@@ -81,8 +85,13 @@ class MariaDb:
         return check_server(connection, self.can_see_end)
 
     def gtids_at(self, connection: Connection[Any], file: str, pos: int) -> str | None:
+        """The server reads the file up to there to answer."""
         value = rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, pos))[0][0]
         return None if value is None else str(value)
+
+
+def _is_same_place(a: SourcePosition, b: SourcePosition) -> bool:
+    return (a.source, a.file, a.pos, a.gtid) == (b.source, b.file, b.pos, b.gtid)
 
 
 def _files(connection: Connection[Any]) -> set[str]:

@@ -62,6 +62,7 @@ class ServerSource:
         self._bell, self._ring = socket.socketpair()  # `wake` writes to one of them, the stream waits for the other too
         self._bell.setblocking(False)
         self._ring.setblocking(False)
+        self._begun: SourcePosition | None = None  # the place that `begin` gave, until it is read from
         self.lower_case_table_names = 0
 
     def begin(self, version: int) -> Beginning:
@@ -79,6 +80,7 @@ class ServerSource:
                 if read_definitions(connection, self._settings.tables) == before:
                     mariadb = "mariadb" in server_version(connection).lower()
                     versions = versions_of(before, version, mariadb=mariadb)
+                    self._begun = None if isinstance(self._settings.start, StartAt) else position
                     if self._settings.start != "snapshot":
                         return Beginning(position, versions)
                     return Beginning(
@@ -115,10 +117,12 @@ class ServerSource:
         with contextlib.closing(connect(self._settings)) as connection:
             family = family_of(connection)
             with naming_lost_grants(connection, family.can_see_end):
-                return family.now(connection, family.identity(connection))
+                return family.now(connection, family.identity(connection), self._begun)
 
     def resume(self, position: SourcePosition) -> SourcePosition:
-        """Another server is followed by GTID: it must know all that is in the log."""
+        """Another server is followed by GTID: it must know all that is in the log. The place that `begin` gave is taken as
+        the server's the first time: it named that itself, with its GTIDs, as close before this as asking again would be."""
+        begun, self._begun = self._begun, None
         with contextlib.closing(connect(self._settings)) as connection:
             family = family_of(connection)
             identity = family.identity(connection)
@@ -127,7 +131,7 @@ class ServerSource:
                     position = self._on_another(position, identity)
                 elif not position.by_gtid and _file_bytes(connection, position.file) > OFFSET_MAX:
                     position = self._without_offset(position)
-                family.check_history(connection, position)
+                family.check_history(connection, position, begun)
             self.lower_case_table_names = int(rows(connection, "SELECT @@lower_case_table_names")[0][0])
             return position
 

@@ -40,19 +40,26 @@ def examine(
     """The loads of these tables, and why those that are not among them cannot be loaded. Raises `SourceError` where no
     table of the server can be."""
     _require_settings(connection, snapshot)
-    keys: dict[tuple[str, str], list[str]] = {}
-    for schema, table, column in rows(
-        connection,
-        "SELECT table_schema, table_name, column_name FROM information_schema.statistics WHERE index_name = 'PRIMARY' "
-        "ORDER BY table_schema, table_name, seq_in_index",
-    ):
-        keys.setdefault((str(schema), str(table)), []).append(str(column))
-    estimates = {
-        (str(schema), str(table)): int(count or 0)
+    versions = list(versions)
+    keys: dict[Name, list[str]] = {}
+    estimates: dict[Name, int] = {}
+    # One by one: asked for all, a server opens each table that it has, also those of its own schemas.
+    for wanted in {version.schema: None for version in versions}:
+        for schema, table, column in rows(
+            connection,
+            "SELECT table_schema, table_name, column_name FROM information_schema.statistics WHERE index_name = 'PRIMARY' "
+            "AND table_schema = %s ORDER BY table_schema, table_name, seq_in_index",
+            (wanted,),
+        ):
+            if schema == wanted:  # and not one whose name differs in its case alone
+                keys.setdefault((str(schema), str(table)), []).append(str(column))
         for schema, table, count in rows(
-            connection, "SELECT table_schema, table_name, table_rows FROM information_schema.tables"
-        )
-    }
+            connection,
+            "SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_schema = %s",
+            (wanted,),
+        ):
+            if schema == wanted:
+                estimates[str(schema), str(table)] = int(count or 0)
     loads: Loads = {}
     refused: dict[Name, str] = {}
     for version in versions:

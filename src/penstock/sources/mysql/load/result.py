@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,10 @@ from penstock.sources.mysql.load import packets
 from penstock.sources.mysql.load.columns import Values
 
 _READ_BYTES = 1 << 20  # much more than PyMySQL buffers: its buffer is empty after the first read
+# A server writes 16 KiB at a time. Whoever is faster than it would be woken for each of them, and wake it, which costs both as
+# much as the bytes: where few came, more are waited for, fewer than what the socket holds for us meanwhile.
+_FEW_BYTES = 64 << 10
+_GATHER_SECONDS = 0.0005
 _KEPT_BYTES_MAX = 32 << 20  # of the memory for results, from one to the next
 
 
@@ -88,6 +93,7 @@ class _Answer:
         self._space = space
         self._have = 0  # bytes in `space.received` that were not taken yet
         self._first = True
+        self._few = False  # came with the last receive
 
     def read(self, bytes_max: int) -> Result:
         """The next rows."""
@@ -125,6 +131,8 @@ class _Answer:
 
     def _receive(self) -> None:
         space = self._space
+        if self._few:
+            time.sleep(_GATHER_SECONDS)
         if self._have == len(space.received):  # a row that is larger than the buffer
             space.want_received(len(space.received))
         try:
@@ -135,6 +143,7 @@ class _Answer:
         except BaseException:
             self.over = True
             raise
+        self._few = not self._first and got < min(_FEW_BYTES, len(space.received) - self._have)
         self._first = False
         self._have += got
 
