@@ -444,7 +444,7 @@ def test_a_registration_of_a_later_format_is_refused_by_name_and_never_trimmed_p
 
 def test_of_two_trims_at_the_same_time_one_finds_nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of()
-    change, others = LedgerCatalog.change, [lambda: world.log.trim()]
+    change, others = LedgerCatalog.change, [world.log.trim]
     found: list[list[int]] = []
 
     def after_another(catalog: LedgerCatalog, *arguments: Any) -> LedgerList:
