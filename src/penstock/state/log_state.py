@@ -93,7 +93,8 @@ class LogState(BucketState, of=Log):
 
     def rolled(self) -> None:
         """Called by the log when a ledger was sealed."""
-        if self._ready and self._settings.checkpoint_at_roll and len(self.registry):
+        registry = self.registry  # no registry any more, where another thread closed the state in this moment
+        if self._ready and self._settings.checkpoint_at_roll and isinstance(registry, Registry) and len(registry):
             self._checkpointer.wake()
 
     def checkpoint(self) -> CheckpointInfo | None:
