@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -35,6 +36,8 @@ from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
 from penstock.state.state import BucketState
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
+
+_logger = logging.getLogger(__name__)
 
 _CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpoint of it is written
 _HEAL_SECONDS_MAX = 30.0  # a thread that cannot get the state's lock for so long gives up rebuilding the state
@@ -221,12 +224,28 @@ class LogState(BucketState, of=Log):
             self._lock.release()
 
     def close(self) -> None:
-        """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open."""
+        """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open. In a callback
+        of a commit it returns at once, and the state closes behind it: a checkpoint waits for commits, and they for the
+        callback."""
+        if self._log.is_calling_back():
+            threading.Thread(target=self._close_behind, name=f"close of state {self._log.directory}").start()
+            return
         with self._lock:
             if self._closed:
                 return
             self._await_truncation()
-        self._log.attached.remove(self)
+        try:
+            self._close_all()
+        finally:
+            self._log.attached.remove(self)  # last: until then nobody else may open the directory of the checkpoints
+
+    def _close_behind(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            _logger.exception("the close of the state of %s failed", self._log.directory)
+
+    def _close_all(self) -> None:
         scrubbed, written = self._scrubber.close(), self._checkpointer.close()
         if not (scrubbed and written):
             with self._lock:
