@@ -268,6 +268,8 @@ class LogState(BucketState, of=Log):
         self._log.wait_for_room()
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        if encoded and not self._pinned:  # another thread made a store while this commit waited for room
+            self._pin_start()
         self._settle()
         pending = self._log.append(data, encoded, wait=False, after=self._last, encoded=True)
         self._last = pending
