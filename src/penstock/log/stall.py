@@ -98,8 +98,10 @@ class StallWatch:
         with self._lock:
             self._tick_seconds = min(self._tick_seconds, seconds_max / _TICKS_MIN)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="penstock stall watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="penstock stall watch", daemon=True)
+                with contextlib.suppress(RuntimeError):  # the system gives no thread: the next step tries again
+                    thread.start()
+                    self._thread = thread
             self._wake.notify()
 
     def _serve(self) -> None:
