@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BadInput, Closed, StorageFailed
-from penstock.log import Cursor, Log, LogSettings, Pending, Position, Terminated, aio
+from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, Terminated, aio
 from penstock.log.cursors.reading import Batch
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -376,3 +376,29 @@ def test_a_seek_stays_where_it_went_whatever_was_being_read(
             return [entry.position.entry_id for entry in (*given, *await cursor.read(1000))]
 
     assert asyncio.run(main()) == list(range(590, 600))
+
+
+def test_a_slow_read_holds_up_its_own_task_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, answer = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"%d" % n for n in range(6)])
+            assert [(await anext(cursor)).data for _ in range(2)] == [b"0", b"1"]
+            entries = LogReader.entries
+
+            def slow(reader: LogReader, first: Position, last: Position) -> Any:
+                begun.set()
+                assert answer.wait(10)  # by then only a loop that was held up has not answered
+                return entries(reader, first, last)
+
+            monkeypatch.setattr(LogReader, "entries", slow)
+            first = asyncio.create_task(cursor.read(2))
+            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+            second = asyncio.create_task(cursor.read(2))
+            await asyncio.sleep(0)  # `second` begins; the disk answers only after that, and only if the loop goes on
+            answer.set()
+            batches = await asyncio.gather(first, second)
+            assert sorted(entry.position.entry_id for batch in batches for entry in batch) == [2, 3, 4, 5]
+
+    asyncio.run(main())

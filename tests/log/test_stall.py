@@ -16,6 +16,7 @@ from penstock.files.memory import MemoryFiles
 from penstock.log import Log, LogSettings, RecordLog, SyncStalled, stall
 from penstock.metadata import MemoryMetadata
 from penstock.observe.metrics import METRICS
+from tests.support.waiting import wait_until
 
 DIRECTORY = Path("/s/log")
 LIMIT = 0.3
@@ -228,3 +229,18 @@ def test_after_a_slow_callback_the_disk_is_watched_again(disk: HungDisk) -> None
     assert isinstance(error_of(lambda: log.append(b"z")), SyncStalled)
     disk.answers.set()
     log.close()
+
+
+def test_the_late_end_of_a_stalled_step_ends_no_other_one() -> None:
+    watch, stalled = stall.StallWatch(), threading.Event()
+    watch.enter()
+    first = watch.begin("a disk that hangs", 0.02, lambda _: stalled.set())
+    assert stalled.wait(SOON)
+    slow = watch.begin("a slow disk", SOON, lambda _: None)
+    wait_until(lambda: watch._steps[slow].left < SOON, "the watch has looked on, and forgotten the first one")
+    again = threading.Event()
+    others = [watch.begin("another disk that hangs", 0.5, lambda _: again.set()) for _ in range(20)]
+    watch.end(first)  # the disk answers at last
+    assert watch._steps.keys() == {slow, *others}
+    assert again.wait(SOON)
+    watch.leave()

@@ -21,6 +21,9 @@ from penstock.state import (
     StateReader,
     StateSettings,
 )
+from penstock.state.checkpoints.checkpointer import Moment
+from penstock.state.engines.native.engine import NativeEngine
+from penstock.state.log_state import LogState
 from penstock.state.types import codecs
 from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, put, runs, spoil
 from tests.support.waiting import LIMIT_SECONDS, wait_until
@@ -292,3 +295,89 @@ def test_what_waits_for_commits_is_refused_in_their_callbacks(
             told.result(LIMIT_SECONDS)
         put(state, 3, 3)
         assert content(state) == {1: 1, 2: 2, 3: 3}
+
+
+def test_a_state_that_is_closed_in_a_callback_of_a_commit_closes_behind_it(tmp_path: Path) -> None:
+    """A checkpoint waits for a commit, which waits for the callback: a close that waited for both would wait for itself."""
+    freezing, returned = threading.Event(), threading.Event()
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        assert isinstance(state, LogState)
+        put(state, 1, 1)
+        freeze = state._checkpointer._freeze
+
+        def frozen() -> Moment:
+            moment = freeze()
+            freezing.set()
+            return moment
+
+        state._checkpointer._freeze = frozen
+
+        def callback(_: Pending[Any]) -> None:
+            state.store(ORDERS).write({2: 2})
+            state._checkpointer.wake()
+            assert freezing.wait(LIMIT_SECONDS)
+            state.close()
+            returned.set()
+
+        log.append(b"x").add_done_callback(callback)
+        assert returned.wait(5)  # a close that gives up waiting takes 30 seconds
+        wait_until(lambda: log.attached.other_than(()) is None, "the state is closed")
+        with BucketState.open(log) as again:
+            assert content(again) == {1: 1, 2: 2}
+
+
+def test_nobody_opens_a_state_while_it_is_being_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last checkpoint is being written, into the directory that the next one would take for its own."""
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        state = BucketState.open(log)
+        state.store(ORDERS).write(dict.fromkeys(range(50), "x" * 10_000)).result(LIMIT_SECONDS)
+        write, refused = NativeEngine.write, []
+
+        def meanwhile(engine: NativeEngine, *arguments: Any) -> Any:
+            with pytest.raises(BadInput, match="open already") as error:
+                BucketState.open(log)
+            refused.append(error)
+            return write(engine, *arguments)
+
+        monkeypatch.setattr(NativeEngine, "write", meanwhile)
+        state.close()
+        assert len(refused) == 1
+
+
+def test_a_state_that_another_thread_closes_does_not_stop_a_roll(tmp_path: Path) -> None:
+    class ClosesTheState:
+        def rolled(self) -> None:
+            with ThreadPoolExecutor(1) as other:
+                other.submit(state.close).result(LIMIT_SECONDS)
+
+        def close(self) -> None: ...
+
+    with Log.open(tmp_path / "log", KEEPING) as log:
+        log.attached.add("told first", ClosesTheState())
+        state = BucketState.open(log)
+        put(state, 1, 1)
+        assert log.roll()
+        log.append(b"goes on").result(LIMIT_SECONDS)
+
+
+def test_a_store_that_is_made_while_a_commit_waits_for_room_is_kept_from_trim(tmp_path: Path) -> None:
+    """The frame of that commit has the registration: without it no later change can be read."""
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, StateSettings(checkpoint_at_roll=False))
+        assert isinstance(state, LogState)
+        wait_for_room = state._log.wait_for_room
+        stores: list[Any] = []
+
+        def meanwhile() -> None:
+            wait_for_room()
+            stores.append(state.store(ORDERS))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(state._log, "wait_for_room", meanwhile)
+            state.commit(state.begin(), b"data alone").result(LIMIT_SECONDS)
+        log.roll()
+        log.trim()
+        stores[0].write({1: 1}).result(LIMIT_SECONDS)
+    with Log.open(tmp_path / "log", SMALL) as log, BucketState.open(log) as state:
+        assert content(state) == {1: 1}

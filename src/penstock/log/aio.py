@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -229,12 +231,14 @@ class AsyncCursor:
         self.cursor = cursor
         self._ahead = Batch()  # read by an iteration
         self._given = 0  # of those
+        self._left: deque[tuple[Batch, int]] = deque()  # read by iterations that were left, and from where on not given
+        self._giving_back = threading.Lock()  # only threads of the pool wait for it
         self._reading_ahead = asyncio.Lock()  # one batch after the other, whichever tasks iterate
 
     async def read(self, max_entries: int = 100, max_bytes: int | None = None) -> Batch:
         """The next entries that are not acked; empty where there is none now."""
         self._leave_iteration()
-        return await _received(partial(self.cursor.read, max_entries, max_bytes), self._give_back)
+        return await _received(lambda: self._after_left(self.cursor.read, max_entries, max_bytes), self._give_back)
 
     async def read_or_wait(
         self, max_entries: int = 100, max_bytes: int | None = None, timeout: float | None = None
@@ -247,7 +251,9 @@ class AsyncCursor:
         cursor, cancelled = self.cursor, self.cursor.cancelled
         for attempt in count():
             seen = cursor.tail.count
-            entries = await _received(partial(cursor.read_or_wait, max_entries, max_bytes, 0.0), self._give_back)
+            entries = await _received(
+                lambda: self._after_left(cursor.read_or_wait, max_entries, max_bytes, 0.0), self._give_back
+            )
             left = None if deadline is None else deadline - time.monotonic()
             if entries or cursor.cancelled != cancelled or (left is not None and left <= 0):
                 return entries
@@ -268,22 +274,22 @@ class AsyncCursor:
     async def skip(self, entries: int) -> None:
         """As `Cursor.skip`."""
         self._leave_iteration()
-        await _durable(self.cursor.skip, entries)
+        await _durable(self._after_left, self.cursor.skip, entries)
 
     async def clear_backlog(self) -> None:
         """As `Cursor.clear_backlog`."""
         self._leave_iteration()
-        await _durable(self.cursor.clear_backlog)
+        await _durable(self._after_left, self.cursor.clear_backlog)
 
     async def reset(self, position: Position | str) -> None:
         """As `Cursor.reset`."""
         self._leave_iteration()
-        await _durable(self.cursor.reset, position)
+        await _durable(self._after_left, self.cursor.reset, position)
 
     async def seek(self, position: Position | str) -> None:
         """As `Cursor.seek`."""
         self._leave_iteration()
-        await asyncio.to_thread(self.cursor.seek, position)
+        await asyncio.to_thread(self._after_left, self.cursor.seek, position)
 
     async def properties(self) -> dict[str, str]:
         return self.cursor.properties()
@@ -344,9 +350,18 @@ class AsyncCursor:
             self.cursor.give_back(batch, given)
 
     def _leave_iteration(self) -> None:
-        """What an iteration read ahead and did not give is read again."""
-        self._give_back(self._ahead, self._given)
+        """What an iteration read ahead and did not give is read again. Given back by the next call on a thread of the pool:
+        a read may be under way, which the event loop must not wait for."""
+        if self._given < len(self._ahead):
+            self._left.append((self._ahead, self._given))
         self._ahead, self._given = Batch(), 0
+
+    def _after_left(self, call: Callable[..., T], *arguments: Any) -> T:
+        """On a thread of the pool: the call, once everything is given back that was left before it."""
+        with self._giving_back:
+            while self._left:
+                self._give_back(*self._left.popleft())
+        return call(*arguments)
 
     async def __aenter__(self) -> Self:
         return self

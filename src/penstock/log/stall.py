@@ -9,6 +9,7 @@ a machine that slept, has not stalled. Nor does the time count that callers' own
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -21,6 +22,7 @@ STALL_SECONDS_MAX = 60.0  # far beyond what a working disk needs, retries of a f
 _TICK_SECONDS = 1.0
 _TICKS_MIN = 4  # the shortest limit takes at least so many ticks
 
+_numbers = itertools.count(1)  # 0: a step that is not watched
 _logger = logging.getLogger(__name__)
 
 
@@ -72,9 +74,8 @@ class StallWatch:
         """A step begins; returns its number, for `end`. `on_stall` is called on the watching thread, at most once."""
         if seconds_max is None:
             return 0
-        step = _Step(what, seconds_max, on_stall)
-        number = id(step)
-        self._steps[number] = step
+        number = next(_numbers)  # never given again: a step that stalled is ended long after it was forgotten
+        self._steps[number] = _Step(what, seconds_max, on_stall)
         if self._thread is None or seconds_max < _TICKS_MIN * self._tick_seconds:
             self._start(seconds_max)
         return number
@@ -97,8 +98,10 @@ class StallWatch:
         with self._lock:
             self._tick_seconds = min(self._tick_seconds, seconds_max / _TICKS_MIN)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="penstock stall watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="penstock stall watch", daemon=True)
+                with contextlib.suppress(RuntimeError):  # the system gives no thread: the next step tries again
+                    thread.start()
+                    self._thread = thread
             self._wake.notify()
 
     def _serve(self) -> None:

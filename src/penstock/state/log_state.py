@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -35,6 +36,8 @@ from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
 from penstock.state.state import BucketState
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
+
+_logger = logging.getLogger(__name__)
 
 _CLOSE_BYTES_MIN = 256 << 10  # a smaller tail is replayed faster than a checkpoint of it is written
 _HEAL_SECONDS_MAX = 30.0  # a thread that cannot get the state's lock for so long gives up rebuilding the state
@@ -93,7 +96,8 @@ class LogState(BucketState, of=Log):
 
     def rolled(self) -> None:
         """Called by the log when a ledger was sealed."""
-        if self._ready and self._settings.checkpoint_at_roll and len(self.registry):
+        registry = self.registry  # no registry any more, where another thread closed the state in this moment
+        if self._ready and self._settings.checkpoint_at_roll and isinstance(registry, Registry) and len(registry):
             self._checkpointer.wake()
 
     def checkpoint(self) -> CheckpointInfo | None:
@@ -220,12 +224,28 @@ class LogState(BucketState, of=Log):
             self._lock.release()
 
     def close(self) -> None:
-        """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open."""
+        """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open. In a callback
+        of a commit it returns at once, and the state closes behind it: a checkpoint waits for commits, and they for the
+        callback."""
+        if self._log.is_calling_back():
+            threading.Thread(target=self._close_behind, name=f"close of state {self._log.directory}").start()
+            return
         with self._lock:
             if self._closed:
                 return
             self._await_truncation()
-        self._log.attached.remove(self)
+        try:
+            self._close_all()
+        finally:
+            self._log.attached.remove(self)  # last: until then nobody else may open the directory of the checkpoints
+
+    def _close_behind(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            _logger.exception("the close of the state of %s failed", self._log.directory)
+
+    def _close_all(self) -> None:
         scrubbed, written = self._scrubber.close(), self._checkpointer.close()
         if not (scrubbed and written):
             with self._lock:
@@ -248,6 +268,8 @@ class LogState(BucketState, of=Log):
         self._log.wait_for_room()
 
     def _append(self, data: Buffer | Sequence[Buffer], encoded: bytes) -> Pending[Any]:
+        if encoded and not self._pinned:  # another thread made a store while this commit waited for room
+            self._pin_start()
         self._settle()
         pending = self._log.append(data, encoded, wait=False, after=self._last, encoded=True)
         self._last = pending

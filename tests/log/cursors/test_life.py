@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import shutil
 import subprocess
@@ -15,10 +16,13 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Corruption, Fenced, OutcomeUnknown, StorageFailed
+from penstock.files import REAL_FILES
 from penstock.files.memory import MemoryFiles, PowerCut
-from penstock.log import Cursor, Log, LogReader, LogSettings, Position, wait_all
+from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, wait_all
 from penstock.log.cursors import acks as acks_module
 from penstock.log.cursors import opening
+from penstock.log.cursors.records import replay
+from penstock.log.records.reading import read_records
 from penstock.metadata import MemoryMetadata
 from penstock.operations.log.listing import list_cursors
 from tests.log.cursors.support import SETTINGS, at, values
@@ -377,3 +381,38 @@ def test_power_cut_at_every_operation_of_cursors_coming_and_going(monkeypatch: p
                     cursor.is_acked(Position(ledger, entry)) for ledger in (1, 2) for entry in range(3)
                 ) == sum(view.entries for view in log.reader().ledgers())
             log.close()
+
+
+def test_the_properties_of_a_mark_delete_are_never_durable_before_it(log: Log, tmp_path: Path) -> None:
+    """A power cut keeps any first part of the records of one write: each such part has a mark-delete with its own ones."""
+    cursor, go, held = log.open_cursor("c"), threading.Event(), threading.Event()
+
+    def hold(_: Pending[None]) -> None:
+        held.set()
+        go.wait(LIMIT_SECONDS)
+
+    cursor.mark_delete(at("1:0"), {"at": "1:0"}).add_done_callback(hold)  # holds up the thread that commits
+    assert held.wait(LIMIT_SECONDS)
+    waiting = [
+        cursor.set_properties({"owner": "lake"}),
+        cursor.mark_delete(at("2:0"), {"at": "2:0"}),
+        cursor.set_properties({"owner": "bus"}),
+        cursor.reset(at("1:2")),
+        cursor.mark_delete(at("3:0"), {"at": "3:0"}),
+    ]
+    go.set()
+    wait_all(waiting, LIMIT_SECONDS)
+    records = read_records(REAL_FILES, tmp_path / "log" / "cursors", "c")
+    found = []
+    for count in range(1, len(records) + 1):
+        state = replay(records[:count], log.uuid, log.reader().ledgers())
+        assert state is not None
+        found.append((str(state.acked.mark_delete), state.position_properties.get("at")))
+    assert [pair for pair, _ in itertools.groupby(found)] == [
+        ("1:-1", None),
+        ("1:0", "1:0"),
+        ("2:0", "2:0"),
+        ("1:1", "2:0"),  # a reset has none
+        ("3:0", "3:0"),
+    ]
+    assert cursor.properties() == state.properties == {"owner": "bus"}

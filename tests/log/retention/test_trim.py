@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from penstock.clock import ManualClock
 from penstock.errors import BadInput, NotSupported, StorageFailed, Unavailable
 from penstock.files.memory import PowerCut
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position, Trimmed
+from penstock.log.cursors import opening
+from penstock.log.ledgers.catalog import LedgerCatalog
 from penstock.log.ledgers.holds import cursor_key, pin_key
 from penstock.log.ledgers.info import LedgerList
 from tests.support.waiting import wait_until
@@ -437,3 +440,39 @@ def test_a_registration_of_a_later_format_is_refused_by_name_and_never_trimmed_p
     with pytest.raises(NotSupported, match="format 2"):
         world.log.trim()
     assert world.log.reader().first == Position(1, 0)
+
+
+def test_of_two_trims_at_the_same_time_one_finds_nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of()
+    change, others = LedgerCatalog.change, [world.log.trim]
+    found: list[list[int]] = []
+
+    def after_another(catalog: LedgerCatalog, *arguments: Any) -> LedgerList:
+        if others:
+            found.append(others.pop()())
+        return change(catalog, *arguments)
+
+    monkeypatch.setattr(LedgerCatalog, "change", after_another)
+    assert world.log.trim() == []
+    assert found == [[1, 2, 3]]
+    assert world.ledgers() == world.ledger_files() == [4]
+    world.log.close()
+
+
+def test_a_cursor_whose_deletion_a_crash_interrupted_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of()
+    world.log.open_cursor("reader").mark_delete(Position(3, 2)).result()
+    world.log.open_cursor("gone")
+
+    def crash(*_: object) -> None:
+        raise PowerCut("here")
+
+    with monkeypatch.context() as before_the_last_step:
+        before_the_last_step.setattr(opening, "forget", crash)
+        with pytest.raises(PowerCut):
+            world.log.delete_cursor("gone")
+    world.reopen()
+    assert [cursor.name for cursor in world.log.cursors()] == ["reader"]
+    assert world.log.trim() == [1, 2, 3]
+    assert world.log.open_cursor("gone").mark_delete_position == Position(4, -1)  # a new one
+    world.log.close()

@@ -12,6 +12,7 @@ soon as this cursor sees it (`seen`), and at each open by the replay; the record
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
 import time
@@ -51,9 +52,10 @@ _CLOSE_SECONDS_MAX = 10.0  # how long a close waits for its compaction; without 
 
 
 class _Group:
-    """Calls that become durable together. `reached` is the mark-delete after them, known once the group is closed."""
+    """Calls that become durable together. `reached` is the mark-delete after them, and `state` the details that go with
+    them, where there are some: both are known once the group is closed."""
 
-    __slots__ = ("begun", "bitmaps", "details", "mark_delete", "pending", "reached")
+    __slots__ = ("begun", "bitmaps", "details", "mark_delete", "pending", "reached", "state")
 
     def __init__(self) -> None:
         self.pending: Pending[None] = Pending()
@@ -61,6 +63,7 @@ class _Group:
         self.bitmaps: Bitmaps = {}
         self.details = False
         self.reached: Position | None = None
+        self.state: CursorState | None = None
         self.begun = time.perf_counter()
 
 
@@ -248,8 +251,11 @@ class Acks:
 
     def set_properties(self, properties: Mapping[str, str]) -> Pending[None]:
         with self._lock:
-            answer = self._append(self._build_details, lambda: self._durable)
-            self._state.properties = dict(properties)
+            # A later mark-delete belongs to a later record, with its own properties: those must not be durable before it.
+            self._close_group()
+            state = dataclasses.replace(self._state, properties=dict(properties))
+            answer = self._append(lambda: encode_details(state), lambda: self._durable)
+            self._state.properties = state.properties
             return answer
 
     def forked(self) -> None:
@@ -312,6 +318,7 @@ class Acks:
         if group is not None:
             self._state.acked.advance(self._views)
             group.reached = self._state.acked.mark_delete
+            group.state = dataclasses.replace(self._state) if group.details else None
 
     def _append(self, build: Callable[[], bytes], reached: Callable[[], Position]) -> Pending[None]:
         """Appends a record of its own, in order with the groups. `reached`: the mark-delete once it is durable."""
@@ -345,7 +352,7 @@ class Acks:
             if self._group is group:
                 self._state.active_ms = self._active_written_ms = self._clock.wall_ms()
                 self._close_group()
-            return encode_acks(group.mark_delete, group.bitmaps, self._state if group.details else None)
+            return encode_acks(group.mark_delete, group.bitmaps, group.state)
 
     def _build_details(self) -> bytes:
         with self._lock:

@@ -50,7 +50,10 @@ class Pointer:
             self._queued = False
             self.publish(current)
 
-        CHORES.run(run)
+        try:
+            CHORES.run(run)
+        except Unavailable:  # a later position is published instead
+            self._queued = False
 
     def publish(self, current: Callable[[], tuple[Position, int]]) -> None:
         """Publishes now. A failure is not raised: a later position is published instead, or by the next owner."""

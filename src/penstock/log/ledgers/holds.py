@@ -54,13 +54,19 @@ def holds_key(log_name: str) -> str:
 
 
 def read_holds(metadata: MetadataStore, log_name: str) -> Holds:
-    """Every hold: the counter is read first, so a hold made meanwhile is either seen here or makes `unchanged` fail."""
+    """Every hold: the counter is read first, so a hold made meanwhile is either seen here or makes `unchanged` fail.
+
+    A cursor whose deletion began is none: nobody may use it any more, and a crash may have left the rest of its deletion to
+    an open or a deletion of that name, which may never come.
+    """
     counter = metadata.get(holds_key(log_name))
     found: list[Hold] = []
     for kind in ("cursor", "pin"):
         prefix = f"{kind}/{log_name}/"
         for key, value in metadata.entries(prefix):
-            found.append(Hold(kind, key.removeprefix(prefix), _after(kind, value.value)))
+            after = _after(kind, value.value)
+            if after is not None:
+                found.append(Hold(kind, key.removeprefix(prefix), after))
     return Holds(tuple(found), Check(holds_key(log_name), counter.version if counter else 0))
 
 
@@ -119,13 +125,14 @@ def pins(metadata: MetadataStore, log_name: str) -> dict[str, Position]:
     }
 
 
-def _after(kind: str, raw: bytes) -> Position:
+def _after(kind: str, raw: bytes) -> Position | None:
+    """After which position entries are needed; None where the hold is being deleted."""
     document = json.loads(raw)
     if kind == "cursor":
         if document["format"] != 1:  # a position that is not understood must never be taken for one that is passed
             raise NotSupported(
                 f"a cursor's registration has format {document['format']}", hint="a newer Penstock wrote it: upgrade"
             )
-        return Position.parse(document["mark_delete"])
+        return None if document["state"] == "deleting" else Position.parse(document["mark_delete"])
     position = Position.parse(document["position"])
     return Position(position.ledger_id, position.entry_id - 1)

@@ -96,11 +96,11 @@ class GroupCommit(Generic[R]):
                 raise fresh(self._error)
             if self._closing:
                 raise Closed(f"{self._name} is closed")
+            if not self._scheduled:
+                COMMITS.run(self._run, self._stalled)  # it waits for the lock; where it raises, nothing was queued
+                self._scheduled = True
             self._queue.append(Queued(data, changes, size, task, pending))  # type: ignore[arg-type]
             self._waiting_bytes += size
-            if not self._scheduled:
-                self._scheduled = True
-                COMMITS.run(self._run, self._stalled)
         return pending
 
     def forked(self) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.arguments import check_callable, check_component, check_name, check_type, checked_path
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import Closed, PenstockError, fresh
+from penstock.errors import Closed, PenstockError, Unavailable, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.checking import checked_append, checked_pair, unwritable
 from penstock.log.closed import closed_in_children
@@ -216,9 +216,12 @@ class RecordLog:
         def start() -> None:
             self._compaction = compaction
             snapshot, number = build(), self._writer.next_entry - 1
-            CHORES.run(
-                lambda: self._prepare(compaction, snapshot, number), lambda error: self._give_up(compaction, error)
-            )
+            try:
+                CHORES.run(
+                    lambda: self._prepare(compaction, snapshot, number), lambda error: self._give_up(compaction, error)
+                )
+            except Unavailable as error:
+                self._give_up(compaction, error)
 
         self._commits.submit((), (), 0, start, wait=False).add_done_callback(compaction.fail_with)
         return compaction.answer

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from penstock.errors import Unavailable
 from penstock.log import stall
 
 _logger = logging.getLogger(__name__)
@@ -57,7 +58,10 @@ class Workers:
         stall.WATCH.leave()
 
     def run(self, task: Callable[[], None], on_stall: OnStall = lambda _: None) -> None:
-        """Queues `task`, which handles its own errors. `on_stall` is called where the disk does not answer the task."""
+        """Queues `task`, which handles its own errors. `on_stall` is called where the disk does not answer the task.
+
+        Raises `Unavailable` where the system gives no thread, and there is none that could run it: then it never runs.
+        """
         with self._lock:
             self._queue.append((task, on_stall))
             if (
@@ -65,7 +69,14 @@ class Workers:
             ):  # a thread that was woken counts as idle, and its task as queued, until it runs
                 self._work.notify()
             elif len(self._threads) < self._threads_max:
-                self._start()
+                try:
+                    self._start()
+                except RuntimeError as error:
+                    if not self._threads:
+                        self._queue.pop()
+                        raise Unavailable(
+                            f"the {self._name} lane: {error}", hint="raise the limit of threads or memory, or try again"
+                        ) from error
 
     def callers_code(self) -> contextlib.AbstractContextManager[None]:
         """For a task: what happens inside is not the disk's time (stall.py)."""
@@ -78,8 +89,8 @@ class Workers:
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # after that: one that did not start does not count
 
     def _serve(self) -> None:
         while True:
@@ -107,7 +118,8 @@ class Workers:
                 if thread in self._threads:
                     self._threads.remove(thread)
                 if self._queue and self._users:
-                    self._start()
+                    with contextlib.suppress(RuntimeError):  # the next `run` tries again
+                        self._start()
             on_stall(error)
 
         return stall.WATCH.begin(f"the {self._name} lane", stall.STALL_SECONDS_MAX, give_up)

@@ -136,6 +136,8 @@ class Trimmer:
                 break
 
             def tombstone(listed: LedgerList, going: list[int] = going) -> LedgerList:
+                if not {info.id for info in listed.ledgers}.issuperset(going):
+                    raise HoldsChanged  # another trim or a truncation was faster: choose again
                 return listed.trimmed(going)
 
             try:

@@ -78,8 +78,13 @@ class Checkpointer:
                 return
             self._wanted = True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"state {self._log.directory}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=f"state {self._log.directory}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system gives no thread: the next roll tries again
+                    self.error = error
+                    return
+                self._thread = thread
             self._work.notify()
 
     def checkpoint(self) -> CheckpointInfo | None:
