@@ -240,3 +240,24 @@ def test_memory_that_waits_to_be_used_again_is_bounded() -> None:
     large = own_memory(WINDOW_BYTES + 1)
     del held, large
     assert [len(memory) for memory in shared_memory._idle] == [2 << 20] * shared_memory._IDLE_MAX
+
+
+def test_memory_that_is_used_again_takes_no_more_than_its_new_bytes() -> None:
+    """The spool counts the bytes of a body: what a longer one has left behind them would be held, and not be counted."""
+
+    def filled(size: int) -> list[memoryview]:
+        held = [own_memory(size) for _ in range(shared_memory._IDLE_MAX)]
+        for memory in held:
+            memory[:] = bytes([1]) * size
+        return held
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    shared_memory._idle.clear()
+    filled((4 << 20) - 5)  # all of it is idle now
+    before = resident()
+    held = filled((2 << 20) + 5)
+    assert not shared_memory._idle, "all of it is used again"
+    assert before - resident() > shared_memory._IDLE_MAX * (3 << 19), "the rest of each went back to the system"
+    assert {bytes(memory) for memory in held} == {bytes([1]) * ((2 << 20) + 5)}

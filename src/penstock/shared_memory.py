@@ -94,7 +94,9 @@ def own_memory(size: int) -> memoryview:
     full, rest = divmod(size, _HUGE_BYTES)
     # Linux puts a mapping at the boundary of a huge page if its length is a multiple of one.
     memory = _used_before((full + (rest > 0)) * _HUGE_BYTES)
-    if memory is None:
+    if memory is not None:
+        _let_go_after(memory, size)
+    else:
         memory = mmap.mmap(-1, (full + (rest > 0)) * _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             # The last page is a huge one where the bytes all but fill it: no more is taken than is counted, but for little.
@@ -117,6 +119,14 @@ def _used_before(length: int) -> mmap.mmap | None:
             return memory
         _idle.append(memory)
     return None
+
+
+def _let_go_after(memory: mmap.mmap, size: int) -> None:
+    """A longer body may have been here: the pages that this one does not reach would be held, and counted by nobody. Less than
+    a fresh mapping may have too much is left, because bodies of nearly the same size follow each other."""
+    end = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    if len(memory) - end >= _HUGE_BYTES // 16 and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED, end, len(memory) - end)
 
 
 def _copy(target: memoryview, source: memoryview) -> None:
