@@ -70,6 +70,24 @@ def test_a_table_that_cannot_be_loaded_is_named_before_anything_begins(server: D
     assert without.exit_code == 0 and "every table that is loaded has a primary key" in without.output
 
 
+@pytest.mark.mariadb
+def test_a_table_whose_definition_nobody_understands_is_named_before_anything_begins(
+    mariadb_server: DatabaseServer, tmp_path: Path
+) -> None:
+    """The catalogue calls a table with a history by another name than all others, and the run refused what check had passed."""
+    with session(mariadb_server) as cursor:
+        fresh(cursor, "remembering")
+        cursor.execute("CREATE TABLE remembering.t (id int primary key) WITH SYSTEM VERSIONING")
+    source: dict[str, Any] = {"tables": {"include": ["remembering.*"]}, "start": "snapshot"}
+    done = penstock_check(tmp_path, mariadb_server, **source)
+    assert done.exit_code == 3
+    assert "✗ cannot load remembering.t: " in done.output and "a system-versioned table" in done.output
+    assert 'source.snapshot.tables: {exclude: ["remembering.t"]}' in done.output
+    without = penstock_check(tmp_path, mariadb_server, **source, snapshot={"tables": {"exclude": ["remembering.t"]}})
+    assert without.exit_code == 0, without.output
+    assert "1 table chosen by source.tables" in without.output
+
+
 def test_each_thing_that_is_missing_with_what_gives_it(server: DatabaseServer, tmp_path: Path) -> None:
     with session(server) as cursor:
         cursor.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'x'")

@@ -12,7 +12,7 @@ import pytest
 from penstock.commit_ts import commit_ts_of
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
 from penstock.delivery.payload import Payload, dispatcher_id
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import PenstockError, Terminal, Unavailable
 from penstock.files import REAL_FILES, Buffer
 from penstock.log.position import Seq
 from penstock.objects import DirectoryObjects
@@ -199,6 +199,28 @@ def test_a_table_that_fails_ends_the_drain(tmp_path: Path) -> None:
     assert delivery.spool.bytes == 0
     with pytest.raises(PenstockError, match="broken for good"):
         delivery.flush()
+
+
+def test_what_stops_at_a_statement_says_so_once_and_names_it(tmp_path: Path) -> None:
+    """Also one without a text of its own: what rules change is told to readers in other words. A message had '' for it, the
+    name of the sink twice, and the hint as often as tables passed it on."""
+    store = Journal(tmp_path, "b", Terminal("broken for good", hint="mend it"))
+    world = DeliveryWorld(tmp_path, store=store)
+    statement = [_without_text(table_ddl(table, 3, DdlType.RENAME_TABLE)) for table in ("a", "b")]
+    delivery = started(world, [*(data_payload(table, 0, 2) for table in ("a", "b")), *statement], 3, writers=0)
+    work(delivery)
+    assert delivery.writer is not None
+    stopped = {d.table: d.stopped for d in delivery.writer.stopped()}
+    said = str(stopped["a"])
+    assert said == "a statement that changes shop.a cannot be delivered: broken for good (mend it)"
+    with pytest.raises(PenstockError) as raised:
+        delivery.flush()
+    assert raised.value.message.startswith("shop.") and CHANGEFEED not in raised.value.message
+
+
+def _without_text(payload: Payload) -> Payload:
+    body = {**json.loads(bytes(payload.body)), "query": ""}
+    return replace(payload, body=json.dumps(body).encode())
 
 
 def test_a_statement_on_which_tables_do_not_depend_goes_on_without_the_failed_one(tmp_path: Path) -> None:

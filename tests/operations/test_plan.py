@@ -124,6 +124,24 @@ def test_a_glob_that_matches_nothing_is_an_error(planned: Planned, where: str, g
     assert said in done.stderr
 
 
+@pytest.mark.mariadb
+def test_a_table_whose_definition_nobody_understands_is_named_before_anything_begins(
+    mariadb_server: DatabaseServer, tmp_path: Path
+) -> None:
+    with session(mariadb_server) as cursor:
+        fresh(cursor, "plans")
+        cursor.execute("CREATE TABLE plans.orders (id int primary key)")
+        cursor.execute("CREATE TABLE plans.kept (id int primary key) WITH SYSTEM VERSIONING")
+    planned = Planned(tmp_path, mariadb_server)
+    done = planned.plan()
+    assert done.exit_code == 3
+    assert "plans.kept cannot be loaded: " in done.stderr and "a system-versioned table" in done.stderr
+    assert 'source.snapshot.tables: {exclude: ["plans.kept"]}' in done.stderr
+    found = planned.read()
+    assert {one["table"]: one["load"] for one in found["tables"]} == {"plans.kept": False, "plans.orders": True}
+    assert found["load"]["tables"] == 1
+
+
 def test_tables_without_a_key_are_named_before_anything_begins(planned: Planned, server: DatabaseServer) -> None:
     with session(server) as cursor:
         cursor.execute("CREATE TABLE plans.audit (id int)")

@@ -49,11 +49,16 @@ def scope_of(payloads: Iterable[Payload]) -> Scope | None:
     database = next((table for table in tables if not table.table), None)
     strict = any(table.ddl_type in _DEPENDENT for table in tables)
     if database is not None:
-        return Scope(database.query[:120], database.schema, strict)
+        return Scope(_called(database), database.schema, strict)
     also = {(table.schema, "") for table in tables if table.ddl_type in _IN_DATABASE and table.columns}
     models = {name for table in tables if table.kind is ChangeKind.CREATE for name in _names(table.other)}
     strict = bool(models) or (strict and len(tables) > 1)
-    return Scope(tables[0].query[:120], None, strict, frozenset(also | models)) if strict or also else None
+    return Scope(_called(tables[0]), None, strict, frozenset(also | models)) if strict or also else None
+
+
+def _called(table: TableSchema) -> str:
+    """The statement as messages call it. One that rules have changed has no text of its own."""
+    return repr(table.query[:120]) if table.query else f"a statement that changes {table.name or table.schema}"
 
 
 def depends_on_others(payload: Payload) -> bool:
@@ -144,7 +149,7 @@ class Barrier:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise BarrierFailed(f"{self._name!r} cannot be delivered: {self._error}", hint=self._error.hint)
+            raise BarrierFailed(f"{self._name} cannot be delivered: {self._error.message}", hint=self._error.hint)
 
 
 class Wait(Enum):

@@ -402,9 +402,9 @@ class ChangefeedDelivery:
         writer.notify()
         marks.wait(timeout_seconds)
         for dispatcher in writer.stopped():
-            raise Terminal(f"{self.name}: {dispatcher.schema}.{dispatcher.table} stopped: {dispatcher.stopped}")
+            raise Terminal(f"{dispatcher.schema}.{dispatcher.table} stopped: {dispatcher.stopped}")
         for dispatcher in (each for each in writer.left_out() if not each.asked_out):
-            raise Unavailable(f"{self.name}: {dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
+            raise Unavailable(f"{dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
         self._write_checkpoint(at_once=True)
 
     def status(self) -> dict[str, Any]:

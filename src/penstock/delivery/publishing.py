@@ -47,7 +47,7 @@ def check_order(writer: Writer, outside: Outside, rejoin: Collection[str], paylo
         _check_follows(reached, payload)
         if payload.kind == "ddl" and (scope := scope_of([payload])) is not None and latest >= payload.last_commit_ts:
             raise BadInput(
-                f"publish: rows at {latest} come before {scope.name!r} at {payload.last_commit_ts}, which would drain them",
+                f"publish: rows at {latest} come before {scope.name} at {payload.last_commit_ts}, which would drain them",
                 hint="nothing was published; a task ends every payload at a DDL",
             )
         latest = max(latest, payload.last_commit_ts if payload.kind == "data" else 0)
@@ -65,7 +65,7 @@ def check_together(writer: Writer, outside: Outside, rejoin: Collection[str], pa
         concerned = {each.id for each in _concerned(writer, scope)} | {payload.dispatcher for payload in statement}
         if behind := [each for each in sorted(concerned - set(rejoin)) if outside.replays(each)]:
             raise StaleRun(
-                f"publish: {scope.name!r} concerns several tables, and {is_away(writer, behind[0]).message}",
+                f"publish: {scope.name} concerns several tables, and {is_away(writer, behind[0]).message}",
                 hint="begin a new run",
             )
 

@@ -106,6 +106,10 @@ class _Forwarding:
         own = self._spelled(self.name, model)
         if own is not None:
             return own
+        return self._made_anew()
+
+    def _made_anew(self) -> str:
+        """From the columns. A table that readers have by that name is another one."""
         made = create_table(self.table)
         is_there = self.change.before is not None
         return made.replace("CREATE TABLE IF NOT EXISTS", "CREATE OR REPLACE TABLE", 1) if is_there else made
@@ -151,7 +155,7 @@ class _Forwarding:
         on."""
         origin = self._origin(self.table)
         if origin is None:
-            return create_table(self.table), DdlType.CREATE_TABLE
+            return self._made_anew(), DdlType.CREATE_TABLE
         if self._is_altered_too():
             own = self._spelled(origin)
             if own is None:

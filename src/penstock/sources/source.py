@@ -35,7 +35,7 @@ def cannot_load(refused: Mapping[Name, str]) -> SourceError:
     more = f", and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
     return SourceError(
         f"cannot load {', '.join(named[:_NAMED_MAX])}{more}",
-        hint="give the table a primary key, or leave it out of the load alone (source.snapshot.tables.exclude: its changes "
+        hint="give a table without one a primary key, or leave it out of the load alone (source.snapshot.tables.exclude: its changes "
         "are captured from now on) or altogether (source.tables.exclude)",
     )
 

@@ -14,18 +14,17 @@ from penstock.kernels.copy import copy_bytes
 
 @kernel
 def set_offsets(masks: Any, valid: Any, names: Any, offsets: Any) -> None:
-    """Where the comma-joined names of each mask start and end; a missing value takes no bytes."""
+    """Where the comma-joined names of each mask start and end; a missing value takes no bytes. A comma comes once something
+    stands before it, as servers print a set: one whose first members are empty texts has none for them."""
     at = 0
     offsets[0] = 0
     for row in range(len(masks)):
         if len(valid) == 0 or valid[row]:
-            listed = 0
             for bit in range(len(names) - 1):
                 if (masks[row] >> np.uint64(bit)) & np.uint64(1):
+                    if at > offsets[row]:
+                        at += 1
                     at += names[bit + 1] - names[bit]
-                    listed += 1
-            if listed > 1:
-                at += listed - 1
         offsets[row + 1] = at
 
 

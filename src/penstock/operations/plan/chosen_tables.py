@@ -6,6 +6,7 @@ Asks the server's own catalogue, nothing of the tables themselves: a plan costs 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.operations.config.model import Config
@@ -46,10 +47,21 @@ def look_at_tables(config: Config) -> SourceTables:
     return SourceTables(f"binlog files at {source.path}", None)
 
 
+def unreadable_tables(settings: ServerSettings, tables: Iterable[SourceTable]) -> dict[str, str]:
+    """Why the definitions of some of these tables cannot be read, by the table's name."""
+    from penstock.sources.mysql.connection import connect
+    from penstock.sources.mysql.load.readiness import unreadable
+
+    with contextlib.closing(connect(settings)) as connection:
+        found = unreadable(connection, [(one.schema, one.table) for one in tables])
+    return {".".join(name): reason for name, reason in found.items()}
+
+
 def _of_server(settings: ServerSettings) -> SourceTables:
     from penstock.schema.catalog import SYSTEM_SCHEMAS
     from penstock.sources.mysql.connection import connect, rows, where
     from penstock.sources.mysql.family import server_version
+    from penstock.sources.mysql.tables import TABLE_TYPES
 
     with contextlib.closing(connect(settings)) as connection:
         version = server_version(connection)
@@ -66,7 +78,7 @@ def _of_server(settings: ServerSettings) -> SourceTables:
             for schema, table, count, size in rows(
                 connection,
                 "SELECT table_schema, table_name, table_rows, data_length FROM information_schema.tables "
-                "WHERE table_type = 'BASE TABLE' ORDER BY 1, 2",
+                f"WHERE table_type IN ({TABLE_TYPES}) ORDER BY 1, 2",
             )
             if str(schema).lower() not in SYSTEM_SCHEMAS
         ]

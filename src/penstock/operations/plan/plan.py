@@ -7,7 +7,7 @@ Starts nothing and changes nothing; needs neither Spark nor Java.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from penstock.delivery.spool.limits import QUOTA_BYTES
 from penstock.delivery.storage.layout import layout_of
 from penstock.operations.config.model import Config, Places
 from penstock.operations.forget import left_sinks
-from penstock.operations.plan.chosen_tables import SourceTable, look_at_tables
+from penstock.operations.plan.chosen_tables import SourceTable, look_at_tables, unreadable_tables
 from penstock.operations.plan.differences import differences
 from penstock.operations.plan.flow_facts import FlowFacts, read_flow
 from penstock.operations.plan.model import (
@@ -42,6 +42,7 @@ ROWS_PER_SECOND = 100_000
 BYTES_PER_SECOND = 32 << 20
 LOG_BYTES_PER_ROW = 64  # of the log beside a row's own values: positions, lengths, its share of a frame
 _NAMED_MAX = 5
+_KEYLESS = "it has no primary key"
 
 
 def make_plan(config: Config, rows_per_second: int | None = None) -> Plan:
@@ -49,7 +50,8 @@ def make_plan(config: Config, rows_per_second: int | None = None) -> Plan:
     seen, flow = look_at_tables(config), read_flow(config.state_dir)
     running = flow is not None and ask_run(config.state_dir) is not None
     chosen = [one for one in seen.all or () if config.source.tables.matches(one.schema, one.table)]
-    tables = tuple(_planned(config, one, flow) for one in chosen)
+    refused = _refused(config, [one for one in chosen if _is_wanted(config, one, flow)])
+    tables = tuple(_planned(config, one, flow, refused) for one in chosen)
     globs = _globs(config, chosen) if seen.all is not None else ()
     load = _load(config, [one for one in tables if one.load], rows_per_second)
     before = read_record(config.state_dir) if flow is not None else None
@@ -82,33 +84,38 @@ def make_plan(config: Config, rows_per_second: int | None = None) -> Plan:
     )
 
 
-def _planned(config: Config, one: SourceTable, flow: FlowFacts | None) -> PlannedTable:
+def _planned(config: Config, one: SourceTable, flow: FlowFacts | None, refused: Mapping[str, str]) -> PlannedTable:
+    """`refused`: why tables that are to be loaded cannot be."""
     include = config.source.tables.include
-    load, refused = _is_loaded(config, one, flow)
     return PlannedTable(
         table=one.name,
         globs=tuple(glob for glob in include if matches(one.name, glob)),
         rows=one.rows,
         bytes=one.bytes,
         primary_key=one.primary_key,
-        load=load,
-        refused=refused,
+        load=one.name not in refused and _is_wanted(config, one, flow),
+        refused=refused.get(one.name, ""),
         paths={name: _path(config, name, one.schema, one.table) for name in config.sinks if _takes(config, name, one)},
     )
 
 
-def _is_loaded(config: Config, one: SourceTable, flow: FlowFacts | None) -> tuple[bool, str]:
-    """Whether the next start loads the table's rows, and why it cannot though it should."""
+def _is_wanted(config: Config, one: SourceTable, flow: FlowFacts | None) -> bool:
+    """Whether the next start is to load the table's rows."""
     source = config.source
     scope = source.load_scope if isinstance(source, ServerSettings) else None
     if scope is None:
-        return False, ""
-    wanted = (
-        scope.matches(one.schema, one.table) if flow is None else flow.is_chosen_later(one.schema, one.table, scope)
-    )
-    if wanted and not one.primary_key:
-        return False, "it has no primary key"
-    return wanted, ""
+        return False
+    if flow is None:
+        return scope.matches(one.schema, one.table)
+    return flow.is_chosen_later(one.schema, one.table, scope)
+
+
+def _refused(config: Config, wanted: Sequence[SourceTable]) -> dict[str, str]:
+    """Why some of these tables cannot be loaded."""
+    if not wanted or not isinstance(config.source, ServerSettings):
+        return {}
+    bare = {one.name: _KEYLESS for one in wanted if not one.primary_key}
+    return bare | unreadable_tables(config.source, wanted)
 
 
 def _takes(config: Config, sink: str, one: SourceTable) -> bool:
@@ -205,17 +212,22 @@ def _problems(
         if excluded:
             hint = f"take it out of {glob.key}, or look at source.tables"
         found.append(Problem(message=f"{glob.key}: {glob.glob} {why}", hint=hint, exit_code=EXIT_CONFIGURATION))
-    bare = [one.table for one in tables if one.refused]
+    bare = [one.table for one in tables if one.refused == _KEYLESS]
     if bare:
-        exclude = ", ".join(f'"{name}"' for name in bare[:_NAMED_MAX])
-        found.append(
-            Problem(
-                message=f"{_listed(bare)} cannot be loaded: no primary key",
-                hint=f"add a primary key, or leave it out of the load: source.snapshot.tables: {{exclude: [{exclude}]}}",
-                exit_code=EXIT_SOURCE,
-            )
-        )
+        found.append(_not_loaded(bare, "no primary key", "add a primary key, or "))
+    for one in tables:
+        if one.refused and one.refused != _KEYLESS:
+            found.append(_not_loaded([one.table], one.refused))
     return found
+
+
+def _not_loaded(names: Sequence[str], why: str, mend: str = "") -> Problem:
+    exclude = ", ".join(f'"{name}"' for name in names[:_NAMED_MAX])
+    return Problem(
+        message=f"{_listed(names)} cannot be loaded: {why}",
+        hint=f"{mend}leave it out of the load: source.snapshot.tables: {{exclude: [{exclude}]}}",
+        exit_code=EXIT_SOURCE,
+    )
 
 
 def _purged(config: Config, flow: FlowFacts | None) -> list[Problem]:

@@ -16,6 +16,7 @@ from penstock.schema.model import DdlType, TableSchema
 from penstock.schema.quoting import quoted_name
 from penstock.sources.mysql.connection import connect, rows
 from penstock.sources.mysql.family import family_of
+from penstock.sources.mysql.tables import TABLE_TYPES
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import ServerSettings, Tables
 from penstock.sources.source import SourceError
@@ -37,8 +38,8 @@ def read_definitions(connection: Connection[Any], tables: Tables) -> Definitions
     }
     names = rows(
         connection,
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type IN ('BASE TABLE', 'SEQUENCE', "
-        "'SYSTEM VERSIONED') ORDER BY 1, 2",
+        f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_type IN ({TABLE_TYPES}, 'SEQUENCE') "
+        "ORDER BY 1, 2",
     )
     wanted = [name for name in names if name[0].lower() not in SYSTEM_SCHEMAS and tables.matches(*name)]
     return databases | tables_as_they_are(connection, wanted)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pymysql.connections import Connection
 
 from penstock.schema.quoting import quoted_name
+from penstock.sources.load import Name
 from penstock.sources.mysql.checks import Check
 from penstock.sources.mysql.connection import rows
+from penstock.sources.mysql.definitions import tables_as_they_are, versions_of
 from penstock.sources.mysql.family import server_version
 from penstock.sources.mysql.tables import wanted_tables
 from penstock.sources.settings import ServerSettings, SnapshotSettings
@@ -68,15 +71,30 @@ def load_checks(connection: Connection[Any], settings: ServerSettings, *, begun:
     chosen = [name for name in wanted_tables(connection, settings.tables) if settings.snapshot.tables.matches(*name)]
     bare = [name for name in chosen if name not in keyed]
     found = load_settings(connection, settings.snapshot)
-    if not bare:
-        return [*found, Check("source.snapshot", True, "every table that is loaded has a primary key")]
-    named = [".".join(name) for name in bare[:_NAMED_MAX]]
-    more = f", and {len(bare) - _NAMED_MAX:,} more" if len(bare) > _NAMED_MAX else ""
-    have = "has no primary key" if len(bare) == 1 else "have no primary key"
-    message = f"cannot load {', '.join(named)}{more}: {'it' if len(bare) == 1 else 'they'} {have}"
-    exclude = ", ".join(f'"{name}"' for name in named)
-    sql = (
-        f"ALTER TABLE {quoted_name(*bare[0])} ADD PRIMARY KEY (…); or source.snapshot.tables: {{exclude: [{exclude}]}}: "
-        "followed from the start on, and not loaded"
-    )
-    return [*found, Check("source.snapshot", False, message, sql, required=not begun)]
+    refused = [
+        Check(
+            "source.snapshot", False, f"cannot load {'.'.join(name)}: {reason}", _left_out([name]), required=not begun
+        )
+        for name, reason in list(unreadable(connection, chosen).items())[:_NAMED_MAX]
+    ]
+    if bare:
+        named = ", ".join(".".join(name) for name in bare[:_NAMED_MAX])
+        more = f", and {len(bare) - _NAMED_MAX:,} more" if len(bare) > _NAMED_MAX else ""
+        have = "it has no primary key" if len(bare) == 1 else "they have no primary key"
+        sql = f"ALTER TABLE {quoted_name(*bare[0])} ADD PRIMARY KEY (…); or {_left_out(bare)}"
+        message = f"cannot load {named}{more}: {have}"
+        refused.append(Check("source.snapshot", False, message, sql, required=not begun))
+    return [*found, *(refused or [Check("source.snapshot", True, "every table that is loaded has a primary key")])]
+
+
+def unreadable(connection: Connection[Any], names: Iterable[Name]) -> dict[Name, str]:
+    """Why the definitions of some of these tables cannot be read: such a table is parked from its first row on, and not
+    loaded."""
+    mariadb = "mariadb" in server_version(connection).lower()
+    made = versions_of(tables_as_they_are(connection, names), 0, mariadb=mariadb)
+    return {(one.schema, one.table): one.reason for one in made if not (one.columns or one.is_sequence)}
+
+
+def _left_out(names: Sequence[Name]) -> str:
+    exclude = ", ".join(f'"{".".join(name)}"' for name in names[:_NAMED_MAX])
+    return f"source.snapshot.tables: {{exclude: [{exclude}]}}: followed from the start on, and not loaded"
