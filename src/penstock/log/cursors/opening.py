@@ -231,11 +231,14 @@ def start_position(reader: LogReader, start: Start) -> Position:
     return max(start, first)
 
 
-def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) -> bool:
+def delete_durable(
+    reader: LogReader, directory: Path, name: str, files: Files, *, unchanged: Registered | None = None
+) -> bool:
     """(1) the registration says `deleting`; (2) the files are removed; (3) the registration too. False without a
     cursor.
 
-    Raises `Unavailable` while a process owns the cursor.
+    Raises `Unavailable` while a process owns the cursor, and where its registration is not `unchanged` any more: each open
+    changes it.
     """
     if find(reader.metadata, reader.name, name) is None:
         return False
@@ -248,6 +251,8 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
         known = find(reader.metadata, reader.name, name)
         if known is None:
             return True
+        if unchanged is not None and known.version != unchanged.version:
+            raise Unavailable(f"cursor {name} of log {reader.name} was used meanwhile", hint="nothing was changed")
         if not known.deleting:
             known = move(reader.metadata, reader.name, replace(known, deleting=True))
         for path in record_log_files(files, directory, name):
