@@ -17,7 +17,7 @@ from tests.crash.framework.stepping import STEPS, Steps
 
 __all__ = ["STEPS", "stepping"]
 
-_PACKAGES = ("penstock.log.", "penstock.state.", "penstock.metadata.")
+_PACKAGES = ("penstock.log.", "penstock.state.", "penstock.metadata.", "penstock.threads")
 _PROCESS_WIDE = {"ReadCache", "OpenLogs"}
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import pytest
 from penstock.errors import StorageFailed, Unavailable
 from penstock.files import REAL_FILES, Files, read_file, replace_file
 from penstock.files.memory import DiskFault, MemoryFiles
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -171,3 +176,59 @@ def test_a_disk_that_fails_to_reserve_has_failed(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "posix_fallocate", broken)
     with pytest.raises(StorageFailed):
         REAL_FILES.create(tmp_path / "a").preallocate(1 << 20)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_forked_child_neither_keeps_a_lock_nor_gives_it_up(tmp_path: Path, leaves: bool) -> None:
+    held = REAL_FILES.lock(tmp_path / "lock")
+    held.__enter__()
+    end, told = os.pipe()
+    child = os.fork()
+    if not child:
+        if leaves:
+            held.__exit__(None, None, None)  # as when its interpreter ends
+        os.write(told, b"x")
+        signal.pause()
+    try:
+        assert os.read(end, 1) == b"x"
+        with pytest.raises(Unavailable, match="in use"), REAL_FILES.lock(tmp_path / "lock"):
+            pass
+        held.__exit__(None, None, None)
+        with REAL_FILES.lock(tmp_path / "lock"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(end)
+        os.close(told)
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free_though_its_child_lives(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from pathlib import Path
+from penstock.files import REAL_FILES
+held = REAL_FILES.lock(Path(sys.argv[1]))
+held.__enter__()
+if child := os.fork():
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.pause()
+"""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert owner.stdout is not None
+    child = int(owner.stdout.readline())
+    try:
+        owner.wait(LIMIT_SECONDS)
+
+        def is_free() -> bool:  # once the child, which lets go as its first step, had its turn
+            with contextlib.suppress(Unavailable), REAL_FILES.lock(tmp_path / "lock"):
+                return True
+            return False
+
+        wait_until(is_free, "the lock", lambda: None)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        owner.stdout.close()

@@ -355,6 +355,31 @@ def test_tasks_that_share_an_iteration_miss_nothing_when_they_leave_it(
     assert asyncio.run(main()) == list(range(600))
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_read_after_a_cancelled_one_gives_the_same_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Not later ones first: who marks those as done would never see the earlier ones."""
+    reads = _HeldReads(monkeypatch)
+
+    async def main() -> list[list[int]]:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"x"] * 9)
+            reading = asyncio.ensure_future(cursor.read(3))
+            if begun:
+                await reads.reached()
+            else:
+                await asyncio.sleep(0)
+            reading.cancel()
+            later = [asyncio.ensure_future(cursor.read(3)) for _ in range(3)]
+            await asyncio.sleep(0)  # they are handed to the pool while the first one still reads
+            reads.go.set()
+            batches = await asyncio.wait_for(asyncio.gather(*later), LIMIT_SECONDS)
+            return sorted([entry.position.entry_id for entry in batch] for batch in batches)
+
+    assert asyncio.run(main()) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_a_seek_stays_where_it_went_whatever_was_being_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool

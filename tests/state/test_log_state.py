@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -381,3 +381,26 @@ def test_a_store_that_is_made_while_a_commit_waits_for_room_is_kept_from_trim(tm
         stores[0].write({1: 1}).result(LIMIT_SECONDS)
     with Log.open(tmp_path / "log", SMALL) as log, BucketState.open(log) as state:
         assert content(state) == {1: 1}
+
+
+def test_a_log_is_not_closed_before_its_state_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens both again would have the directory of the checkpoints together with the engine that still closes."""
+    close, closing, go = NativeEngine.close, threading.Event(), threading.Event()
+
+    def slow(engine: NativeEngine) -> None:
+        closing.set()
+        assert go.wait(LIMIT_SECONDS)
+        close(engine)
+
+    monkeypatch.setattr(NativeEngine, "close", slow)
+    log = Log.open(tmp_path / "log", KEEPING)
+    state = BucketState.open(log)
+    with ThreadPoolExecutor(2) as others:
+        first = others.submit(state.close)
+        assert closing.wait(LIMIT_SECONDS)
+        second = others.submit(log.close)
+        done = wait([first, second], timeout=0.3).done
+        go.set()
+        assert not done
+        assert not wait([first, second], timeout=LIMIT_SECONDS).not_done
+    state.close()

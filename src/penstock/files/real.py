@@ -188,29 +188,60 @@ class RealFiles:
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        while (descriptor := _locked(path)) is None:
+        while (held := _locked(path)) is None:
             pass  # its last owner removed the file meanwhile: a lock on what has no name keeps nobody out
         try:
             yield
         finally:
+            held.release()
+
+
+_held: set[_Lock] = set()
+
+
+class _Lock:
+    """The open file of a lock. A forked child has it, too, and with it the lock, for as long as it lives: so it lets go at
+    once, and a release does not only close the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        self._process = os.getpid()
+        _held.add(self)
+
+    def release(self) -> None:
+        """In a forked child the lock stays its parent's. Releasing again does nothing."""
+        _held.discard(self)
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            if self._process == os.getpid():
+                with contextlib.suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
 
-def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock; None where the name does not lead to the locked file any more."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+def _let_go_in_child() -> None:
+    for held in list(_held):
+        held.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def _locked(path: Path) -> _Lock | None:
+    """The lock, held; None where the name does not lead to the locked file any more."""
+    lock = _Lock(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                return descriptor
+            if os.path.samestat(os.fstat(lock.descriptor), path.lstat()):
+                return lock
     except BlockingIOError as error:
-        os.close(descriptor)
+        lock.release()
         raise in_use(path) from error
     except BaseException:
-        os.close(descriptor)
+        lock.release()
         raise
-    os.close(descriptor)
+    lock.release()
     return None
 
 

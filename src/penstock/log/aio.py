@@ -97,6 +97,16 @@ async def _received(call: Callable[[], T], give_back: Callable[[T], object]) -> 
         raise
 
 
+def _forget_error(done: asyncio.Future[Any]) -> None:
+    """Of a call whose task was cancelled: else asyncio logs an error that nobody asked for."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _nothing() -> None:
+    pass
+
+
 async def _moved(tail: Tail, seen: int, seconds: float) -> None:
     """Returns when the end of the log moved since `seen`, or after so many seconds."""
     loop = asyncio.get_running_loop()
@@ -224,6 +234,31 @@ class AsyncLog:
             await asyncio.to_thread(self.log.wait_for_room)
 
 
+class _Reading:
+    """A read on a thread of the pool, for a task that may be cancelled at any moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._batch: Batch | None = None
+
+    def cancel(self) -> Batch | None:
+        """Nobody receives the answer. What was read already; None where the thread will give back what it reads."""
+        with self._lock:
+            self._cancelled = True
+            return self._batch
+
+    def finish(self, batch: Batch) -> bool:
+        """Whether somebody receives it."""
+        with self._lock:
+            self._batch = batch
+            return not self._cancelled
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
 class AsyncCursor:
     """A cursor for tasks of one event loop. `cursor` is the plain one."""
 
@@ -231,14 +266,18 @@ class AsyncCursor:
         self.cursor = cursor
         self._ahead = Batch()  # read by an iteration
         self._given = 0  # of those
-        self._left: deque[tuple[Batch, int]] = deque()  # read by iterations that were left, and from where on not given
-        self._giving_back = threading.Lock()  # only threads of the pool wait for it
+        self._left: deque[tuple[Batch, int]] = (
+            deque()
+        )  # read for nobody: by whom it was left, and from where on not given
+        # Only threads of the pool wait for these two. The turn of one read after the other, and within it:
+        self._turn = threading.Lock()
+        self._giving_back = threading.Lock()
         self._reading_ahead = asyncio.Lock()  # one batch after the other, whichever tasks iterate
 
     async def read(self, max_entries: int = 100, max_bytes: int | None = None) -> Batch:
         """The next entries that are not acked; empty where there is none now."""
         self._leave_iteration()
-        return await _received(lambda: self._after_left(self.cursor.read, max_entries, max_bytes), self._give_back)
+        return await self._read(partial(self.cursor.read, max_entries, max_bytes))
 
     async def read_or_wait(
         self, max_entries: int = 100, max_bytes: int | None = None, timeout: float | None = None
@@ -251,9 +290,7 @@ class AsyncCursor:
         cursor, cancelled = self.cursor, self.cursor.cancelled
         for attempt in count():
             seen = cursor.tail.count
-            entries = await _received(
-                lambda: self._after_left(cursor.read_or_wait, max_entries, max_bytes, 0.0), self._give_back
-            )
+            entries = await self._read(partial(cursor.read_or_wait, max_entries, max_bytes, 0.0))
             left = None if deadline is None else deadline - time.monotonic()
             if entries or cursor.cancelled != cancelled or (left is not None and left <= 0):
                 return entries
@@ -344,6 +381,32 @@ class AsyncCursor:
                 self._ahead, self._given = ahead, 0
             self._given += 1
             return self._ahead[self._given - 1]
+
+    async def _read(self, read: Callable[[], Batch]) -> Batch:
+        """The answer of a read on a thread of the pool. What it read for a task that was cancelled meanwhile is read again,
+        and before anything that comes later: else a mark-delete of that would ack entries that nobody saw."""
+        reading = _Reading()
+
+        def run() -> Batch:
+            with self._turn:
+                if reading.cancelled:
+                    return Batch()
+                batch = self._after_left(read)
+                if not reading.finish(batch):
+                    self._give_back(batch)
+                return batch
+
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(None, run)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(_forget_error)
+            if (batch := reading.cancel()) is not None:  # read, and not received any more
+                self._left.append((batch, 0))
+                with contextlib.suppress(RuntimeError):  # the loop is ending: the next call does it
+                    loop.run_in_executor(None, self._after_left, _nothing)
+            raise
 
     def _give_back(self, batch: Batch, given: int = 0) -> None:
         with contextlib.suppress(Closed):

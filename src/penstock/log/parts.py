@@ -73,56 +73,57 @@ class LogParts:
             owned = take_ownership(
                 directory, settings=settings, files=files, clock=clock, metadata=metadata, resources=on_error
             )
+            self._end_file, self.catalog, store = owned.end_file, owned.catalog, owned.store
+            self._store = store
+            self._cache_key = cache_key(self.catalog.list.uuid, directory)
+            self._trimmer = Trimmer(
+                directory.name,
+                settings=settings,
+                clock=clock,
+                metadata=metadata,
+                catalog=self.catalog,
+                store=store,
+                on_gone=self._forget_ledgers,
+            )
+            self._trimmer.delete_tombstoned()
+            self._offloader = Offloader(
+                name, settings=settings, clock=clock, catalog=self.catalog, store=store, check_owner=self.check_owner
+            )
+            self.appender = Appender(
+                name,
+                settings=settings,
+                clock=clock,
+                files=files,
+                store=store,
+                catalog=self.catalog,
+                end_file=self._end_file,
+                cache=self._cache,
+                cache_key=self._cache_key,
+                ledger=owned.ledger,
+                last=owned.last,
+                on_roll=self._rolled,
+                on_publish=self._tail.notify,
+            )
+            on_error.callback(self.appender.close)
+            self.retention = Retention(
+                directory.name,
+                name,
+                files=files,
+                settings=settings,
+                metadata=metadata,
+                catalog=self.catalog,
+                store=store,
+                trimmer=self._trimmer,
+                offloader=self._offloader,
+                appender=self.appender,
+                reader=self.reader,
+                cursors=self.cursors,
+                check_owner=self.check_owner,
+                on_gone=self._forget_ledgers,
+            )
+            self.retention.start_maintenance()  # last: its thread uses everything above
             on_error.pop_all()
-        self._end_file, self.catalog, store = owned.end_file, owned.catalog, owned.store
-        self._store = store
-        self._cache_key = cache_key(self.catalog.list.uuid, directory)
         resources.callback(self._end_file.close)
-        self._trimmer = Trimmer(
-            directory.name,
-            settings=settings,
-            clock=clock,
-            metadata=metadata,
-            catalog=self.catalog,
-            store=store,
-            on_gone=self._forget_ledgers,
-        )
-        self._trimmer.delete_tombstoned()
-        self._offloader = Offloader(
-            name, settings=settings, clock=clock, catalog=self.catalog, store=store, check_owner=self.check_owner
-        )
-        self.appender = Appender(
-            name,
-            settings=settings,
-            clock=clock,
-            files=files,
-            store=store,
-            catalog=self.catalog,
-            end_file=self._end_file,
-            cache=self._cache,
-            cache_key=self._cache_key,
-            ledger=owned.ledger,
-            last=owned.last,
-            on_roll=self._rolled,
-            on_publish=self._tail.notify,
-        )
-        self.retention = Retention(
-            directory.name,
-            name,
-            files=files,
-            settings=settings,
-            metadata=metadata,
-            catalog=self.catalog,
-            store=store,
-            trimmer=self._trimmer,
-            offloader=self._offloader,
-            appender=self.appender,
-            reader=self.reader,
-            cursors=self.cursors,
-            check_owner=self.check_owner,
-            on_gone=self._forget_ledgers,
-        )
-        self.retention.start_maintenance()  # last: its thread uses everything above
 
     def reader(self) -> LogReader:
         """A reader that shares the owner's metadata store and cache. Made once."""

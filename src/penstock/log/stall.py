@@ -15,8 +15,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from penstock.errors import OutcomeUnknown
+from penstock.errors import OutcomeUnknown, Unavailable
 from penstock.observe.metrics import METRICS
+from penstock.threads import start_thread
 
 STALL_SECONDS_MAX = 60.0  # far beyond what a working disk needs, retries of a failing one included
 _TICK_SECONDS = 1.0
@@ -98,10 +99,8 @@ class StallWatch:
         with self._lock:
             self._tick_seconds = min(self._tick_seconds, seconds_max / _TICKS_MIN)
             if self._thread is None:
-                thread = threading.Thread(target=self._serve, name="penstock stall watch", daemon=True)
-                with contextlib.suppress(RuntimeError):  # the system gives no thread: the next step tries again
-                    thread.start()
-                    self._thread = thread
+                with contextlib.suppress(Unavailable):  # the next step tries again
+                    self._thread = start_thread(self._serve, "penstock stall watch")
             self._wake.notify()
 
     def _serve(self) -> None:

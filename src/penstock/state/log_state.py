@@ -70,6 +70,7 @@ class LogState(BucketState, of=Log):
             self._unsettled: deque[tuple[Pending[Any], bytes]] = deque()
             self._last: Pending[Any] | None = None
             self._changed = 0
+            self._closing = threading.RLock()  # of one close after the other: who closes it again waits for the first
             self._truncating = False
             self._truncated = threading.Condition(self._lock)
             self._checkpointer = Checkpointer(
@@ -230,14 +231,17 @@ class LogState(BucketState, of=Log):
         if self._log.is_calling_back():
             threading.Thread(target=self._close_behind, name=f"close of state {self._log.directory}").start()
             return
-        with self._lock:
-            if self._closed:
-                return
-            self._await_truncation()
-        try:
-            self._close_all()
-        finally:
-            self._log.attached.remove(self)  # last: until then nobody else may open the directory of the checkpoints
+        with self._closing:
+            with self._lock:
+                if self._closed:
+                    return
+                self._await_truncation()
+            try:
+                self._close_all()
+            finally:
+                self._log.attached.remove(
+                    self
+                )  # last: until then nobody else may open the directory of the checkpoints
 
     def _close_behind(self) -> None:
         try:

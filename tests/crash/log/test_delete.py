@@ -62,3 +62,32 @@ def test_the_power_is_cut_while_a_log_is_deleted(seed: int) -> None:
             assert not crashed.metadata.children(""), "metadata is left"
             STEPS.reset()
         assert operation > 10
+
+
+def test_a_cursor_whose_making_was_cut_short_can_be_made_in_the_next_log() -> None:
+    """The deletion of the log knows nothing of a cursor that was not registered yet: its files stay."""
+    with stepping():
+        operation = 0
+        finished = False
+        while not finished:
+            operation += 1
+            world = LogWorld()
+            log = Log.open(DIRECTORY, SETTINGS, world.files, world.clock, world.metadata)
+            log.append(b"0|old").result()
+            world.files.cut_power_at(world.files.operations + operation)
+            try:
+                log.open_cursor("new")
+                finished = True
+            except PowerCut:
+                pass
+            crashed = world.crash(random.Random(operation))
+            STEPS.reset()
+            delete_log(DIRECTORY, crashed.files, crashed.clock, crashed.metadata)
+            log = Log.open(DIRECTORY, SETTINGS, crashed.files, crashed.clock, crashed.metadata)
+            position = log.append(b"0|new").result()
+            cursor = log.open_cursor("new")
+            assert not cursor.is_acked(position)
+            cursor.ack(position).result()
+            log.close()
+            STEPS.reset()
+        assert operation > 10

@@ -11,6 +11,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import BadInput, Unavailable
 from penstock.log import Cursor, CursorTable, Log, LogReader
+from penstock.log.cursors.registry import Registered
 from tests.log.cursors.support import SETTINGS, at, values
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -126,6 +127,34 @@ def test_the_maintenance_expires_cursors_where_the_settings_say_so(tmp_path: Pat
     never.maintain()
     assert [info.name for info in never.cursors()] == ["busy", "open"]
     never.close()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_cursor_that_is_used_while_others_are_looked_at_does_not_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    clock = ManualClock()
+    with Log.open(tmp_path / "log", SETTINGS, clock=clock) as log:
+        positions = [log.append(b"%d" % n).result() for n in range(3)]
+        log.open_cursor("c").close()
+        log.expire_cursors(1800)
+        clock.advance(3600)
+        is_unused, opened = CursorTable._is_unused, []
+
+        def used_then(table: CursorTable, known: Registered, seconds: float) -> bool:
+            unused = is_unused(table, known, seconds)
+            cursor = log.open_cursor("c")  # as another thread may, while the records of thousands are read
+            cursor.mark_delete(positions[1]).result()
+            if closed:
+                cursor.close()
+            opened.append(cursor)
+            return unused
+
+        monkeypatch.setattr(CursorTable, "_is_unused", used_then)
+        assert log.expire_cursors(1800) == []
+        assert len(opened) == 1
+        assert opened[0].failed is closed
+        assert log.open_cursor("c").mark_delete_position == positions[1]
 
 
 WEEK = 7 * 86400.0

@@ -143,3 +143,26 @@ def test_a_checkpoint_that_outlives_its_close_touches_nothing_of_the_next_owner(
         assert sorted(path.name for path in (tmp_path / "log" / "state").iterdir()) == files
     with Log.open(tmp_path / "log", settings) as log:
         assert content(BucketState.open(log)) == {1: 1, 2: 2, 3: 3}
+
+
+def test_an_error_that_nobody_expected_costs_one_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not all later ones: without a checkpoint the log is never trimmed again."""
+    write, failed = NativeEngine.write, threading.Event()
+
+    def fails_once(*arguments: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError("just now")
+        return write(*arguments)
+
+    monkeypatch.setattr(NativeEngine, "write", fails_once)
+    with Log.open(tmp_path / "log", KEEPING) as log, BucketState.open(log) as state:
+        put(state, 1, 1)
+        log.roll()
+        assert failed.wait(LIMIT_SECONDS)
+        put(state, 2, 2)
+        log.roll()
+        wait_for_checkpoint(state)
+    assert "MemoryError('just now')" in caplog.text

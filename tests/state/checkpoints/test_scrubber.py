@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from penstock.files import REAL_FILES
 from penstock.log import Log, LogReader
 from penstock.state import BucketState, StateLost, StateReader, StateSettings
 from penstock.state.checkpoints.scrub_time import ScrubTime
+from penstock.state.engines.native.engine import NativeEngine
 from penstock.state.engines.native.format import PAGE_BYTES
 from tests.state.stores import KEEPING, ORDERS, SMALL, checkpointed, content, flip, put, runs, spoil
 from tests.support.waiting import LIMIT_SECONDS, wait_until
@@ -102,6 +104,22 @@ def test_the_thread_scrubs_and_ends(tmp_path: Path) -> None:
         thread = state._scrubber._thread  # type: ignore[attr-defined]
         assert thread.is_alive()
     assert not thread.is_alive()
+
+
+def test_an_error_that_nobody_expected_costs_one_scrub_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpointed(tmp_path, SMALL)
+    scrub, scrubs = NativeEngine.scrub, []
+
+    def fails_once(*arguments: Any) -> Any:
+        scrubs.append(len(scrubs))
+        if len(scrubs) == 1:
+            raise MemoryError("just now")
+        return scrub(*arguments)
+
+    monkeypatch.setattr(NativeEngine, "scrub", fails_once)
+    with Log.open(tmp_path / "log", SMALL) as log:
+        BucketState.open(log, StateSettings(scrub_interval_seconds=0.01, scrub_bytes_per_second=1 << 30))
+        wait_until(lambda: len(scrubs) > 1, "the next scrub", lambda: None)
 
 
 @pytest.mark.parametrize("keys", [1, 30, 400, 1200])

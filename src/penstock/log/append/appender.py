@@ -45,6 +45,7 @@ from penstock.log.read.run import run_of
 from penstock.log.settings import LogSettings
 from penstock.log.stall import WATCH, SyncStalled
 from penstock.observe.metrics import METRICS
+from penstock.threads import start_thread
 
 T = TypeVar("T")
 
@@ -110,9 +111,12 @@ class Appender:
         self._queue = AppendQueue(name, settings.waiting_bytes_max, terminated)
         self.submit = self._queue.submit  # the queue's own method: no call in between for each append
         self._ended = threading.Event()  # the thread is about to end, or the disk does not answer it
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         WATCH.enter()
-        self._thread.start()
+        try:
+            self._thread = start_thread(self._run, name)
+        except BaseException:
+            WATCH.leave()
+            raise
 
     # -- any thread ----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from penstock.errors import BadInput, Corruption, StorageFailed, Unavailable
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
-from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snapshot, replay
+from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snapshot, is_unused, replay
 from penstock.log.cursors.registry import Registered, find, forget, move
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerList
@@ -92,7 +92,13 @@ def _open(
     with contextlib.ExitStack() as on_error:
         records = RecordLog.open(directory, name, files, clock)
         on_error.callback(_close_quietly, records)
-        state = replay(records.records(), reader.uuid, reader.ledgers())
+        state, is_empty = None, False
+        try:
+            state = replay(records.records(), reader.uuid, reader.ledgers())
+            is_empty = state is None
+        except ForeignCursor:
+            if known is not None or not is_unused(records.records()):
+                raise  # else it is the leftover of an interrupted creation, in a log that was deleted since
         if known is not None and state is None:
             raise Corruption(
                 f"cursor {name} is registered, but {directory} has no record of it",
@@ -115,7 +121,7 @@ def _open(
             def make() -> CursorState:
                 return found or CursorState(Acked(start_position(reader, start)), active_ms=clock.wall_ms(), fresh=True)
 
-            state, known = _register(reader, records, name, make, directory=where, is_empty=state is None)
+            state, known = _register(reader, records, name, make, directory=where, is_empty=is_empty)
         else:
             known = _take_over(reader, known, where, records)
         assert state is not None
@@ -231,11 +237,14 @@ def start_position(reader: LogReader, start: Start) -> Position:
     return max(start, first)
 
 
-def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) -> bool:
+def delete_durable(
+    reader: LogReader, directory: Path, name: str, files: Files, *, unchanged: Registered | None = None
+) -> bool:
     """(1) the registration says `deleting`; (2) the files are removed; (3) the registration too. False without a
     cursor.
 
-    Raises `Unavailable` while a process owns the cursor.
+    Raises `Unavailable` while a process owns the cursor, and where its registration is not `unchanged` any more: each open
+    changes it.
     """
     if find(reader.metadata, reader.name, name) is None:
         return False
@@ -248,6 +257,8 @@ def delete_durable(reader: LogReader, directory: Path, name: str, files: Files) 
         known = find(reader.metadata, reader.name, name)
         if known is None:
             return True
+        if unchanged is not None and known.version != unchanged.version:
+            raise Unavailable(f"cursor {name} of log {reader.name} was used meanwhile", hint="nothing was changed")
         if not known.deleting:
             known = move(reader.metadata, reader.name, replace(known, deleting=True))
         for path in record_log_files(files, directory, name):

@@ -114,6 +114,16 @@ def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorSt
     return state
 
 
+def is_unused(records: Iterable[Record]) -> bool:
+    """Whether the records are those of a cursor that was made, of whatever log, and never registered: a crash came between."""
+    state: CursorState | None = None
+    for _, data, _, _ in records:
+        if data[0] != _SNAPSHOT:
+            return False
+        state = _decode_snapshot(data)
+    return state is not None and state.fresh
+
+
 def _read_snapshot(data: bytes, log: UUID) -> CursorState:
     uuid = UUID(bytes=data[1:17])
     if uuid != log:
@@ -121,6 +131,10 @@ def _read_snapshot(data: bytes, log: UUID) -> CursorState:
             f"the cursor belongs to log {uuid}, not to {log}",
             hint="nothing was changed; the log or the cursors come from another state directory",
         )
+    return _decode_snapshot(data)
+
+
+def _decode_snapshot(data: bytes) -> CursorState:
     bitmaps, at = decode_bitmaps(data, 33)
     state = CursorState(Acked(Position(*POSITION.unpack_from(data, 17)), bitmaps))
     _read_details(data, at, state)

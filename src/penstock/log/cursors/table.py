@@ -218,10 +218,12 @@ class CursorTable:
                 if name in here:
                     self._idle.used(name)
                 elif cursor.deleting or self._is_unused(cursor, inactive_seconds):
-                    with contextlib.suppress(Unavailable, BadInput):  # opened or deleted by another process meanwhile
-                        self.delete(name)
-                        gone.append(name)
+                    with contextlib.suppress(Unavailable):  # opened meanwhile, here or by another process
+                        if delete_durable(self._reader, self._where(cursor), name, self._files, unchanged=cursor):
+                            gone.append(name)
             self._idle.save(known.keys() - set(gone))
+        if gone:
+            self._on_moved()
         return gone
 
     def close(self) -> None:

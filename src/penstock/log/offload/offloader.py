@@ -22,6 +22,7 @@ from penstock.log.offload.steps import OffloadSteps, Superseded
 from penstock.log.offload.store import TieredLedgerStore
 from penstock.log.settings import LogSettings
 from penstock.objects import checked_url
+from penstock.threads import start_thread
 
 _PAUSE_SECONDS = 30.0  # after a failed round, before the maintenance starts the next
 
@@ -119,8 +120,7 @@ class Offloader:
         with self._thread_lock:
             if self._closing or (self._thread is not None and self._thread.is_alive()):
                 return
-            self._thread = threading.Thread(target=self._run, name=f"{self._name} offload", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._run, f"{self._name} offload")
 
     def discard(self) -> None:
         """Deletes the objects that a trim just discarded; a round that is under way does it at its end instead."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from penstock.errors import Unavailable
 from penstock.log import stall
+from penstock.threads import start_thread
 
 _logger = logging.getLogger(__name__)
 OnStall = Callable[[stall.SyncStalled], None]
@@ -71,12 +72,10 @@ class Workers:
             elif len(self._threads) < self._threads_max:
                 try:
                     self._start()
-                except RuntimeError as error:
+                except Unavailable:
                     if not self._threads:
                         self._queue.pop()
-                        raise Unavailable(
-                            f"the {self._name} lane: {error}", hint="raise the limit of threads or memory, or try again"
-                        ) from error
+                        raise
 
     def callers_code(self) -> contextlib.AbstractContextManager[None]:
         """For a task: what happens inside is not the disk's time (stall.py)."""
@@ -88,9 +87,7 @@ class Workers:
             return thread in self._threads
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._serve, name=f"penstock {self._name} {len(self._threads)}", daemon=True)
-        thread.start()
-        self._threads.append(thread)  # after that: one that did not start does not count
+        self._threads.append(start_thread(self._serve, f"penstock {self._name} {len(self._threads)}"))
 
     def _serve(self) -> None:
         while True:
@@ -118,7 +115,7 @@ class Workers:
                 if thread in self._threads:
                     self._threads.remove(thread)
                 if self._queue and self._users:
-                    with contextlib.suppress(RuntimeError):  # the next `run` tries again
+                    with contextlib.suppress(Unavailable):  # the next `run` tries again
                         self._start()
             on_stall(error)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from penstock.errors import Fenced, OutcomeUnknown, PenstockError, kept
 from penstock.log.stall import STALL_SECONDS_MAX
 from penstock.observe.metrics import METRICS
+from penstock.threads import start_thread
 
 _logger = logging.getLogger(__name__)
 
@@ -28,13 +29,13 @@ class Maintenance:
         self._work = work
         self._closing = False
         self._wanted = threading.Event()
+        self._name = name
         self._thread: threading.Thread | None = None
-        if interval_seconds:
-            self._thread = threading.Thread(target=self._run, name=f"{name} maintenance", daemon=True)
 
     def start(self) -> None:
-        if self._thread is not None:
-            self._thread.start()
+        """Raises `Unavailable` where the system gives no thread."""
+        if self._interval_seconds:
+            self._thread = start_thread(self._run, f"{self._name} maintenance")
 
     def wake(self) -> None:
         self._wanted.set()

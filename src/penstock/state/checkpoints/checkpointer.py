@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.errors import Closed, Corruption, Fenced, PenstockError
+from penstock.errors import Closed, Corruption, Fenced, PenstockError, Unavailable
 from penstock.log import Log, Pending, Position
 from penstock.observe.metrics import METRICS
 from penstock.state.checkpoints import identity
 from penstock.state.checkpoints.recovery import DIRECTORY, PIN, START_PIN
 from penstock.state.engines.engine import CheckpointInfo, Frozen, StateEngine
+from penstock.threads import start_thread
 
 CLOSE_SECONDS_MAX = 30.0  # a close does not hang on a disk that does not answer: everything durable is in the log
 
@@ -78,13 +79,11 @@ class Checkpointer:
                 return
             self._wanted = True
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name=f"state {self._log.directory}", daemon=True)
                 try:
-                    thread.start()
-                except RuntimeError as error:  # the system gives no thread: the next roll tries again
+                    self._thread = start_thread(self._run, f"state {self._log.directory}")
+                except Unavailable as error:  # the next roll tries again
                     self.error = error
                     return
-                self._thread = thread
             self._work.notify()
 
     def checkpoint(self) -> CheckpointInfo | None:
@@ -156,7 +155,13 @@ class Checkpointer:
             except (Closed, Fenced) as error:
                 self.error = error
                 return
-            except (PenstockError, OSError) as error:
+            except Exception as error:  # also one that nobody expected: without checkpoints the log is never trimmed
                 self.error = error
                 METRICS.state_checkpoint_failures.inc()
-                _logger.warning("a checkpoint of the state of %s failed: %s", self._log.directory, error)
+                unexpected = None if isinstance(error, PenstockError | OSError) else error
+                _logger.warning(
+                    "a checkpoint of the state of %s failed: %s",
+                    self._log.directory,
+                    error if unexpected is None else repr(error),
+                    exc_info=unexpected,
+                )

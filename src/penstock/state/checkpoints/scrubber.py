@@ -17,13 +17,14 @@ import threading
 from collections.abc import Callable
 
 from penstock.clock import Clock
-from penstock.errors import Closed, Corruption, PenstockError
+from penstock.errors import Closed, Corruption, PenstockError, Unavailable
 from penstock.log import Log
 from penstock.observe.metrics import METRICS
 from penstock.state.checkpoints.recovery import DIRECTORY
 from penstock.state.checkpoints.scrub_time import ScrubTime
 from penstock.state.engines.engine import Finding, StateEngine
 from penstock.state.settings import StateSettings
+from penstock.threads import start_thread
 
 _CLOSE_SECONDS_MAX = 30.0  # a close does not hang on a disk that does not answer
 
@@ -64,8 +65,10 @@ class Scrubber:
         with self._starting:
             if self._interval is None or self._thread is not None or self._closing.is_set():
                 return
-            self._thread = threading.Thread(target=self._run, name="penstock-state-scrub", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = start_thread(self._run, "penstock-state-scrub")
+            except Unavailable as error:  # the next checkpoint tries again
+                self.error = error
 
     def scrub(self, pause: Callable[[int], None] | None = None) -> list[Finding]:
         """Reads all checkpoints once, and mends what is damaged. Returns what was. `pause`: as for an engine's
@@ -115,9 +118,15 @@ class Scrubber:
                 self.error = None
             except Closed:
                 return
-            except (PenstockError, OSError) as error:
+            except Exception as error:  # also one that nobody expected: damage would be found no more
                 self.error = error
-                _logger.warning("a scrub of the state of %s failed: %s", self._log.directory, error)
+                unexpected = None if isinstance(error, PenstockError | OSError) else error
+                _logger.warning(
+                    "a scrub of the state of %s failed: %s",
+                    self._log.directory,
+                    error if unexpected is None else repr(error),
+                    exc_info=unexpected,
+                )
 
     def _pause(self, size: int) -> None:
         METRICS.state_scrubbed_bytes.inc(size)

@@ -6,10 +6,11 @@ Three locks, taken in this order: `_merging` (one merge at a time), `_disk` (the
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.errors import Corruption, fresh
+from penstock.errors import Corruption, Unavailable, fresh
 from penstock.log.position import Position
 from penstock.state.engines.checkpointed import CheckpointedEngine, EngineOptions
 from penstock.state.engines.engine import CheckpointInfo, Finding, Frozen
@@ -21,6 +22,7 @@ from penstock.state.engines.native.format import BadRun, Header
 from penstock.state.engines.native.manifest import CheckpointManifest
 from penstock.state.engines.native.run import RunName, SortedRun
 from penstock.state.engines.overlay import NO_BASE, Base, Layer, Stack
+from penstock.threads import start_thread
 
 Choose = Callable[[Sequence[Checkpoint]], tuple[SortedRun, ...]]
 
@@ -180,8 +182,8 @@ class NativeEngine(CheckpointedEngine):
             due = _damaged(kept) or self._due(kept) or merging.exceeds_spare_ratio(kept, self._settings)
             if self._closed or busy or not due:
                 return
-            self._merger = threading.Thread(target=self._merge_in_background, name="penstock-state-merge", daemon=True)
-            self._merger.start()
+            with contextlib.suppress(Unavailable):  # the next checkpoint tries again
+                self._merger = start_thread(self._merge_in_background, "penstock-state-merge")
 
     def _merge_in_background(self) -> None:
         try:
