@@ -266,9 +266,8 @@ class AsyncCursor:
         self.cursor = cursor
         self._ahead = Batch()  # read by an iteration
         self._given = 0  # of those
-        self._left: deque[tuple[Batch, int]] = (
-            deque()
-        )  # read for nobody: by whom it was left, and from where on not given
+        # What was read for nobody: by whom it was left, and from where on it was not given.
+        self._left: deque[tuple[Batch, int]] = deque()
         # Only threads of the pool wait for these two. The turn of one read after the other, and within it:
         self._turn = threading.Lock()
         self._giving_back = threading.Lock()

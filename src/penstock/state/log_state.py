@@ -239,9 +239,8 @@ class LogState(BucketState, of=Log):
             try:
                 self._close_all()
             finally:
-                self._log.attached.remove(
-                    self
-                )  # last: until then nobody else may open the directory of the checkpoints
+                # Last: until then nobody else may open the directory of the checkpoints.
+                self._log.attached.remove(self)
 
     def _close_behind(self) -> None:
         try:
