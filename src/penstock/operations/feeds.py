@@ -109,6 +109,6 @@ def errors_of(run: RunStatus, dispatchers: tuple[DispatcherState, ...], sink: st
         found.append(FlowError(sink=None, where=parked.table, message=message, command=parked.command))
     for one in dispatchers:
         if one.last_error and sink in (None, one.sink):
-            message = f"{one.state}: {one.last_error}"
+            message = f"{'retrying' if one.attempts else one.state}: {one.last_error}"
             found.append(FlowError(sink=one.sink, where=one.table, message=message, attempts=one.attempts))
     return tuple(found)
