@@ -39,11 +39,19 @@ def test_a_log_grows_by_what_is_appended_not_by_the_space_that_its_file_gets(tmp
             assert busy.full_seconds == pytest.approx((100 * MIB - busy.bytes) / (2 * MIB / 40), rel=0.01)
 
 
+def slots(**feed_notes: str) -> Any:
+    return {name: SimpleNamespace(note="", state="running", feed_notes=feed_notes) for name in ("delivery", "driver")}
+
+
 def test_a_table_that_is_tried_again_has_one_text_whatever_it_does_at_the_moment() -> None:
+    table = {"schema": "shop", "table": "orders", "attempts": 3, "last_error": "no answer"}
     notes = {
-        _note("lake", {"changefeeds": {"lake": {"dispatchers": {"a": {**table, "state": state}}}}}, slots)
+        _note("lake", {"changefeeds": {"lake": {"dispatchers": {"a": {**table, "state": state}}}}}, slots())
         for state in ("busy", "retrying")
-        for table in [{"schema": "shop", "table": "orders", "attempts": 3, "last_error": "no answer"}]
-        for slots in [{name: SimpleNamespace(note="", state="running") for name in ("delivery", "driver")}]
-    }  # type: ignore[var-annotated]
+    }
     assert notes == {"shop.orders retrying, attempt 3: no answer"}
+
+
+def test_a_sink_whose_run_begins_again_is_alone_in_that() -> None:
+    assert _note("lake", {}, slots(lake="tries again: the bucket is gone")) == "driver tries again: the bucket is gone"
+    assert _note("raw", {}, slots(lake="tries again: the bucket is gone")) == ""
