@@ -11,7 +11,7 @@ import pytest
 from penstock.changefeed.keeper import Keeper
 from penstock.delivery.keeper_client import Intent
 from penstock.errors import BadInput, Closed, Fenced, StaleRun, Terminal
-from penstock.log import LogReader
+from penstock.log import Log, LogReader
 from penstock.log.position import Position, Seq
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -218,6 +218,31 @@ def test_the_checkpoint_survives_and_never_goes_back(open_keeper: OpenKeeper) ->
     keeper.published("r2", Position(1, 10), Position(1, 12), 0, {})
     assert keeper.checkpoint_ts == 100
     assert keeper.facts()[A].progress_commit_ts == 100
+
+
+def test_a_run_that_began_at_an_empty_ledger_goes_on_after_it_is_gone(tmp_path: Path) -> None:
+    """A capture process that appends nothing, because the source is down, removes its ledger when it ends."""
+    fill_log(tmp_path, 10)
+    reader = LogReader.open(tmp_path / "log")
+    keeper = Keeper.open(tmp_path, "lake", reader)
+    try:
+        keeper.begin_run("r1")
+        keeper.published("r1", reader.first, reader.end(), 10, {})
+        capture = Log.open(tmp_path / "log")
+        start = keeper.begin_run("r2")
+        capture.close()
+        fill_log(tmp_path, 2)
+        end = reader.end()
+        assert reader.end().ledger_id > start.ledger_id > reader.first.ledger_id
+        gap = Position(end.ledger_id, end.entry_id)
+        with pytest.raises(Terminal, match="does not go on"):
+            keeper.published("r2", gap, end, 20, {})
+        keeper.published("r2", start, end, 20, {})
+        assert keeper.reached(end)
+        assert keeper.backlog() == 0
+    finally:
+        keeper.close()
+        reader.close()
 
 
 def test_ranges_go_on_over_the_ends_of_ledgers(tmp_path: Path) -> None:

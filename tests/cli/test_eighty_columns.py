@@ -118,6 +118,43 @@ def test_status_fits_eighty_columns_but_for_messages(flow: Flow, monkeypatch: py
     assert "! the server purges mysql-bin.000041 in about 30 m 0 s" in done.stdout
 
 
+UUID = "e6717656-e388-11f1-bfc8-02fc00000001"
+
+
+@pytest.mark.parametrize("with_positions", [True, False])
+def test_the_gtids_of_mysql_fit_eighty_columns(
+    with_positions: bool, flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    place = {"file": "mysql-bin.000041", "pos": 870_791, "gtid": f"{UUID}:1-51,{UUID[::-1]}:1-205"}
+    names = {"read": place, "snapshot": place, "pending_snapshot": place}
+    more = {"unfinished": [], "unfinished_count": 0, "reconnect": "snapshot", "restart": "pending_snapshot"}
+    positions = {**names, **more} if with_positions else None
+    source = STATUS.source.model_copy(update={"position": place, "positions": positions})
+    flow.status = STATUS.model_copy(update={"source": source})
+    lines = flow.penstock("status").stdout.splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in lines), lines
+    shown = [line for line in lines if UUID in line or "mysql-bin" in line or UUID[::-1] in line]
+    if not with_positions:
+        assert shown == [
+            "        mysql-bin.000041:870791",
+            f"        gtid {UUID}:1-51,",
+            f"             {UUID[::-1]}:1-205",
+        ]
+        return
+    assert shown[-3:] == [
+        "        pending snapshot  mysql-bin.000041:870791  (a restart)",
+        f"                          gtid {UUID}:1-51,",
+        f"                               {UUID[::-1]}:1-205",
+    ]
+
+
+def test_a_source_that_is_down_is_not_said_to_run(flow: Flow) -> None:
+    source = STATUS.source.model_copy(update={"problem": "cannot connect"})
+    flow.status = STATUS.model_copy(update={"source": source})
+    assert flow.penstock("status").stdout.splitlines()[0].split() == ["SOURCE", "mariadb", "degraded"]
+
+
 def test_small_files_are_named_with_the_key_to_change() -> None:
     settings = {"flush": {"size": 64 << 20, "every": 60.0}}
     few, many = Totals(files=SMALL_FILES_MIN - 1, bytes=100), Totals(files=SMALL_FILES_MIN, bytes=SMALL_FILES_MIN << 18)

@@ -121,6 +121,14 @@ def test_errors_names_everything_that_is_wrong(flow: Flow) -> None:
     assert [one["where"] for one in found] == ["driver", "shop.odd"], "of this sink, and of the whole flow"
 
 
+def test_errors_names_a_sink_whose_run_begins_again_once(flow: Flow) -> None:
+    feed = ChangefeedStatus(name="lake", state="recovering", note="driver tries again: the bucket is gone")
+    flow.status = STATUS.model_copy(update={"changefeeds": (feed,)})
+    done = flow.penstock("errors")
+    assert done.exit_code == 1
+    assert done.stdout == "! lake: driver: tries again: the bucket is gone\n"
+
+
 def test_dispatchers_are_listed_by_sink_and_table(flow: Flow) -> None:
     assert flow.penstock("dispatchers").exit_code == 1, "nothing came yet"
     flow.dispatchers["lake"] = {"aa": dispatcher("orders"), "ab": dispatcher("items")}

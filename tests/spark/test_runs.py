@@ -128,3 +128,21 @@ def test_a_new_delivery_gets_a_new_run_and_nothing_is_lost_or_doubled(engine: En
     assert rig.delivered() == rig.expected()
     assert rig.runs is not None
     assert rig.runs.counters.runs >= 2
+
+
+def test_a_run_that_goes_on_with_nothing_to_do_says_that_it_does(engine: Engine, make_rig: MakeRig) -> None:
+    """Otherwise `status` shows the failure of the run before until the next change comes, which may be tomorrow."""
+    rig = make_rig(changes=100)
+    rig.start(engine)
+    rig.wait_delivered()
+
+    def kinds() -> list[str]:
+        return [str(event["event"]) for event in rig.events]
+
+    rig.stop_delivery()
+    rig.wait_until("another try", lambda: kinds()[-1] == "restart")
+    assert rig.runs is not None
+    batches = rig.runs.counters.batches
+    rig.start_delivery()
+    rig.wait_until("a word of it", lambda: kinds()[-1] == "progress")
+    assert rig.runs.counters.batches == batches

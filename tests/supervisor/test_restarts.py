@@ -81,3 +81,13 @@ def test_a_run_that_gives_up_says_why_the_last_process_ended_and_no_time_of_the_
     assert (failure.exit_code, failure.hint) == (75, f"its log is {Path('run/capture.log')}")
     assert failure.message == "capture ended: cannot connect to db:3306, 1 time in a row"
     assert child.state == "failed"
+
+
+def test_what_the_driver_tries_again_concerns_one_changefeed() -> None:
+    child = slot("driver")
+    child.on_event({"event": "ready"})
+    child.on_event({"event": "restart", "changefeed": "lake", "message": "the bucket is gone"})
+    child.on_event({"event": "progress", "changefeed": "raw"})
+    assert (child.note, child.feed_notes) == ("", {"lake": "tries again: the bucket is gone"})
+    child.on_event({"event": "progress", "changefeed": "lake"})
+    assert child.feed_notes == {}

@@ -14,7 +14,7 @@ from penstock.clock import ManualClock
 from penstock.operations.config.model import Places
 from penstock.operations.status import read_status
 from penstock.process import Event
-from penstock.supervisor.health.source_health import SILENT_SECONDS_MAX, SourceHealth
+from penstock.supervisor.health.source_health import COMPILING_SECONDS_MAX, SILENT_SECONDS_MAX, SourceHealth
 from penstock.supervisor.settings import DEFAULT_COMMANDS, RunSettings
 from tests.e2e.load import source_of
 from tests.e2e.servers.proxy import Fault, Proxy
@@ -31,13 +31,14 @@ class Slot:
         self.state = "running"
         self.note = ""
         self.started_at = 0.0
+        self.ready_at: float | None = None
 
 
-def health_of(source: str = "mariadb") -> tuple[SourceHealth, Slot, ManualClock]:
+def health_of(source: str = "mariadb", *, compiled: bool = True) -> tuple[SourceHealth, Slot, ManualClock]:
     slot, clock = Slot(), ManualClock()
     clock.advance(1000)
     slot.started_at = clock.monotonic()
-    return SourceHealth(source, slot, clock), slot, clock  # type: ignore[arg-type]
+    return SourceHealth(source, slot, clock, lambda: compiled), slot, clock  # type: ignore[arg-type]
 
 
 def heard(clock: ManualClock, **more: Any) -> dict[str, Any]:
@@ -54,6 +55,29 @@ def test_a_server_that_sends_not_even_heartbeats_is_degraded_within_ten_seconds(
     assert "nothing came from it for 9 s" in health.problem()
     health.on_event(heard(clock))
     assert health.problem() == ""
+
+
+def test_a_capture_process_that_took_long_to_start_is_no_fault_of_the_source() -> None:
+    health, slot, clock = health_of()
+    slot.state = "starting"
+    clock.advance(SILENT_SECONDS_MAX + 2)
+    assert health.problem() == ""
+    slot.state, slot.ready_at = "running", clock.monotonic()
+    health.on_event({"event": Event.READY})
+    assert health.problem() == ""
+    clock.advance(SILENT_SECONDS_MAX + 1)
+    assert health.problem() == "capture has said nothing for 7 s"
+
+
+def test_a_new_installation_compiles_and_says_nothing_meanwhile() -> None:
+    for compiled, told in ((False, ""), (True, "capture has said nothing for 20 s")):
+        health, slot, clock = health_of(compiled=compiled)
+        slot.ready_at = clock.monotonic()
+        health.on_event(heard(clock))
+        clock.advance(20)
+        assert health.problem() == told
+    clock.advance(COMPILING_SECONDS_MAX)
+    assert "capture has said nothing" in health.problem(), "also where compiled code cannot be kept"
 
 
 def test_a_source_without_heartbeats_may_have_nothing_to_say() -> None:

@@ -442,7 +442,8 @@ class Keeper:
         if start == Position(before.ledger_id, before.entry_id + 1) and start.ledger_id == end.ledger_id:
             return start
         following = self.reader.next(before)  # the log may go on in a later ledger
-        if start not in (following, Position(before.ledger_id, before.entry_id + 1)):
+        # `start` may name a ledger in between: it was open and empty when the run began, and was removed since.
+        if not before < start <= following:
             raise Terminal(
                 f"{self.name}: the range {start} to {end} does not go on after {before}", hint="begin a new run"
             )

@@ -30,7 +30,9 @@ from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
 from penstock.supervisor.status import ChangefeedStatus, HeadroomStatus, ParkedTable, RunStatus, XaStatus
 
 _POLL_SECONDS = 2.0
-_SOURCE_COLUMNS = 68  # of the first line, so that it fits 80
+_NOWHERE = "0:-1"  # of a cursor that has passed nothing
+_COLUMNS = 80  # of a terminal
+_SOURCE_COLUMNS = _COLUMNS - 12  # for the words of the first line
 _PARKED_SHOWN_MAX = 10  # on one screen
 
 
@@ -78,33 +80,33 @@ def _show(report: StatusReport) -> None:
     if run is None:
         say("[bold]STOPPED[/]  {}", report.note)
         for stopped in report.stopped:
-            say("  {}: delivered through {}", stopped.name, stopped.mark_delete or "nothing yet")
+            say("  {}: delivered through {}", stopped.name, _through(stopped.mark_delete))
         if report.position is not None:
-            say("  captured through {}", _place(report.position))
+            _say_place("  captured through ", report.position)
         _show_xa(report.xa)
         _show_parked(report.parked, len(report.parked))
         _show_left(report.left)
         say("exit {} (stopped)   penstock run starts it", EXIT_STOPPED)
         return
     source = run.source
-    place = " ".join(f"{k} {v}" for k, v in (source.position or {}).items() if k in ("file", "pos", "gtid") and v)
     positions = source.positions
     lag = "" if source.lag_seconds is None else f"  lag {human_seconds(source.lag_seconds)}"
     heard = (
         "" if source.heard_ms is None else f"  last event {human_seconds((run.now_ms - source.heard_ms) / 1000)} ago"
     )
     name = f"{source.place} ({source.server or source.type})" if source.place else source.type
-    if len(name) + len(source.state) + len(lag) + len(heard) > _SOURCE_COLUMNS:
+    state = "degraded" if source.problem else source.state  # capture may well run while its source is down
+    if len(name) + len(state) + len(lag) + len(heard) > _SOURCE_COLUMNS:
         say("[bold]SOURCE[/]  {}", name)
-        say("        {}{}{}", source.state, lag, heard)
+        say("        {}{}{}", state, lag, heard)
     else:
-        say("[bold]SOURCE[/]  {}  {}{}{}", name, source.state, lag, heard)
+        say("[bold]SOURCE[/]  {}  {}{}{}", name, state, lag, heard)
     if left := headroom_words(source.headroom):
         say("        binlog headroom {}", left)
     if positions is not None:
         _show_positions(positions)
-    elif place:
-        say("        {}", place)
+    elif source.position:
+        _say_place("        ", source.position)
     if source.load is not None and source.load.done < source.load.tables:
         say("[bold]LOAD[/]    {}", load_words(source.load))
         for one in source.load.loading:
@@ -176,7 +178,7 @@ def _show_positions(positions: dict[str, Any]) -> None:
     purposes = {positions["reconnect"]: "a reconnect", positions["restart"]: "a restart"}
     for name in ("read", "snapshot", "pending_snapshot"):
         purpose = f"  ({purposes[name]})" if name in purposes else ""
-        say("        {} {}{}", f"{name.replace('_', ' '):<17}", _place(positions[name]), purpose)
+        _say_place(f"        {name.replace('_', ' '):<17} ", positions[name], purpose)
     count = positions["unfinished_count"]
     if not count:
         say("        {} {}", f"{'unfinished':<17}", "no transaction")
@@ -184,6 +186,21 @@ def _show_positions(positions: dict[str, Any]) -> None:
     oldest = positions["unfinished"][0]
     words = f"{counted(count, 'transaction')}, the oldest {oldest['state']}, from {_place(oldest['restart'])}"
     say("        {} {}", f"{'unfinished':<17}", words)
+
+
+def _through(mark_delete: str | None) -> str:
+    return "nothing yet" if mark_delete is None or mark_delete == _NOWHERE else mark_delete
+
+
+def _say_place(label: str, position: dict[str, Any], purpose: str = "") -> None:
+    """On one line where it fits; else with a line for each server of its GTIDs, which are long on MySQL."""
+    line = f"{label}{_place(position)}{purpose}"
+    if len(line) <= _COLUMNS or not position["gtid"]:
+        say("{}", line)
+        return
+    say("{}", f"{label}{_place({**position, 'gtid': ''})}{purpose}".rstrip())
+    for number, server in enumerate(position["gtid"].replace(",", ", ").split()):
+        say("{}", f"{' ' * len(label)}{'     ' if number else 'gtid '}{server}")
 
 
 def _place(position: dict[str, Any]) -> str:

@@ -109,6 +109,12 @@ def errors_of(run: RunStatus, dispatchers: tuple[DispatcherState, ...], sink: st
         found.append(FlowError(sink=None, where=parked.table, message=message, command=parked.command))
     for one in dispatchers:
         if one.last_error and sink in (None, one.sink):
-            message = f"{one.state}: {one.last_error}"
+            message = f"{'retrying' if one.attempts else one.state}: {one.last_error}"
             found.append(FlowError(sink=one.sink, where=one.table, message=message, attempts=one.attempts))
+    driver_has_all = any(child.name == "driver" and child.note for child in run.children)
+    for feed in run.changefeeds:  # what the driver tries again for one sink is in its note alone
+        message = feed.note.removeprefix("driver ")
+        here = feed.state == "recovering" and sink in (None, feed.name)
+        if here and message not in {"", feed.note} and not driver_has_all:
+            found.append(FlowError(sink=feed.name, where="driver", message=message))
     return tuple(found)

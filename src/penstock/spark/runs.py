@@ -234,6 +234,9 @@ class ChangefeedRuns:
                 self._publish(run, batch)
             return
         now = time.monotonic()
+        if not (started or run.suppressed or run.was_idle):
+            run.was_idle = True  # what an earlier run failed at is over, though no batch says so
+            self._emit_progress(now, at_once=True)
         if now >= self._check_due:
             self._check_due = now + _CHECK_SECONDS
             self._engine.check()
@@ -324,8 +327,8 @@ class ChangefeedRuns:
             # that is tried is limited by UNEXPECTED_IN_A_ROW_MAX.
             raise PipelineFailure(error, "sink", begin_again=isinstance(error, BadInput)) from error
 
-    def _emit_progress(self, now: float) -> None:
-        if now >= self._progress_due or self._stop.is_set():
+    def _emit_progress(self, now: float, *, at_once: bool = False) -> None:
+        if at_once or now >= self._progress_due or self._stop.is_set():
             self._progress_due = now + _PROGRESS_SECONDS
             self._emit({"event": Event.PROGRESS, "changefeed": self._job.changefeed, **self.counters.to_json()})
 
@@ -349,3 +352,4 @@ class _Run:
     incarnation: Any
     commit_ts: int = 0  # of the last whole transaction published in this run
     suppressed: bool = False  # delivery asked for nothing more, when it was asked last
+    was_idle: bool = False  # it once had nothing to do

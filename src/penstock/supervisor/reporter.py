@@ -151,7 +151,8 @@ class Reporter:
         slowest = min(behind, key=lambda f: Position.parse(str(f.mark_delete)), default=None)
         limit = self._settings.limits.get("log_disk")
         size = _directory_bytes(self._settings.state_dir / "log")
-        self._log_growth.note(self._clock.monotonic(), size)
+        if self.reader is not None:  # not what its files have: they get their space ahead of what is written
+            self._log_growth.note(self._clock.monotonic(), sum(view.frames_end for view in self.reader.ledgers()))
         growth = self._log_growth.per_second
         full = (int(limit) - size) / growth if limit is not None and growth is not None and growth > 0 else None
         return LogStatus(
@@ -251,12 +252,14 @@ def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> s
     for slot in (slots["delivery"], slots["driver"]):
         if slot.note and slot.state != "starting":
             return f"{slot.name} {slot.note}"
+    if note := slots["driver"].feed_notes.get(name):
+        return f"driver {note}"
     feed = delivery.get("changefeeds", {}).get(name, {})
     for dispatcher in dict(feed.get("dispatchers", {})).values():
         if dispatcher.get("last_error"):
-            retrying = f", attempt {dispatcher['attempts']}" if dispatcher.get("attempts") else ""
-            table = f"{dispatcher.get('schema')}.{dispatcher.get('table')}"
-            return f"{table} {dispatcher.get('state', '')}{retrying}: {dispatcher['last_error']}"
+            attempts = dispatcher.get("attempts")  # between two of them it is `busy` as often as `retrying`
+            state = f"retrying, attempt {attempts}" if attempts else dispatcher.get("state", "")
+            return f"{dispatcher.get('schema')}.{dispatcher.get('table')} {state}: {dispatcher['last_error']}"
     return ""
 
 

@@ -62,6 +62,7 @@ class ChildSlot:
         self.deaths_in_a_row = 0
         self.ready_at: float | None = None  # when the process that runs now said `ready`
         self.note = ""
+        self.feed_notes: dict[str, str] = {}  # by changefeed: what the process tries again for it alone
         self._argv = argv
         self.settings = settings  # of the next process
         self.started_with: dict[str, Any] = {}  # of the one that runs now
@@ -87,6 +88,7 @@ class ChildSlot:
 
     def start(self) -> None:
         self._last_error = {}
+        self.feed_notes.clear()
         self.ready_at = None
         self.started_at = self._clock.monotonic()
         self.started_with = dict(self.settings)
@@ -106,11 +108,14 @@ class ChildSlot:
             self.note = ""
         elif name == Event.ERROR:
             self._last_error = event
-        elif name in {Event.RETRYING, Event.RESTART}:  # the child lives and tries again by itself
+        elif name == Event.RETRYING:  # the child lives and tries again by itself
             attempt = f"; attempt {event['attempt']}" if "attempt" in event else ""
             self.note = f"tries again: {event.get('message', '')}{attempt}"
-        elif name in {Event.PROGRESS, Event.CAUGHT_UP}:
+        elif name == Event.RESTART:
+            self.feed_notes[str(event.get("changefeed"))] = f"tries again: {event.get('message', '')}"
+        elif name in {Event.PROGRESS, Event.CAUGHT_UP, Event.FAILED}:
             self.note = ""
+            self.feed_notes.pop(str(event.get("changefeed")), None)
 
     def on_end(self, code: int) -> Failure | None:
         """The process is gone. Returns a failure if starting another would not help; else one is started after the

@@ -17,6 +17,8 @@ from penstock.operations.verify.verify import verify
 from penstock.sources.demo.source import DemoSource
 from penstock.sources.settings import DemoSettings
 from penstock.state import BucketState, StateSettings
+from penstock.supervisor.status import ChangefeedStatus, PausedTable
+from tests.cli.test_feeds import STATUS
 from tests.operations.verify.sinks import capture, deliver
 
 CHANGES = 6_000
@@ -111,3 +113,39 @@ def test_a_log_that_is_trimmed_while_it_is_read(config: Config) -> None:
     (lake,) = verify(config, progress=told).sinks
     assert lake.equal, lake.faults
     assert lake.before_log + lake.differences.changes >= CHANGES
+
+
+HELD = PausedTable(table="shop.orders", since_ms=1, held_rows=3, command="penstock resume lake --table shop.orders")
+LAKE = ChangefeedStatus(name="lake", state="running")
+
+
+@pytest.mark.parametrize(
+    ("more", "held"),
+    [
+        ({}, ""),
+        ({"state": "paused", "paused_ms": 1}, "→ penstock resume lake"),
+        ({"state": "failed", "note": "it is full; penstock resume lake tries again"}, "(it is full; penstock resume"),
+        (
+            {"paused_tables": (HELD,)},
+            "shop.orders is paused: its rows are held back in the log → penstock resume lake --table",
+        ),
+        ({"paused_tables": (HELD.model_copy(update={"held_rows": 0}),)}, ""),
+    ],
+)
+def test_what_stands_still_does_not_come_by_waiting(
+    more: dict[str, object], held: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of a running flow is on its way, but for that of who was paused or has failed."""
+    after_the_listing(monkeypatch, lambda: deliver(config))  # so that all of it is pending
+    run = STATUS.model_copy(update={"changefeeds": (LAKE.model_copy(update=more),)})
+    monkeypatch.setattr("penstock.operations.verify.verify.ask_run", lambda _directory: run)
+    report = verify(config)
+    told = [one for one in report.sinks[0].held if "nothing was compared" not in one]
+    assert [held in one for one in told] == ([True] if held else []), told
+
+
+def test_a_sink_that_is_paused_and_has_everything_is_equal(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliver(config)
+    run = STATUS.model_copy(update={"changefeeds": (LAKE.model_copy(update={"state": "paused", "paused_ms": 1}),)})
+    monkeypatch.setattr("penstock.operations.verify.verify.ask_run", lambda _directory: run)
+    assert exit_code(verify(config)) == 0

@@ -17,7 +17,7 @@ _HINT = "use demo, a directory, mariadb://user@host[:port], or mysql://user@host
 _PLAIN = re.compile(r"[A-Za-z0-9_./~$][A-Za-z0-9_./~$:{}@%+=,-]*\Z")
 
 _DEMO = """\
-  type: demo                          # demo | binlog-files | mariadb
+  type: demo                          # demo | binlog-files | mariadb | mysql
 """
 
 _FILES = """\

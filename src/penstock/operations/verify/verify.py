@@ -45,6 +45,7 @@ from penstock.schema.parking import ROWS_UNREADABLE, STOPPED_BY_RULES
 from penstock.schema.quoting import shell_word
 from penstock.spark.sql.local import LocalSql
 from penstock.supervisor.run_directory import refuse_unfinished_recovery
+from penstock.supervisor.status import RunStatus
 
 _TRIMS_MAX = 5  # how often a comparison begins again because the log was trimmed under it
 
@@ -69,7 +70,26 @@ def verify(
     names = [sink] if sink is not None else list(config.sinks)
     with closing(LogReader.open(directory)) as reader, closing(LocalSql(config.state_dir)) as sql:
         reports = [_verify_sink(config, name, reader, with_source, progress, sql=sql) for name in names]
-    return VerifyReport(reports, running=ask_run(config.state_dir) is not None)
+    run = ask_run(config.state_dir)
+    if run is not None:
+        for report in reports:
+            _hold_what_stands_still(report, run)
+    return VerifyReport(reports, running=run is not None)
+
+
+def _hold_what_stands_still(report: SinkReport, run: RunStatus) -> None:
+    """What is not delivered, and does not come by waiting either: somebody has to let it go on."""
+    pending = report.differences.pending
+    feed = next((one for one in run.changefeeds if one.name == report.name), None)
+    if feed is None or not pending:
+        return
+    if feed.paused_ms is not None:
+        report.hold(f"the sink is paused: {pending:,} changes are held back in the log → penstock resume {feed.name}")
+    elif feed.state == "failed":
+        report.hold(f"the sink stands still: {pending:,} changes are held back in the log ({feed.note})")
+    for one in feed.paused_tables if feed.paused_ms is None else ():
+        if one.held_rows != 0:  # None: nobody says
+            report.hold(f"{one.table} is paused: its rows are held back in the log → {one.command}")
 
 
 def _first_commit_ts(day: str) -> np.uint64:

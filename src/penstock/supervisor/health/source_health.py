@@ -7,24 +7,32 @@ capture process that hangs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.kernels.compiled import are_compiled
 from penstock.process import Event
 from penstock.supervisor.restarts import ChildSlot
 
 SILENT_SECONDS_MAX = 6.0  # of a source that sends something every second, and of capture's reports
 STARTING_SECONDS_MAX = 10.0  # of a capture process, with the time that a connection may take
+COMPILING_SECONDS_MAX = (
+    120.0  # of a new installation: capture compiles the inner loops that it comes to, and says nothing meanwhile
+)
 _WITH_HEARTBEATS = ("mariadb", "mysql")
 
 
 class SourceHealth:
     """Used only by the thread of the run."""
 
-    def __init__(self, source_type: str, capture: ChildSlot, clock: Clock) -> None:
+    def __init__(
+        self, source_type: str, capture: ChildSlot, clock: Clock, compiled: Callable[[], bool] = are_compiled
+    ) -> None:
         self._beats = source_type in _WITH_HEARTBEATS
         self._capture = capture
         self._clock = clock
+        self._compiled = compiled
         self.heard_ms: int | None = None  # when the source sent something last
         self._heard_at: float | None = None  # the same by the clock that never jumps, as of the report that said so
         self._reported_at: float | None = None
@@ -68,12 +76,15 @@ class SourceHealth:
         if slot.state not in ("starting", "running") or self._ended:
             return ""
         now, started = self._clock.monotonic(), slot.started_at
-        silent = now - max(started, self._reported_at or 0.0)
-        if slot.state == "running" and silent > SILENT_SECONDS_MAX:
-            return f"capture has said nothing for {silent:.0f} s"
-        silent = now - max(started, self._heard_at or 0.0)
         if slot.state == "starting":  # its imports take a while too
+            silent = now - max(started, self._heard_at or 0.0)
             return f"it has not answered for {silent:.0f} s" if self._beats and silent > STARTING_SECONDS_MAX else ""
+        began = slot.ready_at or started
+        silent = now - max(began, self._reported_at or 0.0)
+        if silent > SILENT_SECONDS_MAX and (now - started > COMPILING_SECONDS_MAX or self._compiled()):
+            return f"capture has said nothing for {silent:.0f} s"
+        reported = max(began, self._reported_at or 0.0)  # what came after that, only the next report can say
+        silent = reported - max(began, self._heard_at or 0.0)
         if self._beats and silent > SILENT_SECONDS_MAX:
             return f"nothing came from it for {silent:.0f} s, not even a heartbeat"
         return ""

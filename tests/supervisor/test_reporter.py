@@ -1,0 +1,57 @@
+"""What `penstock status` says of the log and of tables that are tried again: true figures, and one text for one trouble."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.log import Log, LogReader, LogSettings
+from penstock.supervisor.reporter import Reporter, _note
+
+MIB = 1 << 20
+
+
+def test_a_log_grows_by_what_is_appended_not_by_the_space_that_its_file_gets(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = SimpleNamespace(state_dir=tmp_path, source={"type": "demo"}, limits={"log_disk": 100 * MIB})
+    reporter: Any = Reporter(settings, {"capture": SimpleNamespace(state="running")}, clock, None)  # type: ignore[arg-type]
+    assert reporter._log(()).full_seconds is None
+
+    with closing(Log.open(tmp_path / "log", LogSettings(preallocate_bytes=16 * MIB))) as log:
+        reporter.reader = LogReader.open(tmp_path / "log")
+        with closing(reporter.reader):
+            reporter._log(())
+            clock.advance(10)
+            log.append(b"state").result()
+            clock.advance(10)
+            idle = reporter._log(())
+            assert idle.bytes >= 16 * MIB
+            assert idle.full_seconds > 86_400
+
+            log.append(bytes(2 * MIB)).result()
+            clock.advance(20)
+            busy = reporter._log(())
+            assert busy.full_seconds == pytest.approx((100 * MIB - busy.bytes) / (2 * MIB / 40), rel=0.01)
+
+
+def slots(**feed_notes: str) -> Any:
+    return {name: SimpleNamespace(note="", state="running", feed_notes=feed_notes) for name in ("delivery", "driver")}
+
+
+def test_a_table_that_is_tried_again_has_one_text_whatever_it_does_at_the_moment() -> None:
+    table = {"schema": "shop", "table": "orders", "attempts": 3, "last_error": "no answer"}
+    notes = {
+        _note("lake", {"changefeeds": {"lake": {"dispatchers": {"a": {**table, "state": state}}}}}, slots())
+        for state in ("busy", "retrying")
+    }
+    assert notes == {"shop.orders retrying, attempt 3: no answer"}
+
+
+def test_a_sink_whose_run_begins_again_is_alone_in_that() -> None:
+    assert _note("lake", {}, slots(lake="tries again: the bucket is gone")) == "driver tries again: the bucket is gone"
+    assert _note("raw", {}, slots(lake="tries again: the bucket is gone")) == ""
