@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -13,12 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.clock import SystemClock
 from penstock.errors import BadInput, Unavailable
-from penstock.process import EXIT_LEFT
+from penstock.files.private import write_private
+from penstock.process import EXIT_LEFT, EXIT_TRY_AGAIN
+from penstock.supervisor import child, restarts
+from penstock.supervisor.child import Child
 from penstock.supervisor.control_server import control_path
 from penstock.supervisor.settings import ChildCommand, RunSettings
 from penstock.supervisor.status import RunStatus, RunSummary
@@ -162,6 +167,35 @@ def test_once_gives_up_on_a_child_that_never_comes_up(tmp_path: Path) -> None:
     summary = run(settings_of(tmp_path, once=True, driver=["die"]))
     assert summary.exit_code == 75
     assert "driver" in summary.message
+
+
+def test_once_gives_up_on_a_child_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(name: str, *arguments: Any) -> Child:
+        if name == "driver":
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return Child(name, *arguments)
+
+    monkeypatch.setattr(restarts, "Child", start)
+    summary = run(settings_of(tmp_path, once=True))
+    assert summary.exit_code == EXIT_TRY_AGAIN
+    assert summary.message.startswith(f"driver cannot be started: {os.strerror(errno.ENOMEM)}, 5 times in a row")
+
+
+def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that died then could not be started again for its file with the process id, and the run ended."""
+    full: list[bool] = []
+
+    def write(path: Path, text: str) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_private(path, text)
+
+    monkeypatch.setattr(child, "write_private", write)
+    with running(settings_of(tmp_path)) as one:
+        one.until(lambda status: status.rows >= 4)
+        full.append(True)
+        os.kill(one.pid("delivery"), signal.SIGKILL)
+        one.until(lambda status: status.restarts == 1 and status.changefeeds[0].state == "running")
 
 
 def test_a_killed_child_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:

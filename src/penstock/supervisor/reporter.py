@@ -251,6 +251,8 @@ def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> s
     for slot in (slots["delivery"], slots["driver"]):
         if slot.note and slot.state != "starting":
             return f"{slot.name} {slot.note}"
+        if slot.silence:
+            return f"{slot.name} {slot.silence}"
     feed = delivery.get("changefeeds", {}).get(name, {})
     for dispatcher in dict(feed.get("dispatchers", {})).values():
         if dispatcher.get("last_error"):

@@ -121,7 +121,7 @@ class _Run:
         self._headroom = BinlogHeadroom.of(settings.source, clock)
         self._reporter = Reporter(settings, self._slots, clock, self._feeds, self._headroom)
         self._metrics = ProcessMetrics(self._delivery.metrics)
-        self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds)
+        self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds, self._slots["delivery"].heard)
         self._phase: Phase = "starting"
         self._note = note
         self._failure: Failure | None = None
@@ -202,6 +202,8 @@ class _Run:
         self._handle_reports(TICK_SECONDS)
         for slot in self._slots.values():
             slot.start_if_due()
+            if self._settings.once and slot.state == "waiting" and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
+                self._failure = self._failure or slot.give_up()
         self._reloading.fulfil()
         if self._settings.once:
             self._flush_to_the_end()
@@ -230,13 +232,12 @@ class _Run:
             failure = slot.on_end(report.code)
             self._metrics.on_end(slot.name)
             self._requests[slot.name].on_end()
-            if failure is None and self._settings.once and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
-                failure = slot.give_up()
             self._failure = self._failure or failure
             return
         self._metrics.on_event(slot.name, report.event)
         if report.event["event"] == Event.METRICS:
-            return  # from a thread of its own, which says nothing of how the process is
+            slot.heard()
+            return  # from a thread of its own, which says nothing else of how the process is
         slot.on_event(report.event)
         if report.event["event"] == Event.ANSWER:
             self._requests[slot.name].on_answer(report.event)
