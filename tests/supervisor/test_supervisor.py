@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
+from penstock.changefeed.keeper import Keeper
 from penstock.clock import SystemClock
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import BadInput, OutcomeUnknown, Unavailable
 from penstock.files.private import write_private
 from penstock.process import EXIT_LEFT, EXIT_TRY_AGAIN
+from penstock.state import Change
 from penstock.supervisor import child, restarts
 from penstock.supervisor.child import Child
 from penstock.supervisor.control_server import control_path
@@ -196,6 +198,37 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.Mo
         full.append(True)
         os.kill(one.pid("delivery"), signal.SIGKILL)
         one.until(lambda status: status.restarts == 1 and status.changefeeds[0].state == "running")
+
+
+class _Lost:
+    """A frame that the disk did not take."""
+
+    def result(self, timeout: float | None = None) -> None:
+        raise OutcomeUnknown("nobody knows whether the last records are on the disk", hint="repair the disk")
+
+
+def test_a_keeper_whose_disk_fails_ends_the_run_and_nothing_of_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the run raised what the keeper's close did: nobody learned the exit code, or what was left; and the keeper's
+    files stayed in use."""
+
+    real = Keeper._commit
+
+    def commit(keeper: Keeper, change: Change) -> Any:
+        if keeper._run is None:  # while it is opened
+            return real(keeper, change)
+        keeper._newest = _Lost()
+        return keeper._newest
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "_commit", commit)
+        summary = run(settings_of(tmp_path))
+    assert (summary.exit_code, summary.hint) == (EXIT_TRY_AGAIN, "repair the disk")
+    assert summary.message.startswith("nobody knows") and not summary.drained and summary.left_bytes["lake"] > 0
+    summary = run(settings_of(tmp_path, once=True))
+    assert (summary.exit_code, summary.drained) == (0, True)
+    assert delivered(tmp_path) == [f"1:{number}" for number in range(10)]
 
 
 def test_a_killed_child_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:

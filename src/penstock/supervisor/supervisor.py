@@ -178,10 +178,16 @@ class _Run:
             if self._http is not None:
                 self._http.close()
             self._show_status("stopped")
+            self._note_broken()
             summary = self._summary(drained, self._clock.monotonic() - started)
-            self._feeds.close()
-            if self._reporter.reader is not None:
-                self._reporter.reader.close()
+            try:
+                self._feeds.close()
+            except PenstockError:
+                if self._failure is None:  # else the summary says why the run ends
+                    raise
+            finally:
+                if self._reporter.reader is not None:
+                    self._reporter.reader.close()
         return summary
 
     # One turn of the loop.
@@ -208,11 +214,14 @@ class _Run:
         if self._settings.once:
             self._flush_to_the_end()
         self._feeds.follow(self._members["delivery"], self._members["driver"])
-        if (error := self._feeds.broken) is not None:
-            self._failure = self._failure or Failure(EXIT_TRY_AGAIN, error.message, error.hint)
+        self._note_broken()
         if self._feeds.all_failed:
             self._failure = self._failure or self._feeds.failure
         self._show_status_if_due()
+
+    def _note_broken(self) -> None:
+        if (error := self._feeds.broken) is not None:
+            self._failure = self._failure or Failure(EXIT_TRY_AGAIN, error.message, error.hint)
 
     def _handle_reports(self, seconds: float) -> None:
         """Handles all reports that have arrived; waits up to `seconds` for the first one."""
