@@ -38,8 +38,9 @@ class DeliveryClient:
             client.call("leave_out", changefeed=changefeed, dispatcher=dispatcher, out=out)
 
     def status(self) -> dict[str, Any]:
+        """Of dispatchers only those in trouble."""
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
-            return client.call("status")
+            return client.call("status", all_dispatchers=False)
 
     def metrics(self) -> str:
         """Delivery's metrics, as text for Prometheus."""
@@ -70,7 +71,7 @@ class Flush:
     def _one(self, changefeed: str) -> None:
         try:
             with connect(self._path, timeout_seconds=self._timeout) as client:
-                client.call("flush", changefeed=changefeed)
+                client.call("flush", changefeed=changefeed, timeout_seconds=self._timeout)
         except PenstockError as error:
             self.errors[changefeed] = error
 

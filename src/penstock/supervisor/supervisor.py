@@ -180,14 +180,10 @@ class _Run:
             self._show_status("stopped")
             self._note_broken()
             summary = self._summary(drained, self._clock.monotonic() - started)
-            try:
+            with contextlib.suppress(*((PenstockError,) if self._failure else ())):  # the summary says it already
                 self._feeds.close()
-            except PenstockError:
-                if self._failure is None:  # else the summary says why the run ends
-                    raise
-            finally:
-                if self._reporter.reader is not None:
-                    self._reporter.reader.close()
+            if self._reporter.reader is not None:
+                self._reporter.reader.close()
         return summary
 
     # One turn of the loop.
