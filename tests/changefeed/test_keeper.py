@@ -106,6 +106,27 @@ def test_an_intent_is_replaced_for_the_same_rows_only(open_keeper: OpenKeeper) -
     assert keeper.facts()[A].bytes == 120
 
 
+def test_what_an_intent_has_replaced_is_known_over_restarts(open_keeper: OpenKeeper) -> None:
+    """A file of a replaced promise may still come to its path, and is as good as any."""
+    keeper = begun(open_keeper())
+    made = [replace(file(0, 9), length=100 + number, checksum=number) for number in range(20)]
+    for number, one in enumerate(made):
+        keeper.intent(A, 1, one, replaces=number > 0)
+    keeper.intent(A, 1, made[18], replaces=True)
+    keeper.close()
+    keeper = open_keeper()
+    open_ = keeper.facts()[A].intent
+    assert open_ is not None and open_ == made[18]
+    assert open_.earlier == tuple((100 + number, number) for number in (19, *range(17, 2, -1))), "the newest sixteen"
+    assert open_.promise_of(110, 10) == made[10] and open_.promise_of(118, 18) == made[18]
+    assert open_.promise_of(110, 11) is None and open_.promise_of(100, 0) is None
+    keeper.done(A, 1, at(9), open_.path)
+    keeper.intent(A, 1, file(10, 12))
+    keeper.intent(A, 1, replace(file(10, 12), path="another", checksum=3), replaces=True)
+    found = keeper.facts()[A].intent
+    assert found is not None and found.path == "another" and not found.earlier
+
+
 def test_an_intent_is_binding(open_keeper: OpenKeeper) -> None:
     keeper = begun(open_keeper())
     keeper.intent(A, 1, file(0, 9))

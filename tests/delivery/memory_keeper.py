@@ -75,7 +75,8 @@ class MemoryKeeper:
                 raise Terminal(f"{facts.intent} is open")
             if facts.progress is not None and intent.first_seq <= facts.progress:
                 raise Terminal(f"{intent} is not after {facts.progress}")
-            self.facts[dispatcher] = replace(facts, intent=intent)
+            if facts.intent != intent:
+                self.facts[dispatcher] = replace(facts, intent=intent.replacing(facts.intent))
         self.hook("after intent")
 
     def done(self, changefeed: str, run: str, dispatcher: str, epoch: int, seq: Seq, *, path: str | None) -> int:

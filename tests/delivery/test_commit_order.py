@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, Terminal, Unavailable
 from penstock.files import REAL_FILES, Buffer
 from penstock.files.memory import DiskFault, MemoryFiles
 from penstock.log.position import Position, Seq
-from penstock.objects import DirectoryObjects
+from penstock.objects import DirectoryObjects, ObjectChanged
 from penstock.schema.model import DdlType, TableSchema
 from tests.delivery.rig import (
     DeliveryWorld,
@@ -314,6 +314,63 @@ class OtherLines:
     def join(self, payloads: Iterable[Buffer]) -> Iterator[Buffer]:
         for payload in payloads:
             yield from (b"+" + line for line in bytes(payload).splitlines(True))
+
+
+class LateStore(DirectoryObjects):
+    """A server that takes a put of a data file, has its client die over it, and carries it out later: just before the `nth`
+    request for that name after that."""
+
+    def __init__(self, files: MemoryFiles, nth: int) -> None:
+        super().__init__(str(SINK), SINK, files)
+        self._left = nth
+        self._armed = True
+        self._held: tuple[str, bytes] | None = None
+        self.arrived = False
+
+    def put_if(self, name: str, data: Buffer, token: str | None) -> str:
+        if self._armed and "/CDC" in name and not name.endswith("index"):
+            self._armed, self._held = False, (name, bytes(data))
+            raise Cut(name)
+        self._arrive_before(name)
+        return super().put_if(name, data, token)
+
+    def size(self, name: str) -> int | None:
+        self._arrive_before(name)
+        return super().size(name)
+
+    def _arrive_before(self, name: str) -> None:
+        if self._held is None or self._held[0] != name:
+            return
+        self._left -= 1
+        if self._left == 0:
+            (late, data), self._held = self._held, None
+            with contextlib.suppress(ObjectChanged):  # the client that would hear of it is dead
+                super().put_if(late, data, None)
+                self.arrived = True
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_put_of_a_dead_process_arrives_late(tmp_path: Path, nth: int) -> None:
+    """And the rows give other bytes by then: between the look and the put it stopped the table, in every later run too. The
+    second life dies as well, at each step over the keeper's facts."""
+    rows = stream(6, seed=3, ddl_every=4)
+    arrived = 0
+    for at in range(9):
+        files = MemoryFiles()
+        world = DeliveryWorld(SINK, flush=FlushSettings(size=1024, every=60).model_copy(update={"size": 60}))
+        world.store = store = LateStore(files, nth)
+        with pytest.raises(Cut):
+            run_once(world, rows, "r1", rows_max=3, entries_a_range=4)
+        world.assembler, world.keeper.hook = OtherLines(), Cutter(at)
+        with contextlib.suppress(Cut):
+            run_once(world, rows, "r2", rows_max=2, entries_a_range=3)
+        world.keeper.hook = Cutter(None)
+        run_once(world, rows, "r3", rows_max=1, entries_a_range=5)
+        found = read_tables(export(files, SINK, tmp_path / f"{at}"))
+        lines = {table: [line.removeprefix(b"+") for line in each] for table, each in found.items()}
+        assert lines == expected_tables(rows), at
+        arrived += store.arrived
+    assert arrived > 0
 
 
 @pytest.mark.parametrize("life", range(3))

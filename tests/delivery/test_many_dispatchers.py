@@ -13,7 +13,10 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.delivery.changefeed_delivery import ChangefeedDelivery
+from penstock.delivery.dispatcher import Dispatcher
 from penstock.delivery.settings import FlushSettings
+from penstock.delivery.storage.sink import AtStorage
+from penstock.errors import Terminal, Unavailable
 from penstock.files import Buffer
 from penstock.objects import Found
 from tests.delivery.rig import DeliveryWorld, data_payload, stage_all, work
@@ -155,6 +158,27 @@ def test_dispatchers_that_are_idle_cost_nothing() -> None:
         assert tables.delivery.status()["rows"] > written
         tables.delivery.close(0)
     assert costs[1] <= 1.2 * costs[0], costs
+
+
+def test_the_run_is_told_of_those_in_trouble_alone(tmp_path: Path) -> None:
+    """It asks every second: of ten thousand tables that are well, that took a seventh of a core, for ever."""
+    world = DeliveryWorld(tmp_path)
+    delivery = world.open()
+    world.begin(delivery, "r")
+    assert delivery.writer is not None
+    for number in range(300):
+        delivery.writer.add(Dispatcher(f"{number:032x}", 1, "shop", f"t{number}", "r", at_sink=AtStorage()))
+    assert len(delivery.status()["dispatchers"]) == 300
+    assert not delivery.status(every=False)["dispatchers"]
+    broken = list(delivery.writer.dispatchers.values())[:5]
+    broken[0].stats.last_error = "the disk is full"
+    broken[1].stopped = Terminal("a foreign file")
+    broken[2].left_out = Unavailable("it fails")
+    broken[3].asked_out = True
+    broken[4].replaying = True
+    found = delivery.status(every=False)["dispatchers"]
+    assert list(found) == [each.id for each in broken]
+    assert found == {each.id: delivery.status()["dispatchers"][each.id] for each in broken}
 
 
 def test_a_table_with_a_long_queue_does_not_keep_out_the_others(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import queue
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -73,3 +77,68 @@ def test_what_a_child_says_all_the_time_pushes_nothing_out_of_its_log(tmp_path: 
     assert said == ["progress", "metrics", "restart"]
     assert (tmp_path / "tiny.log").read_text().count("figures of") == 1
     assert "figures of restart" in (tmp_path / "tiny.log").read_text()
+
+
+_SAYS_MORE_THAN_A_PIPE_HOLDS = """
+import json, sys
+print(json.dumps({"event": "ready"}), flush=True)
+for number in range(3000):
+    sys.stderr.write(f"line {number:05d} of the log " + "x" * 80 + "\\n")
+sys.stderr.flush()
+print(json.dumps({"event": "progress"}), flush=True)
+"""
+
+
+class FullDisk:
+    """Files of children's logs, on a disk that takes nothing while `full`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = True
+        self._open = child.open_private
+        monkeypatch.setattr(child, "open_private", self.open_private)
+
+    def open_private(self, path: Path, mode: str) -> IO[bytes]:
+        self._open(path, mode).close()  # a name is there, as on most full disks
+        return io.BufferedWriter(_Raw(path, self))
+
+
+class _Raw(io.FileIO):
+    def __init__(self, path: Path, disk: FullDisk) -> None:
+        super().__init__(path, "a")
+        self._disk = disk
+
+    def write(self, data: object) -> int:
+        if self._disk.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_under_its_log_neither_stops_nor_silences_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads that read ended with the first line that was refused: nothing of the child was heard any more, and it stood
+    still once a pipe was full, also after there was room again."""
+    FullDisk(monkeypatch)
+    reports: queue.Queue[child.Report] = queue.Queue()
+    one = child.Child("tiny", (sys.executable, "-c", _SAYS_MORE_THAN_A_PIPE_HOLDS), {}, tmp_path, reports)
+    try:
+        said = [reports.get(timeout=LIMIT_SECONDS) for _ in range(3)]
+    finally:
+        one.kill()
+    assert [each.event["event"] for each in said if isinstance(each, child.ChildSaid)] == ["ready", "progress"]
+    assert isinstance(said[-1], child.ChildEnded) and said[-1].code == 0
+
+
+def test_a_log_tells_how_many_lines_a_full_disk_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(monkeypatch)
+    disk.full = False
+    log = child._LimitedLog(tmp_path / "capture.log")
+    log.write(b"before\n")
+    disk.full = True
+    for _ in range(7):
+        log.write(b"refused\n")
+    disk.full = False
+    log.write(b"after\n")
+    log.close()
+    lines = (tmp_path / "capture.log").read_text().splitlines()
+    assert lines == ["before", "(7 lines are missing here: the disk took none)", "after"]

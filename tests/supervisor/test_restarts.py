@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.supervisor import restarts
 from penstock.supervisor.restarts import Backoff, ChildSlot
 
 
@@ -37,6 +40,22 @@ def test_a_death_waits_for_the_backoff() -> None:
     assert child.state == "running"
     assert child.on_end(-9) is None
     assert (child.state, child.note) == ("waiting", "ended: killed by signal 9; again in 0.2 s")
+
+
+def test_a_process_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process, memory or descriptor left: that ended the whole run, with a traceback."""
+
+    def none_left(*_arguments: Any) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(restarts, "Child", none_left)
+    child = slot()
+    child.start()
+    assert (child.state, child.pid) == ("waiting", None)
+    assert child.note == f"cannot be started: {os.strerror(errno.EAGAIN)}; again in 0.2 s"
+    child._clock.sleep(0.2)
+    child.start_if_due()
+    assert (child.state, child.restarts, child.deaths_in_a_row) == ("waiting", 1, 2)
 
 
 @pytest.mark.parametrize(

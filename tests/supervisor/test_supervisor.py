@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -13,12 +14,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.changefeed.keeper import Keeper
 from penstock.clock import SystemClock
-from penstock.errors import BadInput, Unavailable
-from penstock.process import EXIT_LEFT
+from penstock.errors import BadInput, OutcomeUnknown, Unavailable
+from penstock.files.private import write_private
+from penstock.process import EXIT_LEFT, EXIT_TRY_AGAIN
+from penstock.state import Change
+from penstock.supervisor import child, restarts
+from penstock.supervisor.child import Child
 from penstock.supervisor.control_server import control_path
 from penstock.supervisor.settings import ChildCommand, RunSettings
 from penstock.supervisor.status import RunStatus, RunSummary
@@ -162,6 +169,66 @@ def test_once_gives_up_on_a_child_that_never_comes_up(tmp_path: Path) -> None:
     summary = run(settings_of(tmp_path, once=True, driver=["die"]))
     assert summary.exit_code == 75
     assert "driver" in summary.message
+
+
+def test_once_gives_up_on_a_child_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(name: str, *arguments: Any) -> Child:
+        if name == "driver":
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return Child(name, *arguments)
+
+    monkeypatch.setattr(restarts, "Child", start)
+    summary = run(settings_of(tmp_path, once=True))
+    assert summary.exit_code == EXIT_TRY_AGAIN
+    assert summary.message.startswith(f"driver cannot be started: {os.strerror(errno.ENOMEM)}, 5 times in a row")
+
+
+def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that died then could not be started again for its file with the process id, and the run ended."""
+    full: list[bool] = []
+
+    def write(path: Path, text: str) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_private(path, text)
+
+    monkeypatch.setattr(child, "write_private", write)
+    with running(settings_of(tmp_path)) as one:
+        one.until(lambda status: status.rows >= 4)
+        full.append(True)
+        os.kill(one.pid("delivery"), signal.SIGKILL)
+        one.until(lambda status: status.restarts == 1 and status.changefeeds[0].state == "running")
+
+
+class _Lost:
+    """A frame that the disk did not take."""
+
+    def result(self, timeout: float | None = None) -> None:
+        raise OutcomeUnknown("nobody knows whether the last records are on the disk", hint="repair the disk")
+
+
+def test_a_keeper_whose_disk_fails_ends_the_run_and_nothing_of_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the run raised what the keeper's close did: nobody learned the exit code, or what was left; and the keeper's
+    files stayed in use."""
+
+    real = Keeper._commit
+
+    def commit(keeper: Keeper, change: Change) -> Any:
+        if keeper._run is None:  # while it is opened
+            return real(keeper, change)
+        keeper._newest = _Lost()
+        return keeper._newest
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "_commit", commit)
+        summary = run(settings_of(tmp_path))
+    assert (summary.exit_code, summary.hint) == (EXIT_TRY_AGAIN, "repair the disk")
+    assert summary.message.startswith("nobody knows") and not summary.drained and summary.left_bytes["lake"] > 0
+    summary = run(settings_of(tmp_path, once=True))
+    assert (summary.exit_code, summary.drained) == (0, True)
+    assert delivered(tmp_path) == [f"1:{number}" for number in range(10)]
 
 
 def test_a_killed_child_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:

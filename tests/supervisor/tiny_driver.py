@@ -25,6 +25,7 @@ def publish_forever(state_dir: Path, feed: str, stop: threading.Event) -> None:
     begun: dict[str, Any] | None = None
     at = Position(0, 0)
     while not stop.wait(0.05):
+        say(event="metrics", text="")
         if (state_dir / f"fail-{feed}").exists():
             say(event="failed", changefeed=feed, code=4, kind="Terminal", message="the sink refuses", hint="ask it why")
             return

@@ -46,7 +46,7 @@ class DispatcherFacts:
             return self
         if intent.last_seq < intent.first_seq or (self.progress is not None and intent.first_seq <= self.progress):
             raise Terminal(f"{where}: {intent} is not after progress {self.progress}")
-        return replace(self, intent=intent)
+        return replace(self, intent=intent.replacing(self.intent))
 
     def closed(self, where: str, seq: Seq, path: str | None, now_ms: int) -> DispatcherFacts:
         """These facts after closing the intent that `path` names. Raises if `done` does not fit the open intent."""

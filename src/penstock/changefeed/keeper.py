@@ -21,6 +21,7 @@ fails, memory is ahead of the disk: the keeper refuses everything from then on, 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -102,15 +103,17 @@ class Keeper:
         return cls(name, reader=reader, cursor=cursor, state=state, record=record, clock=clock)
 
     def close(self) -> None:
-        """Waits until every frame is durable. Later calls raise `Closed`."""
+        """Waits until every frame is durable, and raises if one is not; everything is closed all the same. Later calls raise
+        `Closed`."""
         with self._lock:
             newest = self._newest
             self._broken = self._broken or Closed(f"the keeper of {self.name} is closed")
-        if newest is not None:
-            newest.result(None)
-        self._cursor.close()
-        self._state.close()
-        self._record.close()
+        with contextlib.ExitStack() as stack:  # in reverse
+            stack.callback(self._record.close)
+            stack.callback(self._state.close)
+            stack.callback(self._cursor.close)
+            if newest is not None:
+                newest.result(None)
 
     # ---- facts
 

@@ -407,11 +407,11 @@ class ChangefeedDelivery:
             raise Unavailable(f"{dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
         self._write_checkpoint(at_once=True)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, every: bool = True) -> dict[str, Any]:
         writer, staging, sink = self.writer, self._staging, self._sink
         with self._lock:
             suppressed = self.spool.suppressed and self._awaited.until(self._absences.left_out()) is None
-        dispatchers = dict(writer.dispatchers) if writer is not None else {}
+        dispatchers = {d.id: d for d in tuple(writer.dispatchers.values()) if every or d.in_trouble} if writer else {}
         return {
             "run": staging.run if staging is not None else None,
             "published_end": str(staging.published_end) if staging is not None and staging.published_end else None,

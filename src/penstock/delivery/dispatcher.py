@@ -222,6 +222,11 @@ class Dispatcher:
             return "paused" if self.asked_out else Phase.LEFT_OUT.value
         return "replaying" if self.replaying and self.stopped is None else self.phase.value
 
+    @property
+    def in_trouble(self) -> bool:
+        """Whether there is something to tell of it but figures: to the run, again and again, thousands that are well are not."""
+        return bool(self.stats.last_error or self.stopped or self.left_out or self.asked_out or self.replaying)
+
     def describe(self) -> dict[str, Any]:
         """For `status`."""
         return {

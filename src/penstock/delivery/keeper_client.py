@@ -7,7 +7,7 @@ may be repeated with the same arguments, and the keeper answers a repetition as 
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from penstock.log.position import Position, Seq
 from penstock.wire import Client
 
 _IDLE_CONNECTIONS_MAX = 8
+_EARLIER_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,26 @@ class Intent:
     length: int
     checksum: int  # CRC32C of the file's bytes
     rows: int = field(default=0, compare=False)  # for the keeper's counts; not part of the promise
+    # Length and checksum of those that this one replaced under its path, newest first: a put of them may still arrive.
+    earlier: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+
+    def replacing(self, before: Intent | None) -> Intent:
+        """This one in the place of `before`."""
+        if before is None or before.path != self.path:
+            return replace(self, earlier=())
+        known = [each for each in before.promises if each != (self.length, self.checksum)]
+        return replace(self, earlier=tuple(known[:_EARLIER_MAX]))
+
+    @property
+    def promises(self) -> tuple[tuple[int, int], ...]:
+        """Length and checksum of every file that may come to the path: this one's first."""
+        return ((self.length, self.checksum), *self.earlier)
+
+    def promise_of(self, length: int, checksum: int) -> Intent | None:
+        """The promise that such a file keeps: this one, or one that it replaced. None where it keeps none of them."""
+        if (length, checksum) in self.promises:
+            return replace(self, length=length, checksum=checksum)
+        return None
 
     def same_rows(self, other: Intent) -> bool:
         """Whether both are for the same rows, with whatever bytes and name."""
@@ -42,6 +63,7 @@ class Intent:
             length=int(value["length"]),
             checksum=int(value["checksum"]),
             rows=int(value.get("rows") or 0),
+            earlier=tuple((int(length), int(checksum)) for length, checksum in value.get("earlier") or ()),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -52,6 +74,7 @@ class Intent:
             "length": self.length,
             "checksum": self.checksum,
             "rows": self.rows,
+            **({"earlier": [list(each) for each in self.earlier]} if self.earlier else {}),
         }
 
     def __str__(self) -> str:

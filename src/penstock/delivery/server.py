@@ -217,8 +217,9 @@ class DeliveryServer:
         self.delivery_of(arguments).flush(float(timeout) if timeout is not None else None)
         return {}
 
-    def _status(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
-        changefeeds = {name: delivery.status() for name, delivery in self._deliveries.items()}
+    def _status(self, arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:
+        every = arguments.get("all_dispatchers") is not False
+        changefeeds = {name: each.status(every=every) for name, each in self._deliveries.items()}
         return {"incarnation": self.incarnation, "changefeeds": changefeeds}
 
     def _spools(self, _arguments: dict[str, Any], _body: memoryview) -> dict[str, Any]:

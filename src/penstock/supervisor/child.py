@@ -4,7 +4,8 @@ The protocol is described in `penstock.process`. What the parent adds:
 
 1. All events but `progress`, and lines that are no event, go to the child's log file too: the last words help whoever
    reads it.
-2. Standard error goes to `run/<name>.log`, at most `LOG_BYTES_MAX`, and one older file of that size is kept.
+2. Standard error goes to `run/<name>.log`, at most `LOG_BYTES_MAX`, and one older file of that size is kept. A disk that
+   takes no lines costs those lines alone: whoever does not read on would stop the child, at a full pipe.
 3. A child leads a process group of its own, so Ctrl-C in the terminal reaches only `penstock run`, which stops its
    children in order. When a child has ended, what it left behind in its group is killed.
 4. On Linux the kernel kills the child when the run dies, however the run dies.
@@ -89,7 +90,8 @@ class Child:
             env=environment_without_secrets(),
         )
         self.pid = self._process.pid
-        write_private(self._pid_file, f"{self.pid}\n")
+        with contextlib.suppress(OSError):  # a full disk, say; only people read it
+            write_private(self._pid_file, f"{self.pid}\n")
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._lines = self._thread(self._read_events, self._process.stdout)
@@ -169,30 +171,54 @@ def bound(argv: Sequence[str]) -> list[str]:
 
 
 class _LimitedLog:
-    """A log file of at most `LOG_BYTES_MAX`; when it is full it becomes the older file, and an empty one is begun."""
+    """A log file of at most `LOG_BYTES_MAX`; when it is full it becomes the older file, and an empty one is begun. Lines that
+    the disk does not take are counted, and their number stands in their place once it takes some again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._file: IO[bytes] | None = open_private(path, "ab")
-        self._size = path.stat().st_size
+        self._file: IO[bytes] | None = None
+        self._size = 0
+        self._missing = 0
+        self._closed = False
+        with contextlib.suppress(OSError):  # the next line tries again
+            self._open()
 
     def write(self, line: bytes) -> None:
         line = shown_lines(redact(line.decode("utf-8", "surrogateescape"))).encode()
         with self._lock:
-            if self._file is None:
+            if self._closed:
                 return
-            if self._size + len(line) > LOG_BYTES_MAX:
-                self._file.close()
-                self._path.replace(self._path.with_suffix(".log.1"))
-                self._file = open_private(self._path, "ab")
-                self._size = 0
-            self._file.write(line)
-            self._file.flush()
-            self._size += len(line)
+            try:
+                if self._missing:
+                    self._append(b"(%d lines are missing here: the disk took none)\n" % self._missing)
+                    self._missing = 0
+                self._append(line)
+            except OSError:
+                self._missing += 1
+                self._let_go()
+
+    def _append(self, line: bytes) -> None:
+        if self._file is not None and self._size + len(line) > LOG_BYTES_MAX:
+            self._let_go()
+            self._path.replace(self._path.with_suffix(".log.1"))
+        file = self._file or self._open()
+        file.write(line)
+        file.flush()
+        self._size += len(line)
+
+    def _open(self) -> IO[bytes]:
+        self._file = open_private(self._path, "ab")
+        self._size = self._path.stat().st_size
+        return self._file
+
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # it tries once more to write what was refused
+                file.close()
 
     def close(self) -> None:
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._closed = True
+            self._let_go()

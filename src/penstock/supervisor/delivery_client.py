@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ class DeliveryClient:
             client.call("leave_out", changefeed=changefeed, dispatcher=dispatcher, out=out)
 
     def status(self) -> dict[str, Any]:
+        """Of dispatchers only those in trouble."""
         with connect(self.path, timeout_seconds=STATUS_SECONDS_MAX) as client:
-            return client.call("status")
+            return client.call("status", all_dispatchers=False)
 
     def metrics(self) -> str:
         """Delivery's metrics, as text for Prometheus."""
@@ -69,18 +71,20 @@ class Flush:
     def _one(self, changefeed: str) -> None:
         try:
             with connect(self._path, timeout_seconds=self._timeout) as client:
-                client.call("flush", changefeed=changefeed)
+                client.call("flush", changefeed=changefeed, timeout_seconds=self._timeout)
         except PenstockError as error:
             self.errors[changefeed] = error
 
 
 class DeliveryPoll:
-    """The latest answer of delivery to `status`, asked for on a thread, so that a slow answer holds up nobody."""
+    """The latest answer of delivery to `status`, asked for on a thread, so that a slow answer holds up nobody. `answered` is
+    called with each."""
 
-    def __init__(self, client: DeliveryClient, every_seconds: float) -> None:
+    def __init__(self, client: DeliveryClient, every_seconds: float, answered: Callable[[], None]) -> None:
         self.latest: dict[str, Any] = {}
         self._client = client
         self._every = every_seconds
+        self._answered = answered
         self._stop = threading.Event()
         threading.Thread(target=self._poll, name="delivery-poll", daemon=True).start()
 
@@ -91,5 +95,6 @@ class DeliveryPoll:
         while not self._stop.wait(self._every):
             try:
                 self.latest = self._client.status()
+                self._answered()
             except PenstockError:
-                self.latest = {}  # delivery is starting or gone, which its child's state shows
+                self.latest = {}  # delivery is starting or gone, which its child's state shows, or it hangs (`ChildSlot.silence`)

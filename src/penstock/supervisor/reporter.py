@@ -252,6 +252,8 @@ def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> s
     for slot in (slots["delivery"], slots["driver"]):
         if slot.note and slot.state != "starting":
             return f"{slot.name} {slot.note}"
+        if slot.silence:
+            return f"{slot.name} {slot.silence}"
     if note := slots["driver"].feed_notes.get(name):
         return f"driver {note}"
     feed = delivery.get("changefeeds", {}).get(name, {})

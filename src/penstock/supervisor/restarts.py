@@ -14,12 +14,23 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import BadInput, Corruption, PenstockError, kind_named
-from penstock.process import EXIT_CONFIGURATION, EXIT_DIFFERENT, EXIT_SINK, EXIT_SOURCE, EXIT_TRY_AGAIN, Event
+from penstock.process import (
+    EXIT_CONFIGURATION,
+    EXIT_DIFFERENT,
+    EXIT_SINK,
+    EXIT_SOURCE,
+    EXIT_TRY_AGAIN,
+    METRICS_SECONDS,
+    Event,
+)
 from penstock.supervisor.child import Child, Report
 from penstock.supervisor.status import ChildState, ChildStatus
 
 TERMINAL_EXIT_CODES = (EXIT_CONFIGURATION, EXIT_SOURCE, EXIT_SINK)  # the next process would end in the same way
 _AGAIN = "; again in "
+# Delivery is asked for its status about once a second, the driver says its metrics. Capture's silence is the source's affair
+# (`health/source_health.py`).
+SILENT_SECONDS_MAX = {"delivery": 10.0, "driver": 3 * METRICS_SECONDS}
 _EXIT_CODE_OF_CHILD = {"capture": EXIT_SOURCE, "delivery": EXIT_SINK}
 
 
@@ -61,6 +72,7 @@ class ChildSlot:
         self.restarts = 0
         self.deaths_in_a_row = 0
         self.ready_at: float | None = None  # when the process that runs now said `ready`
+        self.heard_at = 0.0  # when it last said or answered anything
         self.note = ""
         self.feed_notes: dict[str, str] = {}  # by changefeed: what the process tries again for it alone
         self._argv = argv
@@ -90,10 +102,26 @@ class ChildSlot:
         self._last_error = {}
         self.feed_notes.clear()
         self.ready_at = None
-        self.started_at = self._clock.monotonic()
+        self.started_at = self.heard_at = self._clock.monotonic()
         self.started_with = dict(self.settings)
-        self._process = Child(self.name, self._argv, self.started_with, self._run_dir, self._reports)
-        self.state = "starting"
+        try:
+            self._process = Child(self.name, self._argv, self.started_with, self._run_dir, self._reports)
+        except OSError as error:  # no process, memory or descriptor is left just now: that heals, and the others go on
+            self._start_later(f"cannot be started: {error.strerror or error}")
+        else:
+            self.state = "starting"
+
+    def heard(self) -> None:
+        """The process said or answered something. From any thread."""
+        self.heard_at = self._clock.monotonic()
+
+    @property
+    def silence(self) -> str:
+        """That a process which should have been heard of was not, and what to do; else empty."""
+        seconds = self._clock.monotonic() - self.heard_at
+        if self.state != "running" or seconds <= SILENT_SECONDS_MAX[self.name]:
+            return ""
+        return f"has said nothing for {seconds:.0f} s; if it hangs, kill -9 {self.pid} lets another one begin"
 
     def start_if_due(self) -> None:
         if self.state == "waiting" and self._clock.monotonic() >= self._due_at:
@@ -101,6 +129,7 @@ class ChildSlot:
             self.start()
 
     def on_event(self, event: dict[str, Any]) -> None:
+        self.heard()
         name = event["event"]
         if name == Event.READY and self.state == "starting":
             self.state = "running"
@@ -130,16 +159,22 @@ class ChildSlot:
             self.state = "failed"
             self.note = failure.message
             return failure
-        self.deaths_in_a_row = 1 if lived >= self._backoff.healthy_seconds else self.deaths_in_a_row + 1
+        if lived >= self._backoff.healthy_seconds:
+            self.deaths_in_a_row = 0
+        words = self._last_error.get("message") or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+        self._start_later(f"ended: {words}")
+        return None
+
+    def _start_later(self, why: str) -> None:
+        self.deaths_in_a_row += 1
         wait = self._backoff.seconds(self.deaths_in_a_row)
         self._due_at = self._clock.monotonic() + wait
         self.state = "waiting"
-        words = self._last_error.get("message") or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
-        self.note = f"ended: {words}{_AGAIN}{wait:.1f} s"
-        return None
+        self.note = f"{why}{_AGAIN}{wait:.1f} s"
 
     def give_up(self) -> Failure:
-        """After `on_end`: no other process is started, though one might do better. The failure says why the last one ended."""
+        """While the next process is waited for: none is started any more, though it might do better. The failure says why the
+        last one ended."""
         self.state = "failed"
         self.note = self.note.partition(_AGAIN)[0]
         log = self._run_dir / f"{self.name}.log"
@@ -168,11 +203,9 @@ class ChildSlot:
         elif self.state != "failed":
             self.state = "stopped"
 
-    def kill(self, *, restart: bool = False) -> None:
-        """Kills the process. With `restart` this counts as a death, and another process follows."""
+    def kill(self) -> None:
         if self._process is not None:
-            if not restart:
-                self.state = "stopping"
+            self.state = "stopping"
             self._process.kill()
 
     def _failure(self, code: int) -> Failure | None:

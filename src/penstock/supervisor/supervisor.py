@@ -121,7 +121,7 @@ class _Run:
         self._headroom = BinlogHeadroom.of(settings.source, clock)
         self._reporter = Reporter(settings, self._slots, clock, self._feeds, self._headroom)
         self._metrics = ProcessMetrics(self._delivery.metrics)
-        self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds)
+        self._poll = DeliveryPoll(self._delivery, settings.progress_every_seconds, self._slots["delivery"].heard)
         self._phase: Phase = "starting"
         self._note = note
         self._failure: Failure | None = None
@@ -178,8 +178,10 @@ class _Run:
             if self._http is not None:
                 self._http.close()
             self._show_status("stopped")
+            self._note_broken()
             summary = self._summary(drained, self._clock.monotonic() - started)
-            self._feeds.close()
+            with contextlib.suppress(*((PenstockError,) if self._failure else ())):  # the summary says it already
+                self._feeds.close()
             if self._reporter.reader is not None:
                 self._reporter.reader.close()
         return summary
@@ -202,15 +204,20 @@ class _Run:
         self._handle_reports(TICK_SECONDS)
         for slot in self._slots.values():
             slot.start_if_due()
+            if self._settings.once and slot.state == "waiting" and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
+                self._failure = self._failure or slot.give_up()
         self._reloading.fulfil()
         if self._settings.once:
             self._flush_to_the_end()
         self._feeds.follow(self._members["delivery"], self._members["driver"])
-        if (error := self._feeds.broken) is not None:
-            self._failure = self._failure or Failure(EXIT_TRY_AGAIN, error.message, error.hint)
+        self._note_broken()
         if self._feeds.all_failed:
             self._failure = self._failure or self._feeds.failure
         self._show_status_if_due()
+
+    def _note_broken(self) -> None:
+        if (error := self._feeds.broken) is not None:
+            self._failure = self._failure or Failure(EXIT_TRY_AGAIN, error.message, error.hint)
 
     def _handle_reports(self, seconds: float) -> None:
         """Handles all reports that have arrived; waits up to `seconds` for the first one."""
@@ -230,13 +237,12 @@ class _Run:
             failure = slot.on_end(report.code)
             self._metrics.on_end(slot.name)
             self._requests[slot.name].on_end()
-            if failure is None and self._settings.once and slot.deaths_in_a_row >= ONCE_DEATHS_MAX:
-                failure = slot.give_up()
             self._failure = self._failure or failure
             return
         self._metrics.on_event(slot.name, report.event)
         if report.event["event"] == Event.METRICS:
-            return  # from a thread of its own, which says nothing of how the process is
+            slot.heard()
+            return  # from a thread of its own, which says nothing else of how the process is
         slot.on_event(report.event)
         if report.event["event"] == Event.ANSWER:
             self._requests[slot.name].on_answer(report.event)

@@ -12,6 +12,8 @@ After a restart only a dispatcher with an open intent looks at storage:
 - The index names the intent's file: on with step 4. The file's bytes are not looked at; whoever wrote them wrote these rows.
 - The file is there, as it was promised: on with step 3. Nothing is put together again.
   Both only once what was found is durable: whoever put it may have died before that.
+- The file is there, as it was promised before the intent was replaced: a put of a process that died has arrived late. It holds
+  the same rows, so its promise is taken back, and it goes on with step 3.
 - It is not there: its rows give the promised bytes, and it goes on with step 2. Or they do not, because the encoder has changed or
   the rows came split otherwise: the keeper then replaces the intent by one for the same rows under the same name, which no
   reader has seen, and it goes on as at step 1. Other rows than those of the intent are refused.
@@ -20,7 +22,8 @@ After a restart only a dispatcher with an open intent looks at storage:
 
 A name that was given up would leave a hole, at which readers of the index stop; so an unnamed number is used for what
 follows it, never passed over. A small file is put on the condition that there is none, and before a large one the unfinished
-uploads of its name are ended, so that what a dead process sent and arrives late changes nothing.
+uploads of its name are ended, so that what a dead process sent and arrives late changes nothing. Where it arrives first, that is
+the file, if its promise is known.
 
 A commit is a state machine: after a transient error `advance` continues at the same step.
 """
@@ -43,6 +46,7 @@ from penstock.errors import Terminal
 from penstock.files import Buffer
 from penstock.log.frames.format import crc32c
 from penstock.log.position import Seq
+from penstock.objects import ObjectChanged
 
 ONE_PUT_BYTES_MAX = 16 << 20  # a larger file goes as a stream, with no more than a few parts in memory
 _READ_BYTES = 8 << 20
@@ -113,6 +117,7 @@ class Commit:
         self._release = release
         self._small: bytes | None = None  # the whole file, if it is small
         self._intent: Intent | None = opened
+        self._is_there = False  # the file of the intent, put by an earlier owner
         if not self._path.startswith(f"{directory}/"):
             raise Terminal(
                 f"{self._path} is open, but its rows belong to {directory} now",
@@ -142,7 +147,10 @@ class Commit:
             self._keeper.intent(self._intent, self._opened)
             self.step = Step.DATA
         if self.step is Step.DATA:
-            self._put()
+            try:
+                self._put()
+            except ObjectChanged as error:
+                self._take_late(error)
             self.step = Step.INDEX
         if self.step is Step.INDEX:
             self._indexes.name(self._index, self._path.rpartition("/")[2])
@@ -165,7 +173,7 @@ class Commit:
         if self._opened is None:
             return self._look_for_nothing()
         there = self._store.size(self._path)
-        if self._opened.length > ONE_PUT_BYTES_MAX:
+        if any(length > ONE_PUT_BYTES_MAX for length, _ in self._opened.promises):
             self._store.end_uploads(self._path)  # that a dead process may have left
         last, number = self._indexes.last_number(self._index), file_number(self._path)
         if self._storage.adopted and (last > number or last < number - 1 or (last == number and self._differs(there))):
@@ -181,13 +189,17 @@ class Commit:
             )
         if there is None:
             return Step.PREPARE
-        if self._differs(there):
+        promise = self._promise_of(there)
+        if promise is None:
             raise Terminal(
                 f"{self._path} is there, but is not what was promised: {self._opened}; nothing was overwritten",
                 hint="another writer uses this prefix: stop it, then move the file away",
             )
         self._store.settle(self._path)
-        return Step.INDEX
+        if promise == self._opened:
+            return Step.INDEX
+        self._intent, self._is_there = promise, True
+        return Step.INTENT
 
     def _look_for_nothing(self) -> Step:
         if self._store.size(self._path) is not None:
@@ -198,11 +210,28 @@ class Commit:
         return Step.PREPARE
 
     def _differs(self, there: int | None) -> bool:
-        """Whether another file than the promised one is at its path."""
+        """Whether another file than a promised one is at its path."""
+        return there is not None and self._opened is not None and self._promise_of(there) is None
+
+    def _promise_of(self, there: int) -> Intent | None:
+        """The promise for these rows that the file at the path keeps, which has `there` bytes; None where it keeps none."""
         opened = self._opened
-        if there is None or opened is None:
-            return False
-        return there != opened.length or self._checksum_at_sink(there) != opened.checksum
+        if opened is None or opened.path != self._path:
+            return None
+        if there not in {length for length, _ in opened.promises}:
+            return None
+        return opened.promise_of(there, self._checksum_at_sink(there))
+
+    def _take_late(self, error: ObjectChanged) -> None:
+        """Another file than this one has come to the path since it was looked at. It is ours if an earlier owner promised it for
+        the same rows and died over its put: then that is the file. Else raises the error."""
+        there = self._store.size(self._path)
+        promise = self._promise_of(there) if there is not None else None
+        if promise is None:
+            raise error
+        self._store.settle(self._path)
+        self._keeper.intent(promise, self._intent)
+        self._intent = promise
 
     def _checksum_at_sink(self, length: int) -> int:
         found = 0
@@ -235,6 +264,8 @@ class Commit:
     def _put(self) -> None:
         """A small file in one request, on the condition that there is none; a large one as a stream."""
         assert self._intent is not None
+        if self._is_there:
+            return
         if self._intent.length > ONE_PUT_BYTES_MAX:
             self._store.end_uploads(self._path)  # of an earlier try
             self._store.put_stream(self._path, self._checked_parts(self._intent))

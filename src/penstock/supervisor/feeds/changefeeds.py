@@ -12,6 +12,7 @@ Used only by the thread of the run, but for `settings` and `failed`, which other
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -96,8 +97,10 @@ class Changefeeds:
             return reader.end()
 
     def close(self) -> None:
-        for one in (*self.maintainers.values(), *self._leaving.values()):
-            one.close()
+        """Closes all of them, whatever one of them raises."""
+        with contextlib.ExitStack() as stack:
+            for one in (*self.maintainers.values(), *self._leaving.values()):
+                stack.callback(one.close)
 
     def _open_keeper(self, name: str, settings: Settings, *, capturing: bool = False) -> Keeper:
         assert self._reader is not None
