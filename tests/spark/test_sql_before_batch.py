@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import NotSupported
 from penstock.files.private import make_private_directory
 from penstock.log.position import Position
 from penstock.rules.settings import Rule
@@ -20,6 +21,7 @@ from penstock.spark.job import Job
 from penstock.spark.plan import EVERYBODY, PlannedRange, Routing
 from penstock.spark.sql.before_batch import SqlBeforeBatches, sql_directory
 from penstock.spark.sql.query import Made
+from penstock.spark.sql.session import SparkSql
 from tests.rules.rows import TABLE
 from tests.rules.test_sql import SQL, StandIn
 
@@ -92,3 +94,16 @@ def test_two_replays_from_the_same_position_keep_their_files_apart(
         assert made[0].sql is not None
         assert Path(made[0].sql.files["shop.orders"]).exists(), "the tasks of the second one still need it"
     assert not any(sql_directory(str(tmp_path), "lake").iterdir())
+
+
+def test_a_spark_that_cannot_hand_rows_to_python_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyspark 3.5 asks for pandas' version with a module that Python 3.12 does not have any more."""
+    from pyspark.sql.pandas import utils
+
+    def missing() -> None:
+        raise ModuleNotFoundError("No module named 'distutils'")
+
+    monkeypatch.setattr(utils, "require_minimum_pandas_version", missing)
+    context: Any = None
+    with pytest.raises(NotSupported, match=r"rules with sql need .*distutils.*setuptools"):
+        SparkSql(context)
