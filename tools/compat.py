@@ -26,6 +26,25 @@ COMPAT = CACHE / "compat"
 EXTRAS = "spark,java"
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 DEMO = ("demo", "--seconds", "3", "--rate", "2000")
+# The demo has no rules; those with `sql:` use most of what differs from one Spark to another.
+SQL_FLOW = """\
+version: 1
+state_dir: ./sql-state
+source: {type: demo, changes: 5000}
+log: {keep: {for: null}}
+sinks:
+  lake:
+    url: ./sql-lake
+    format: parquet
+    rules:
+      - table: shop.orders
+        sql: SELECT id, upper(status) AS state, total * 1.2 AS gross FROM this WHERE status <> 'cancelled'
+"""
+_SPARK_OF = """\
+import pyspark
+from penstock.spark.jvm.context import switched_off
+print("pyspark", pyspark.__version__, *(["without", ", ".join(switched_off())] if switched_off() else []))
+"""
 _COMMAND_SECONDS_MAX = 600
 _AT_A_TIME = 2
 
@@ -142,7 +161,7 @@ def pythons() -> dict[str, str]:
 
 
 def check(name: str, package: Path, python: str, *, lowest: bool = False) -> None:
-    """Import, command line and demo in a new environment. Raises `SystemExit` with what was said where one fails."""
+    """Import, command line, demo and a flow with SQL in a new environment. Raises `SystemExit` with what was said where one fails."""
     began = time.monotonic()
     environment = COMPAT / name
     install(package, environment, python=python, extras=EXTRAS, lowest=lowest)
@@ -152,22 +171,27 @@ def check(name: str, package: Path, python: str, *, lowest: bool = False) -> Non
     empty = COMPAT / f"{name}-directory"
     shutil.rmtree(empty, ignore_errors=True)
     empty.mkdir(parents=True)
+    (empty / "sql.yaml").write_text(SQL_FLOW)
     for command in (
         ("python", "-c", "import penstock"),
         ("penstock", "--version"),
         ("penstock", "--help"),
         ("penstock", *DEMO),
+        ("penstock", "run", "--once", "-c", "sql.yaml"),
+        ("penstock", "verify", "-c", "sql.yaml"),
     ):
         done = call_in(environment, empty, *command)
         if done.returncode:
             logs = "".join(
-                f"\n-- {log}\n{log.read_text()[-3000:]}" for log in empty.glob("penstock-demo/state/run/*.log")
+                f"\n-- {log}\n{log.read_text()[-3000:]}"
+                for log in (*empty.glob("penstock-demo/state/run/*.log"), *empty.glob("sql-state/run/*.log"))
             )
             raise SystemExit(
                 f"✗ {name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}{logs}"
             )
+    spark = call_in(environment, empty, "python", "-c", _SPARK_OF).stdout.strip()
     print(
-        f"✓ {name}: {python}, installed in {installed - began:.0f} s, used in {time.monotonic() - installed:.0f} s",
+        f"✓ {name}: {python}, {spark}, installed in {installed - began:.0f} s, used in {time.monotonic() - installed:.0f} s",
         flush=True,
     )
     shutil.rmtree(empty)

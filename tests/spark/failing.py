@@ -32,3 +32,8 @@ def failing_partition(job: str, ranges: Iterable[PlannedRange]) -> Iterator[Rang
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError("a test wanted this task to fail")
     yield from manifests
+
+
+def size_of(job: str, items: Iterable[None]) -> Iterator[int]:
+    """A task that needs a large job and does nothing with it."""
+    return iter([len(job) for _ in items])

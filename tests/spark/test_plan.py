@@ -15,6 +15,7 @@ from penstock.log.position import Position
 from penstock.schema.model import Column, DdlType, TableSchema
 from penstock.schema.pack import CHANGED_MAX, PackedSchemas, SchemaPacker
 from penstock.schema.view import SchemaAt
+from penstock.spark import plan
 from penstock.spark.plan import FrameSummary, Planner, PlanSettings, following
 
 
@@ -92,6 +93,26 @@ def test_a_batch_is_bounded_and_may_end_inside_a_complete_transaction() -> None:
     assert subject.end_of_batch(Position(1, 0)) == Position(1, 10)
     assert subject.end_of_batch(Position(1, 10)) == Position(1, 20)
     assert subject.end_of_batch(Position(1, 20)) == Position(1, 21)
+
+
+def test_a_log_of_frames_without_data_is_planned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As months of filtered traffic leave it: planned at once, it would all be in memory, and nothing would move meanwhile."""
+    monkeypatch.setattr(plan, "FRAMES_MAX", 50)
+    read = 0
+
+    def more() -> list[FrameSummary]:
+        nonlocal read
+        assert read < 10_000, "it reads on and on"
+        read += 10
+        return at(*range(read - 10, read), size=0, whole=False)[:-1] + at(read - 1, size=0)
+
+    subject = Planner(more, PlanSettings())
+    start = Position(1, 0)
+    for number in range(1, 4):
+        end = subject.end_of_batch(start)
+        assert end == Position(1, 50 * number)
+        assert [one.end for one in subject.ranges(start, end)] == [Position(1, 50 * number - 1)]
+        start = end
 
 
 def test_one_entry_larger_than_a_batch_is_a_batch() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 
 from penstock.delivery.spool import Spool
@@ -10,6 +13,7 @@ from penstock.log import Log
 from penstock.spark.failure import PipelineFailure, exit_code
 from penstock.spark.jvm.engine import Engine
 from penstock.spark.runs import WAITED_FOR_LOG, WAITED_FOR_SINK, WAITED_FOR_TASKS
+from tests.spark.failing import size_of
 from tests.spark.rig import CHANGEFEED, MakeRig
 
 pytestmark = pytest.mark.spark
@@ -146,3 +150,13 @@ def test_a_run_that_goes_on_with_nothing_to_do_says_that_it_does(engine: Engine,
     rig.start_delivery()
     rig.wait_until("a word of it", lambda: kinds()[-1] == "progress")
     assert rig.runs.counters.batches == batches
+
+
+def test_a_large_job_leaves_nothing_on_the_disk(engine: Engine) -> None:
+    """The resume table of ten thousand tables has more than a MiB, and goes to the tasks of every batch: Spark put each into a file
+    of its own, which stayed until the driver ended."""
+    directory = Path(str(engine._context._temp_dir))
+    task = partial(size_of, "x" * (2 << 20))
+    for _ in range(2):
+        assert engine.run("large", [None], task) == [2 << 20]
+    assert [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size > 1 << 20] == []

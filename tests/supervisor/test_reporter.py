@@ -40,7 +40,10 @@ def test_a_log_grows_by_what_is_appended_not_by_the_space_that_its_file_gets(tmp
 
 
 def slots(**feed_notes: str) -> Any:
-    return {name: SimpleNamespace(note="", state="running", feed_notes=feed_notes) for name in ("delivery", "driver")}
+    return {
+        name: SimpleNamespace(note="", silence="", state="running", feed_notes=feed_notes)
+        for name in ("delivery", "driver")
+    }
 
 
 def test_a_table_that_is_tried_again_has_one_text_whatever_it_does_at_the_moment() -> None:

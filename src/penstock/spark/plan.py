@@ -3,9 +3,10 @@
 An offset is the position to read next. It is always the entry after the last one of the previous batch, whether or
 not such an entry exists (the log may continue in a later ledger). A batch ends at or before the end of the last
 complete transaction, and covers at most `batch_bytes_max` unless a single entry is larger, or less where its rows would
-grow to more than delivery has room for, or than is good to publish at once (`Growth`). Ranges are contiguous and
-together cover the batch; each carries what a task needs to know the table schemas in force at its first entry, and those
-that are made inside it (schema/pack.py).
+grow to more than delivery has room for, or than is good to publish at once (`Growth`). It has about `FRAMES_MAX` frames at
+most: planning takes no more memory however long the log is. Ranges are contiguous and together cover the batch; each
+carries what a task needs to know the table schemas in force at its first entry, and those that are made inside it
+(schema/pack.py).
 
 Nothing here is durable: a lost planner is rebuilt from the log and an offset.
 """
@@ -29,6 +30,7 @@ from penstock.spark.sql.share import SqlShare
 GROWTH_BATCHES = 8  # that are looked back at
 STAGED_BYTES = 96 * MIB  # what a batch is planned to grow to: one and a half files of the default size
 FIRST_BATCH_BYTES = 8 * MIB  # of the log
+FRAMES_MAX = 1 << 16  # of a batch: those without data, as of a server whose traffic is all filtered, fill no bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class Planner:
                 pending = frame.position
             if frame.whole:
                 end = pending
-                if total >= most:
+                if total >= most or index >= FRAMES_MAX:
                     break
         return start if end is None else following(end)
 

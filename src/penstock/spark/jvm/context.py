@@ -31,6 +31,9 @@ _OURS: dict[str, str] = {
     # Between the JVM and Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": DAEMON_MODULE,
+    # A larger function of a job travels through a file, which stays until this process ends: with a resume table of thousands
+    # of tables each batch would leave one.
+    "spark.broadcast.UDFCompressionThreshold": "1g",
     # What Spark remembers of jobs that are over, for a page that nobody looks at.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -122,6 +125,12 @@ class Scratch:
                 os.environ["TMPDIR"] = before
 
 
+def switched_off() -> list[str]:
+    """The settings of ours that the installed pyspark does not have yet."""
+    version = pyspark_version()
+    return [key for key, since in _SINCE.items() if version is not None and version < since]
+
+
 def spark_settings(
     scratch: Scratch, own: Mapping[str, str] | None = None, java_options: Iterable[str] = ()
 ) -> dict[str, str]:
@@ -133,10 +142,8 @@ def spark_settings(
     settings["spark.local.dir"] = str(scratch.local)
     settings["spark.sql.warehouse.dir"] = str(scratch.warehouse)
     settings["spark.python.unix.domain.socket.dir"] = str(scratch.sockets)
-    version = pyspark_version()
-    for key, since in _SINCE.items():
-        if version is not None and version < since:
-            del settings[key]
+    for key in switched_off():
+        del settings[key]
     given = {key if key.startswith("spark.") else f"spark.{key}": value for key, value in (own or {}).items()}
     for key, value in given.items():
         if is_secret_setting(key, value):

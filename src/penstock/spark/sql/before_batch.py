@@ -3,6 +3,7 @@ by range, into files that the tasks read. The files are gone once the tasks have
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,6 +58,7 @@ class SqlBeforeBatches:
         # By table, where Spark gave up first, and why; of replays, which lie elsewhere, apart.
         self._stopped: dict[tuple[str, bool], tuple[Position, str]] = {}
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
         remove_private(self._directory)
 
     def touches(self, table: TableSchema) -> bool:
@@ -92,8 +94,8 @@ class SqlBeforeBatches:
     def of(self, group: str, ranges: Sequence[PlannedRange]) -> Iterator[tuple[list[PlannedRange], float]]:
         """The ranges with what their tasks need, and how many seconds it took."""
         begun = time.perf_counter()
-        kind = "replay" if ranges[0].is_extra else "batch"
-        directory = self._directory / f"{self._job.run}-{kind}-{ranges[0].start.ledger_id}-{ranges[0].start.entry_id}"
+        # By a number of its own: two replays under way at once may begin at the same position.
+        directory = self._directory / f"{self._job.run}-{next(self._numbers)}"
         try:
             self._engine.in_group(group)
             prepared = self._prepared(ranges, directory)

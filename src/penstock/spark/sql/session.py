@@ -37,12 +37,15 @@ class SparkSql(Sql):
     """Asks Spark about statements, and keeps the answers. For any thread; `lock` is for whoever uses the session."""
 
     def __init__(self, context: SparkContext) -> None:
-        try:
-            import pandas  # type: ignore[import-untyped]  # noqa: F401
-        except ImportError:
+        from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+        try:  # as Spark does before it hands rows to Python, in each query
+            require_minimum_pandas_version()
+            require_minimum_pyarrow_version()
+        except ImportError as error:
             raise NotSupported(
-                "rules with sql need pandas, which Spark asks for before it hands rows to Python",
-                hint="pip install 'penstock[spark]'",
+                f"rules with sql need pandas and pyarrow as this Spark wants them: {error}",
+                hint="pip install 'penstock[spark]'; pyspark 3.5 on Python 3.12 or newer needs setuptools besides",
             ) from None
         from pyspark.sql import SparkSession
 
