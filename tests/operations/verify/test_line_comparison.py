@@ -36,8 +36,8 @@ def cut(every: list[bytes], cuts: list[int]) -> list[list[bytes]]:
 
 def opened(fmt: str, files: list[list[bytes]], first: Seq | None = None) -> LineComparison:
     return LineComparison(
-        iter([b"".join(file) for file in files]),
-        lambda data, since: (file_rows(one, since) for one in FORMATS[fmt].pieces(data, before=True)),
+        iter([(str(number), b"".join(file)) for number, file in enumerate(files)]),
+        lambda _, data, since: (file_rows(one, since) for one in FORMATS[fmt].pieces(data, before=True)),
         first,
     )
 

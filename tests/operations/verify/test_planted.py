@@ -89,6 +89,27 @@ def test_planted_faults_are_found(config: Config, sink: str) -> None:
     assert verify(config, sink=sink, with_source=False).equal
 
 
+@pytest.mark.parametrize("sink", SINKS)
+def test_each_file_that_was_cut_off_is_named(config: Config, sink: str) -> None:
+    paths = [files_of(config, sink, table)[0] for table in ("orders", "customers")]
+    whole = {path: path.read_bytes() for path in paths}
+    try:
+        for path, content in whole.items():
+            path.write_bytes(content[:-700])
+        report = verify(config, sink=sink, with_source=False)
+    finally:
+        for path, content in whole.items():
+            path.write_bytes(content)
+    assert exit_code(report) == 1
+    for path in paths:
+        (named,) = [
+            fault
+            for fault in report.sinks[0].faults
+            if "cannot be read" in fault and str(path).endswith(fault.split()[0])
+        ]
+        assert named
+
+
 def test_a_line_that_was_altered_elsewhere_is_noted(config: Config) -> None:
     path = files_of(config, "canal", "orders")[0]
     whole = path.read_bytes()

@@ -23,20 +23,22 @@ _AT_A_TIME_BYTES = 256 << 10  # so much that what a comparison makes stays in th
 
 
 class LineComparison:
-    """As `TableComparison`, of encoded changes. `rows` reads lines as pieces of a table. Rows before `first` belong to entries
-    that were trimmed: then rows are compared from the beginning."""
+    """As `TableComparison`, of encoded changes. `files`: their names and content. `rows` reads lines, which it may call by a
+    name, as pieces of a table. Rows before `first` belong to entries that were trimmed: then rows are compared from the
+    beginning."""
 
     def __init__(
         self,
-        files: Iterator[Buffer],
-        rows: Callable[[Buffer, Seq | None], Iterator[FileRows]],
+        files: Iterator[tuple[str, Buffer]],
+        rows: Callable[[str, Buffer, Seq | None], Iterator[FileRows]],
         first: Seq | None = None,
     ) -> None:
         self.altered = False  # once finished: every row has its values, and lines are others all the same
         self.differences = Differences()
         self._files = files
         self._rows = rows
-        self._rest: Bytes = np.empty(0, np.uint8)  # of the file that is read
+        self._name = ""  # of the file that is read
+        self._rest: Bytes = np.empty(0, np.uint8)  # of it
         self._last = b""
         self._first = first
         self._by_row: TableComparison | None = None
@@ -57,7 +59,7 @@ class LineComparison:
                 return
             self._compare_rows(left)
         assert self._by_row is not None
-        for piece in self._rows(expected, None):
+        for piece in self._rows("what the log has", expected, None):
             self._by_row.expect(piece.rows, may_be_pending=may_be_pending)
 
     def finish(self) -> Differences:
@@ -70,34 +72,34 @@ class LineComparison:
         self.altered = self.altered and found.equal and not found.pending
         return found
 
-    def _compare_rows(self, passed: list[Bytes]) -> None:
+    def _compare_rows(self, passed: list[tuple[str, Bytes]]) -> None:
         """From here on each row is compared: first those of `passed`, then what is left."""
 
         def pieces() -> Iterator[FileRows]:
-            for data in (*passed, self._rest):
-                yield from self._rows(data.data, self._first)
-            for file in self._files:
-                yield from self._rows(file, self._first)
+            for name, data in (*passed, (self._name, self._rest)):
+                yield from self._rows(name, data.data, self._first)
+            for name, file in self._files:
+                yield from self._rows(name, file, self._first)
 
         self._by_row = TableComparison(pieces(), self._last)
         self._by_row.differences = self.differences
 
-    def _pass(self, expected: Bytes) -> list[Bytes] | None:
+    def _pass(self, expected: Bytes) -> list[tuple[str, Bytes]] | None:
         """Passes these bytes in the files: None if the files go on with them, else what was passed before they differ. It ends
         where a file ends, and so with a line."""
-        passed: list[Bytes] = []
+        passed: list[tuple[str, Bytes]] = []
         at = 0
         while at < len(expected):
             if not len(self._rest):
                 file = next(self._files, None)
                 if file is None:
                     return passed
-                self._rest = np.frombuffer(file, np.uint8)
+                self._name, self._rest = file[0], np.frombuffer(file[1], np.uint8)
                 continue
             size = min(len(self._rest), len(expected) - at)
             if not _same(self._rest[:size], expected[at : at + size]):
                 return passed
-            passed.append(self._rest[:size])
+            passed.append((self._name, self._rest[:size]))
             self._rest = self._rest[size:]
             at += size
         return None

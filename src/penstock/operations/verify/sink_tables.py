@@ -116,7 +116,9 @@ class SinkTables:
             files = self._files.get(key, [])
             first = self._first_of.get(key, self._first)
             if self._format.name in _LINES:
-                self.comparisons[key] = LineComparison(self._held_files(files), self._line_rows, first)
+                self.comparisons[key] = LineComparison(
+                    zip(files, self._held_files(files), strict=True), self._line_rows, first
+                )
             else:
                 self.comparisons[key] = TableComparison(self._file_rows(files, first))
         return self.comparisons[key]
@@ -141,8 +143,8 @@ class SinkTables:
                     found = found._replace(rows=self._rows_on_disk(found.rows))
                 yield found
 
-    def _line_rows(self, lines: Buffer, first: Seq | None = None) -> Iterator[FileRows]:
-        return (file_rows(piece, first) for piece in self._pieces("a file", lines, before=True))
+    def _line_rows(self, name: str, lines: Buffer, first: Seq | None = None) -> Iterator[FileRows]:
+        return (file_rows(piece, first) for piece in self._pieces(name, lines, before=True))
 
     def _pieces(self, name: str, data: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
         try:

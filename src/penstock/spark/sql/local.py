@@ -5,6 +5,7 @@ Spark starts with the first statement, in a directory of its own that is gone wi
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ class LocalSql(Sql):
 
     def close(self) -> None:
         if self._launch is not None:
+            # With stack traces py4j tells that a JVM which was ended does not answer.
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
             self._launch.end()
             self._launch = self._spark = None
         remove_private(self._directory)
