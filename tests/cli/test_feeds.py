@@ -98,6 +98,19 @@ def test_lag_does_not_call_a_silent_source_up_to_date(flow: Flow) -> None:
     assert done.exit_code == 1 and "source: it is down" in done.stdout
 
 
+def test_status_of_one_sink_is_without_the_others(flow: Flow) -> None:
+    lake, raw = STATUS.changefeeds
+    flow.status = STATUS.model_copy(update={"changefeeds": (lake, raw.model_copy(update={"state": "failed"}))})
+    assert flow.penstock("status").exit_code == 1
+    done = flow.penstock("status", "--sink", "lake")
+    assert done.exit_code == 0 and "lake" in done.stdout and "raw" not in done.stdout
+    feeds = json.loads(flow.penstock("status", "--sink", "raw", "--json").stdout)["run"]["changefeeds"]
+    assert [feed["name"] for feed in feeds] == ["raw"]
+    assert flow.penstock("status", "--sink", "raw").exit_code == 1
+    assert flow.penstock("status", "--sink", "nobody").exit_code == 2
+    assert flow.penstock("status", "--sink", "lake", "--metrics").exit_code == 2
+
+
 def test_errors_names_everything_that_is_wrong(flow: Flow) -> None:
     assert flow.penstock("errors").exit_code == 0
     flow.status = STATUS.model_copy(

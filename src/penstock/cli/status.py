@@ -23,6 +23,7 @@ from penstock.cli.output import (
     shortened,
 )
 from penstock.cli.screen import add_row, say, say_table, table_of
+from penstock.errors import BadInput
 from penstock.operations.config.loading import load_places
 from penstock.operations.forget import LeftSink
 from penstock.operations.status import StatusReport, read_status
@@ -37,6 +38,7 @@ _PARKED_SHOWN_MAX = 10  # on one screen
 
 
 def status(
+    *,
     config: ConfigOption = DEFAULT_CONFIG,
     table: Annotated[
         str | None,
@@ -51,12 +53,22 @@ def status(
         bool,
         typer.Option("--metrics", help="Print the metrics of the sinks instead, as text for Prometheus."),
     ] = False,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            "--sink",
+            metavar="NAME",
+            help="Show one sink, beside what all of them share. The exit code is without the others.",
+        ),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds until Ctrl-C.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Show how the flow is doing. Exit code 0 healthy, 1 degraded, 5 stopped."""
     with end_quietly(as_json=json):
         loaded = load_places(config)
+        if sink is not None and (metrics or table is not None):
+            raise BadInput("--sink goes neither with --table nor with --metrics", hint="these show every sink")
         while table is not None or metrics:
             code = (
                 print_metrics(loaded.state_dir) if metrics else show_table(loaded.state_dir, table or "", as_json=json)
@@ -65,7 +77,7 @@ def status(
                 raise typer.Exit(code)
             time.sleep(_POLL_SECONDS)
         while True:
-            report = read_status(loaded)
+            report = read_status(loaded, sink)
             if json:
                 print_json(report.model_dump(mode="json"))
             else:
@@ -142,7 +154,7 @@ def _show(report: StatusReport) -> None:
     _show_left(report.left)
     words = {EXIT_OK: "healthy", EXIT_DIFFERENT: "degraded", EXIT_STOPPED: "stopped"}
     meanings = ", ".join(f"{code} {word}" for code, word in words.items())
-    say("exit {} ({})   {}   --json --watch", report.exit_code, words[report.exit_code], meanings)
+    say("exit {} ({})  {}  --json --watch --sink NAME", report.exit_code, words[report.exit_code], meanings)
 
 
 def _show_paused_tables(feed: ChangefeedStatus) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import Unavailable
 from penstock.operations.config.model import Places
-from penstock.operations.status import ask_run
+from penstock.operations.status import ask_run, check_sink, of_sink
 from penstock.supervisor.status import RunStatus
 from penstock.wire import connect, socket_path
 
@@ -50,19 +50,11 @@ class FlowError(BaseModel):
     command: str = ""
 
 
-def check_sink(places: Places, sink: str | None) -> None:
-    """Raises `BadInput` for a name that the configuration does not have."""
-    if sink is not None and sink not in places.sinks:
-        raise BadInput(f"there is no sink {sink!r}", hint=f"the configuration has {', '.join(places.sinks)}")
-
-
 def read_run(places: Places, sink: str | None) -> RunStatus | None:
     """The running flow, with the changefeeds of one sink or of all. None if none runs."""
     check_sink(places, sink)
     run = ask_run(places.state_dir)
-    if run is None or sink is None:
-        return run
-    return run.model_copy(update={"changefeeds": tuple(feed for feed in run.changefeeds if feed.name == sink)})
+    return None if run is None else of_sink(run, sink)
 
 
 def read_dispatchers(state_dir: Path, sink: str | None, table: str | None = None) -> tuple[DispatcherState, ...] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import Unavailable
 from penstock.operations.config.model import Places
-from penstock.operations.feeds import check_sink
+from penstock.operations.status import check_sink
 from penstock.wire import connect, socket_path
 
 _TIMEOUT_SECONDS = 30.0

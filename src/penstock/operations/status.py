@@ -25,7 +25,7 @@ from penstock.entries.stores import (
     SOURCE_POSITION,
 )
 from penstock.entries.xa_groups import xa_facts
-from penstock.errors import Unavailable
+from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES
 from penstock.log import Cursor, LogReader, Position
 from penstock.operations.config.model import Places
@@ -76,11 +76,30 @@ def ask_run(state_dir: Path) -> RunStatus | None:
         return None
 
 
-def read_status(config: Places) -> StatusReport:
-    """The status of the flow. Starts nothing and takes ownership of nothing."""
+def check_sink(places: Places, sink: str | None) -> None:
+    """Raises `BadInput` for a name that the configuration does not have."""
+    if sink is not None and sink not in places.sinks:
+        raise BadInput(f"there is no sink {sink!r}", hint=f"the configuration has {', '.join(places.sinks)}")
+
+
+def of_sink(run: RunStatus, sink: str | None) -> RunStatus:
+    """The same run, with the changefeed of one sink alone; None: with all."""
+    if sink is None:
+        return run
+    return run.model_copy(update={"changefeeds": tuple(feed for feed in run.changefeeds if feed.name == sink)})
+
+
+def read_status(config: Places, sink: str | None = None) -> StatusReport:
+    """The status of the flow, with one sink or all; what the sinks share is always there, and counts in the exit code. Starts
+    nothing and takes ownership of nothing."""
+    check_sink(config, sink)
     run = ask_run(config.state_dir)
     if run is None:
-        feeds = tuple(StoppedFeed(name=name, mark_delete=_mark_delete(config, name)) for name in config.sinks)
+        feeds = tuple(
+            StoppedFeed(name=name, mark_delete=_mark_delete(config, name))
+            for name in config.sinks
+            if sink in (None, name)
+        )
         position, parked, xa = _captured(config)
         return StatusReport(
             exit_code=EXIT_STOPPED,
@@ -91,6 +110,7 @@ def read_status(config: Places) -> StatusReport:
             left=left_sinks(config),
             note=f"no penstock run owns {config.state_dir}",
         )
+    run = of_sink(run, sink)
     return StatusReport(exit_code=EXIT_OK if is_well(run) else EXIT_DIFFERENT, run=run, left=left_sinks(config))
 
 

@@ -20,7 +20,8 @@ from penstock.cli.screen import add_row, say, say_table, table_of
 from penstock.errors import BadInput
 from penstock.operations.config.loading import load_places
 from penstock.operations.config.model import Places
-from penstock.operations.feeds import check_sink, errors_of, read_dispatchers, read_run
+from penstock.operations.feeds import errors_of, read_dispatchers, read_run
+from penstock.operations.status import check_sink
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
 from penstock.quantities import parse_seconds
 
