@@ -207,7 +207,7 @@ def _through(mark_delete: str | None) -> str:
 def _say_place(label: str, position: dict[str, Any], purpose: str = "") -> None:
     """On one line where it fits; else with a line for each server of its GTIDs, which are long on MySQL."""
     line = f"{label}{_place(position)}{purpose}"
-    if len(line) <= _COLUMNS or not position["gtid"]:
+    if len(line) <= _COLUMNS or not position.get("gtid"):
         say("{}", line)
         return
     say("{}", f"{label}{_place({**position, 'gtid': ''})}{purpose}".rstrip())
@@ -216,8 +216,9 @@ def _say_place(label: str, position: dict[str, Any], purpose: str = "") -> None:
 
 
 def _place(position: dict[str, Any]) -> str:
-    where = f"{position['file']}:{position['pos']}" if position["file"] else ""
-    return " ".join(part for part in (where, f"gtid {position['gtid']}" if position["gtid"] else "") if part)
+    """Not every source has all of them."""
+    where = f"{position['file']}:{position.get('pos', 0)}" if position.get("file") else ""
+    return " ".join(part for part in (where, f"gtid {position['gtid']}" if position.get("gtid") else "") if part)
 
 
 def _show_parked(tables: Sequence[ParkedTable], count: int) -> None:
