@@ -30,6 +30,7 @@ class LogSession(Others, Acks, Keeping):
         if watched:
             self.roll()
             self.look_on()
+        self.close_made_again()
         super().truncate()
         if watched:
             self.look_on()

@@ -55,8 +55,7 @@ class Cursors(Session[LogWorld, Opened]):
 
     def _go(self, facts: CursorFacts) -> None:
         opened = self.opened
-        if opened.cursors[PASSING] is self._made_again:  # another process has it open, and would keep us from it
-            opened.cursors[PASSING].close()
+        self.close_made_again()
         version = facts.send(None)
         self.facts.update_removable()
         self._deleting, self._made_again = facts, None
@@ -64,7 +63,7 @@ class Cursors(Session[LogWorld, Opened]):
             opened.log.delete_cursor(PASSING)
         finally:
             self._deleting = None
-        opened.cursors.pop(PASSING)
+        opened.cursors.pop(PASSING, None)
         facts.confirm(version)
         if self._made_again is None:
             del self.facts.cursors[PASSING]
@@ -73,6 +72,11 @@ class Cursors(Session[LogWorld, Opened]):
             must(PASSING in names, "the deletion of a cursor took its successor, which was made meanwhile")
             opened.cursors[PASSING] = self._made_again
             self.facts.update_removable()
+
+    def close_made_again(self) -> None:
+        """The other process closes the cursor that it made: while it has it open, the log can neither delete nor move it."""
+        if self._made_again is not None and self.opened.cursors.get(PASSING) is self._made_again:
+            self.opened.cursors.pop(PASSING).close()
 
     def make_again(self) -> None:
         """Another process makes the cursor again in the moment in which its deletion ends."""
