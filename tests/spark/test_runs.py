@@ -109,10 +109,11 @@ def test_while_delivery_is_suppressed_no_batch_comes(
     rig.wait_until("rows", lambda: rig.runs is not None and rig.runs.counters.rows > 0)
     assert rig.runs is not None
     assert rig.delivery is not None
+    seconds = rig.runs.counters.stage_seconds
+    rig.wait_until("the end of those under way", lambda: seconds.get(WAITED_FOR_SINK, 0.0) > 0)
     batches = rig.runs.counters.batches
     rig.stop.wait(1.0)
     assert rig.runs.counters.batches == batches, "the spool is over its limit"
-    seconds = rig.runs.counters.stage_seconds
     rig.wait_until("wait for the sink", lambda: seconds.get(WAITED_FOR_SINK, 0.0) > seconds.get(WAITED_FOR_LOG, 0.0))
     rig.delivery.delivery_of({"changefeed": CHANGEFEED}).flush(20.0)
     rig.wait_until("the next batch", lambda: rig.runs is not None and rig.runs.counters.batches > batches)
