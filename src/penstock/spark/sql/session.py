@@ -50,9 +50,8 @@ class SparkSql(Sql):
         from pyspark.sql import SparkSession
 
         self.session: SparkSession = SparkSession(context).newSession()
-        logging.getLogger(
-            "SQLQueryContextLogger"
-        ).disabled = True  # pyspark's own; it prints every refusal, with its stack
+        # pyspark's own, which prints every refusal with its stack.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
         for key, value in _FIXED.items():
             self.session.conf.set(key, value)
         self.lock = threading.Lock()

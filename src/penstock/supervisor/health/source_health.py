@@ -17,9 +17,8 @@ from penstock.supervisor.restarts import ChildSlot
 
 SILENT_SECONDS_MAX = 6.0  # of a source that sends something every second, and of capture's reports
 STARTING_SECONDS_MAX = 10.0  # of a capture process, with the time that a connection may take
-COMPILING_SECONDS_MAX = (
-    120.0  # of a new installation: capture compiles the inner loops that it comes to, and says nothing meanwhile
-)
+# Of a new installation: capture compiles the inner loops that it comes to, and says nothing meanwhile.
+COMPILING_SECONDS_MAX = 120.0
 _WITH_HEARTBEATS = ("mariadb", "mysql")
 
 
