@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.clock import ManualClock
 from penstock.errors import BadInput, Fenced, OutcomeUnknown, PenstockError, StorageFailed, Unavailable
 from penstock.files import File
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
@@ -100,6 +101,27 @@ def test_a_power_cut_at_every_operation_loses_no_record_and_no_rewrite() -> None
             assert numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else not acknowledged
             log.append(b"on").result()
             log.close()
+
+
+@pytest.mark.parametrize("back_ms", range(3))
+def test_what_an_interrupted_creation_left_is_in_no_later_owners_way(back_ms: int) -> None:
+    """A generation outlived the power cut and `.end` did not: it has a number that an owner of the record log comes to,
+    at once or some openings later, where the clock was set back meanwhile."""
+    directory, whole = Path("/d"), MemoryFiles()
+    RecordLog.open(directory, "r", whole, ManualClock()).close()
+    for operation in range(1, whole.operations + 1):
+        files = MemoryFiles()
+        files.cut_power_at(operation)
+        with contextlib.suppress(PowerCut):
+            RecordLog.open(directory, "r", files, ManualClock()).close()
+        for fate in range(20):
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            for opening in range(4):
+                log = RecordLog.open(directory, "r", after, ManualClock(ManualClock().wall_ms() - back_ms))
+                assert [record.data for record in log.records()] == [b"%d" % n for n in range(opening)]
+                log.append(b"%d" % opening).result()
+                log.close()
+            assert sum(name.endswith(".rlog") for name in after.list(directory)) == 1, (operation, fate)
 
 
 def test_a_compaction_that_failed_leaves_no_trail(tmp_path: Path) -> None:

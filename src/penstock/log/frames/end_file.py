@@ -94,11 +94,8 @@ class EndFile:
         self._hinted: tuple[int, int] = (0, 0)  # file, number of its hints
 
     @classmethod
-    def create(cls, files: Files, path: Path, *, sync_name: bool = True) -> None:
-        """Makes the file, durably. A file that is there stays; a short one, which a power cut may leave, is filled up.
-
-        `sync_name=False` leaves out the sync of the directory, for a caller that syncs it before relying on the file.
-        """
+    def create(cls, files: Files, path: Path) -> None:
+        """Makes the file, durably. A file that is there stays; a short one, which a power cut may leave, is filled up."""
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
         try:
             if file.size() < 3 * _SECTOR:
@@ -106,8 +103,7 @@ class EndFile:
             file.datasync()
         finally:
             file.close()
-        if sync_name:
-            files.sync_directory(path.parent)
+        files.sync_directory(path.parent)
 
     @classmethod
     def open(cls, files: Files, path: Path, *, writable: bool = False) -> EndFile:

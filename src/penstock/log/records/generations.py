@@ -299,17 +299,13 @@ def _is_own(entry: str, name: str) -> bool:
 
 
 def record_log_files(files: Files, directory: Path, name: str) -> list[Path]:
-    """Every file of the record log, in the order in which they may be removed while its owner's lock is held."""
-    generations, slot = Generations(files, directory, name), None
-    end = directory / f"{name}.end"
-    if files.exists(end):
-        end_file = EndFile.open(files, end)
-        try:
-            slot = end_file.read()
-        finally:
-            end_file.close()
-    numbers = generations.existing(slot.file_id if slot is not None else 0)
+    """Every file of the record log, in the order in which they may be removed while its owner's lock is held.
+
+    The directory is listed: a power cut may have kept any of the generations that an earlier removal removed, and `.end`
+    says nothing of those that do not stand side by side with the newest one.
+    """
+    generations = Generations(files, directory, name)
     return [
-        *(generations.path(number) for number in numbers),
+        *(generations.path(number) for number in generations.listed()),
         *(directory / f"{name}.{kind}" for kind in ("end", "current", "lock")),
     ]

@@ -157,20 +157,15 @@ class _Opening:
     def _create(self) -> tuple[uuid.UUID, FrameWriter]:
         leftovers: list[int] = []
         fresh = not self._files.exists(self._path("end"))
-        if fresh:
-            EndFile.create(self._files, self._path("end"), sync_name=False)  # its name is synced with the generation's
+        # Durable before a generation is: where there is no `.end`, nobody looks for what a crash left.
+        EndFile.create(self._files, self._path("end"))
         self._open_end()
         if not fresh:
             if self.end_file.read() is not None:
                 raise self.generations.current_lost(self._path("end").name)
             leftovers = self.generations.refuse_lost()
         number = leftovers[-1] + 1 if leftovers else max(self._clock.wall_ms(), 1)
-        try:
-            file = self.generations.claim_first(number)
-        except FileExistsError:  # left by a crash that lost `.end`
-            leftovers = self.generations.refuse_lost()
-            number = leftovers[-1] + 1
-            file = self.generations.claim_first(number)
+        file = self.generations.claim_first(number)
         made = self._begin(file, 0, uuid.uuid4())
         self.maker.finish(made)
         self.maker.write_header(made)
