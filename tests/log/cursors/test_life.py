@@ -18,10 +18,11 @@ from penstock.clock import ManualClock
 from penstock.errors import BadInput, Closed, Corruption, Fenced, OutcomeUnknown, StorageFailed
 from penstock.files import REAL_FILES
 from penstock.files.memory import MemoryFiles, PowerCut
-from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, wait_all
+from penstock.log import Cursor, CursorTable, Log, LogReader, LogSettings, Pending, Position, wait_all
 from penstock.log.cursors import acks as acks_module
 from penstock.log.cursors import opening
 from penstock.log.cursors.records import replay
+from penstock.log.records.generations import generation_of, generation_path
 from penstock.log.records.reading import read_records
 from penstock.metadata import MemoryMetadata
 from penstock.operations.log.listing import list_cursors
@@ -416,3 +417,47 @@ def test_the_properties_of_a_mark_delete_are_never_durable_before_it(log: Log, t
         ("3:0", "3:0"),
     ]
     assert cursor.properties() == state.properties == {"owner": "bus"}
+
+
+def test_a_deletion_that_the_power_cut_stopped_leaves_no_generation() -> None:
+    """Of a cursor with several, which openings that were cut short leave. The next cursor of that name would come to the
+    number of the one left, where the clock was set back meanwhile."""
+    directory, cursors, operation, finished = Path("/log"), Path("/log/cursors"), 0, False
+    while not finished:
+        operation += 1
+        for fate in range(30):
+            files, metadata, clock = MemoryFiles(), MemoryMetadata(), ManualClock()
+            log = Log.open(directory, SETTINGS, files, clock, metadata)
+            log.open_cursor("c").close()
+            (made,) = (number for name in files.list(cursors) if (number := generation_of("c", name)) is not None)
+            for claimed in (made + 1, made + 2):
+                files.create(generation_path(cursors, "c", claimed)).close()
+                files.sync_directory(cursors)
+            files.cut_power_at(files.operations + operation)
+            try:
+                log.delete_cursor("c")
+                finished = True
+            except PowerCut:
+                pass
+            after = files.crash(random.Random(f"{operation} {fate}"))
+            with contextlib.suppress(PowerCut):
+                log.close()
+            with Log.open(directory, SETTINGS, after, clock, metadata) as again:
+                with contextlib.suppress(BadInput):
+                    again.delete_cursor("c")
+                assert after.list(cursors) == [], (operation, fate)
+    assert operation > 6
+
+
+def test_a_cursor_of_another_log_that_was_not_used_yet_stays_its_own(tmp_path: Path) -> None:
+    """Two logs with one directory for their cursors: its records look like what an interrupted making leaves."""
+    with Log.open(tmp_path / "a", SETTINGS) as a, Log.open(tmp_path / "b", SETTINGS) as b:
+        for log in (a, b):
+            wait_all([log.append(b"%d" % n) for n in range(3)])
+        of_a, of_b = (CursorTable(log.reader(), tmp_path / "cursors") for log in (a, b))
+        of_a.open("c", at("1:1")).close()
+        with pytest.raises(Corruption, match="belongs to log"):
+            of_b.open("c")
+        assert of_a.open("c").mark_delete_position == at("1:1")
+        of_a.close()
+        of_b.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.errors import Fenced
 from penstock.files import RealFiles
 from penstock.log import Cursor, CursorTable, Log, LogReader, LogSettings
+from penstock.log.cursors.registry import Registered, find
 from penstock.log.read.reader import default_metadata_path
 from penstock.metadata import SqliteMetadata
 
@@ -131,3 +133,55 @@ def test_an_opener_that_was_replaced_leaves_the_registration_to_the_next_owner(t
     second.close()
     metadata.close()
     log.close()
+
+
+class _SlowTable(CursorTable):
+    """A process whose opening of a cursor is slow, at one of two places."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, place: str, meanwhile: Callable[[], None]):
+        files = SlowFiles()
+        super().__init__(LogReader.open(directory), files=files)
+        if place == "before the lock":
+            files.before_lock = meanwhile
+            return
+        waiting = [meanwhile]
+
+        def slowly(*arguments: Any) -> Registered | None:
+            found = find(*arguments)
+            if waiting:
+                waiting.pop()()
+            return found
+
+        monkeypatch.setattr("penstock.log.cursors.opening.find", slowly)
+
+
+_PLACES = pytest.mark.parametrize("place", ["before the lock", "before anything of it is looked at"])
+
+
+@_PLACES
+def test_a_cursor_that_is_deleted_while_it_is_opened_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As by the expiry: what it had unused for weeks may be opened in that moment. Nothing of it is damaged."""
+    with Log.open(tmp_path / "log", SETTINGS) as log:
+        log.append(b"0").result(5)
+        log.open_cursor("c", "latest").close()
+        table = _SlowTable(tmp_path / "log", monkeypatch, place, lambda: log.delete_cursor("c"))
+        assert [entry.data for entry in table.open("c").read()] == [b"0"]
+        (info,) = log.cursors()
+        assert (info.name, info.damage) == ("c", "")
+        table.close()
+
+
+@_PLACES
+def test_a_cursor_that_is_made_while_it_is_opened_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It was not used yet: its records say no more than those of a making that was cut short."""
+    with Log.open(tmp_path / "log", SETTINGS) as log:
+        log.append(b"0").result(5)
+        make = lambda: log.open_cursor("c", "earliest").close()  # noqa: E731
+        table = _SlowTable(tmp_path / "log", monkeypatch, place, make)
+        assert [entry.data for entry in table.open("c", "latest").read()] == [b"0"]
+        table.close()
+        assert [entry.data for entry in log.open_cursor("c").read()] == [b"0"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.errors import BadInput, Unavailable
+from penstock.errors import BadInput, StorageFailed, Unavailable
 from penstock.log import Cursor, CursorTable, Log, LogReader
 from penstock.log.cursors.registry import Registered
 from tests.log.cursors.support import SETTINGS, at, values
@@ -155,6 +155,32 @@ def test_a_cursor_that_is_used_while_others_are_looked_at_does_not_expire(
         assert len(opened) == 1
         assert opened[0].failed is closed
         assert log.open_cursor("c").mark_delete_position == positions[1]
+
+
+def test_a_cursor_that_cannot_be_deleted_holds_up_neither_the_others_nor_the_trim(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = dataclasses.replace(SETTINGS, cursor_inactive_seconds_max=1800.0)
+    with Log.open(tmp_path / "log", settings, clock=clock) as log:
+        used = log.open_cursor("used")
+        for n in range(8):
+            log.append(b"%d" % n).result()
+        for name in ("bad", "idle"):
+            log.open_cursor(name, "latest").close()
+        log.maintain()
+        lock = tmp_path / "log" / "cursors" / "bad.lock"
+        lock.unlink()
+        lock.mkdir()  # as wrong as a file of another user's
+        clock.advance(3600)
+        used.clear_backlog().result()
+        used.close()
+        used = log.open_cursor("used")
+        with pytest.raises(StorageFailed, match="cursor bad"):
+            log.maintain()
+        assert [info.name for info in log.cursors()] == ["bad", "used"]
+        assert log.reader().first == at("3:0")
+        lock.rmdir()
+        log.maintain()
+        assert [info.name for info in log.cursors()] == ["used"]
 
 
 WEEK = 7 * 86400.0

@@ -22,8 +22,8 @@ from penstock.errors import BadInput, Corruption, StorageFailed, Unavailable
 from penstock.files import Files, typed_errors
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.pointer import Pointer, register_beside_trim
-from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snapshot, is_unused, replay
-from penstock.log.cursors.registry import Registered, find, forget, move
+from penstock.log.cursors.records import CursorState, ForeignCursor, encode_snapshot, maker_of_unused, replay
+from penstock.log.cursors.registry import Registered, find, forget, is_registered, move
 from penstock.log.ledgers.holds import log_list_key
 from penstock.log.ledgers.info import LedgerList
 from penstock.log.position import Position, check_position
@@ -58,19 +58,26 @@ def open_durable(
     check_name("a cursor", name)
     check_start(start)
     directory = checked_path("the directory of a cursor", directory)
-    known = find(reader.metadata, reader.name, name)
-    if known is not None and known.deleting:
-        delete_durable(reader, directory, name, files)
-        known = None
-    try:
-        return _open(reader, directory, name, start, known, files=files, clock=clock, on_moved=on_moved)
-    except ForeignCursor:
-        raise
-    except Corruption as error:
-        if known is None or known.directory != os.path.relpath(directory, reader.directory):
-            raise
-        known = _fall_back(reader, directory, known, error, files=files, clock=clock)
-        return _open(reader, directory, name, start, known, files=files, clock=clock, on_moved=on_moved)
+    for _ in range(_ATTEMPTS_MAX):
+        with contextlib.suppress(_Changed):
+            known = find(reader.metadata, reader.name, name)
+            if known is not None and known.deleting:
+                delete_durable(reader, directory, name, files)
+                known = None
+            try:
+                return _open(reader, directory, name, start, known, files=files, clock=clock, on_moved=on_moved)
+            except ForeignCursor:
+                raise
+            except Corruption as error:
+                if known is None or known.directory != os.path.relpath(directory, reader.directory):
+                    raise
+                known = _fall_back(reader, directory, known, error, files=files, clock=clock)
+                return _open(reader, directory, name, start, known, files=files, clock=clock, on_moved=on_moved)
+    raise Unavailable(f"cursor {name} of log {reader.name} was made or deleted while it was opened", hint="try again")
+
+
+class _Changed(Exception):
+    """Another process made or deleted the cursor since its registration was read: what is there now is looked at anew."""
 
 
 def _open(
@@ -92,12 +99,18 @@ def _open(
     with contextlib.ExitStack() as on_error:
         records = RecordLog.open(directory, name, files, clock)
         on_error.callback(_close_quietly, records)
+        # Asked again, now that no other process can have the records: one may have made the cursor meanwhile, whose
+        # position would be taken for a leftover, or have deleted it, whose records would be taken for lost.
+        found_now = find(reader.metadata, reader.name, name)
+        if (found_now is None or found_now.deleting) != (known is None):
+            raise _Changed
         state, is_empty = None, False
         try:
             state = replay(records.records(), reader.uuid, reader.ledgers())
             is_empty = state is None
         except ForeignCursor:
-            if known is not None or not is_unused(records.records()):
+            maker = maker_of_unused(records.records())
+            if known is not None or maker is None or is_registered(reader.metadata, maker, name):
                 raise  # else it is the leftover of an interrupted creation, in a log that was deleted since
         if known is not None and state is None:
             raise Corruption(
@@ -159,6 +172,9 @@ def _fall_back(
     """
     name, wall_ms = known.name, clock.wall_ms()
     with typed_errors(f"cursor {name} of log {reader.name}"), files.lock(directory / f"{name}.lock"):
+        found = find(reader.metadata, reader.name, name)
+        if found is None or found.version != known.version:
+            raise _Changed
         if has_files(files, directory, name):
             known = move(reader.metadata, reader.name, replace(known, damage=error.message))
         elif not (known.damage and files_aside(files, directory, name)):

@@ -114,14 +114,15 @@ def replay(records: Iterable[Record], log: UUID, views: LedgerViews) -> CursorSt
     return state
 
 
-def is_unused(records: Iterable[Record]) -> bool:
-    """Whether the records are those of a cursor that was made, of whatever log, and never registered: a crash came between."""
-    state: CursorState | None = None
+def maker_of_unused(records: Iterable[Record]) -> UUID | None:
+    """The log whose cursor was made and never used, which is all that the records say: it may have been registered, or a
+    crash came before that. None for other records."""
+    maker: UUID | None = None
     for _, data, _, _ in records:
-        if data[0] != _SNAPSHOT:
-            return False
-        state = _decode_snapshot(data)
-    return state is not None and state.fresh
+        maker = UUID(bytes=data[1:17]) if data[0] == _SNAPSHOT and _decode_snapshot(data).fresh else None
+        if maker is None:
+            break
+    return maker
 
 
 def _read_snapshot(data: bytes, log: UUID) -> CursorState:

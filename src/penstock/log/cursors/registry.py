@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from penstock.errors import NotSupported
 from penstock.log.ledgers.holds import cursor_key, holds_changed, log_list_key
@@ -73,6 +74,14 @@ def registered(metadata: MetadataStore, log: str) -> list[Registered]:
     """Every cursor of the log, those whose deletion is not finished too; by name."""
     prefix = cursor_key(log, "")
     return [Registered.decode(key.removeprefix(prefix), found) for key, found in metadata.entries(prefix)]
+
+
+def is_registered(metadata: MetadataStore, log: UUID, name: str) -> bool:
+    """Whether a log with that uuid, under whatever name, has a cursor of that name. Reads every cursor of every log."""
+    return any(
+        key.endswith(f"/{name}") and Registered.decode(name, found).uuid == str(log)
+        for key, found in metadata.entries(cursor_key("", "").removesuffix("/"))
+    )
 
 
 def register(metadata: MetadataStore, log: str, cursor: Registered, list_version: int) -> Registered:

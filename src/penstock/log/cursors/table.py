@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from penstock.arguments import check_amount, check_callable, check_count, check_name, check_names, check_type
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, Closed, Fenced, PenstockError, Unavailable
+from penstock.errors import BadInput, Closed, Corruption, Fenced, PenstockError, StorageFailed, Unavailable
 from penstock.files import REAL_FILES, Files
 from penstock.log.cursors.acked import Acked
 from penstock.log.cursors.cursor import Cursor
@@ -203,7 +203,8 @@ class CursorTable:
         self._on_moved()
 
     def expire(self, inactive_seconds: float) -> list[str]:
-        """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names.
+        """Deletes the cursors that nobody has open and that neither read nor acked for so long; their names. Raises
+        what keeps one of them from being deleted, after the others.
 
         Time counts as far as a process saw it go by (idle.py): a step of the clock deletes nothing. Activity by reads alone counts once the cursor was closed: only then is it written.
         """
@@ -213,17 +214,26 @@ class CursorTable:
             here = set(self._cursors)
         known = {cursor.name: cursor for cursor in registered(self._reader.metadata, self._reader.name)}
         gone = []
+        failed: StorageFailed | Corruption | None = None  # of one cursor: the others do not wait for it
         with self._expiring:
             for name, cursor in known.items():
                 if name in here:
                     self._idle.used(name)
-                elif cursor.deleting or self._is_unused(cursor, inactive_seconds):
-                    with contextlib.suppress(Unavailable):  # opened meanwhile, here or by another process
-                        if delete_durable(self._reader, self._where(cursor), name, self._files, unchanged=cursor):
-                            gone.append(name)
+                    continue
+                if not cursor.deleting and not self._is_unused(cursor, inactive_seconds):
+                    continue
+                try:
+                    if delete_durable(self._reader, self._where(cursor), name, self._files, unchanged=cursor):
+                        gone.append(name)
+                except Unavailable:
+                    continue  # opened meanwhile, here or by another process
+                except (StorageFailed, Corruption) as error:
+                    failed = failed or error
             self._idle.save(known.keys() - set(gone))
         if gone:
             self._on_moved()
+        if failed is not None:
+            raise failed
         return gone
 
     def close(self) -> None:

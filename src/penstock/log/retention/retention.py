@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection
 
-from penstock.errors import BadInput
+from penstock.errors import BadInput, Corruption, StorageFailed
 from penstock.files import Files
 from penstock.log.append.appender import Appender
 from penstock.log.cursors.table import CursorTable
@@ -114,10 +114,16 @@ class Retention:
     def maintain(self) -> None:
         self._appender.call_on_writer_thread(self._appender.ledgers.roll_if_old)
         self._check_owner()
+        failed: StorageFailed | Corruption | None = None
         if self._settings.cursor_inactive_seconds_max is not None:
-            self._cursors().expire(self._settings.cursor_inactive_seconds_max)
+            try:
+                self._cursors().expire(self._settings.cursor_inactive_seconds_max)
+            except (StorageFailed, Corruption) as error:  # a log that is not trimmed for it fills the disk
+                failed = error
         self._trimmer.trim()
         self._offloader.wake()
+        if failed is not None:
+            raise failed
 
     def maintain_soon(self) -> None:
         self._maintenance.wake()
