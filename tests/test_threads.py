@@ -97,3 +97,30 @@ def test_a_state_that_gets_no_thread_for_its_scrubs_can_be_used_and_closed(tmp_p
         with Log.open(tmp_path / "log", SETTINGS) as log, without("scrub"), BucketState.open(log) as state:
             state.raw_store("s", "o").write({b"k": b"v"}).result(LIMIT_SECONDS)
             assert state.checkpoint() is not None
+
+
+def test_a_log_whose_close_in_a_callback_gets_no_thread_can_be_closed_later(tmp_path: Path, without: Without) -> None:
+    log = Log.open(tmp_path / "log", SETTINGS)
+    state = BucketState.open(log)
+    refused: list[Exception] = []
+
+    def close(_: object) -> None:
+        for part in (state, log):
+            try:
+                part.close()
+            except Exception as error:
+                refused.append(error)
+
+    with without("close of"):
+        log.append(b"0").add_done_callback(close)
+        log.append(b"1").result(LIMIT_SECONDS)
+    assert [type(error) for error in refused] == [Unavailable, Unavailable]
+    with Log.open(tmp_path / "log", SETTINGS) as other:
+        assert other.epoch == log.epoch, "it is open here, and shared"
+    state.raw_store("s", "o").write({b"k": b"v"}).result(LIMIT_SECONDS)
+    log.append(b"2").result(LIMIT_SECONDS)
+    epoch = log.epoch
+    log.close()
+    with Log.open(tmp_path / "log", SETTINGS) as again:
+        assert again.epoch > epoch
+        assert again.statistics().entries == 4

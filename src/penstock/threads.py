@@ -8,12 +8,12 @@ from collections.abc import Callable
 from penstock.errors import Unavailable
 
 
-def start_thread(run: Callable[[], object], name: str) -> threading.Thread:
-    """A daemon thread that runs. Raises `Unavailable` where the system gives none.
+def start_thread(run: Callable[[], object], name: str, *, daemon: bool = True) -> threading.Thread:
+    """A thread that runs. Raises `Unavailable` where the system gives none. A `daemon` does not hold up the process's end.
 
     Keep the thread only once this returned: one that did not start can neither be joined nor started again.
     """
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=daemon)
     try:
         thread.start()
     except RuntimeError as error:

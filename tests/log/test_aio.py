@@ -249,6 +249,43 @@ def test_entries_that_a_cancelled_read_took_are_read_again(tmp_path: Path) -> No
     assert asyncio.run(main()) == [b"1", b"2"]
 
 
+def test_there_is_more_where_an_iteration_or_a_cancelled_read_left_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads while there is more would take the log for read."""
+
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log, await log.open_cursor("c") as cursor:
+            await log.append_many([b"%d" % number for number in range(3)])
+            async for entry in cursor:
+                assert bytes(entry.data) == b"0"
+                break
+            assert await cursor.has_more()
+            assert [bytes(entry.data) async for entry in cursor] == [b"1", b"2"]
+            assert not await cursor.has_more()
+            await cursor.seek("earliest")
+            read, reading, go = cursor.cursor.read, threading.Event(), threading.Event()
+
+            def slowly(*arguments: Any, **named: Any) -> Batch:
+                entries = read(*arguments, **named)
+                reading.set()
+                assert go.wait(LIMIT_SECONDS)
+                return entries
+
+            monkeypatch.setattr(cursor.cursor, "read", slowly)
+            cancelled = asyncio.create_task(cursor.read())
+            assert await asyncio.to_thread(reading.wait, LIMIT_SECONDS)
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
+            more = asyncio.create_task(cursor.has_more())
+            await asyncio.sleep(0.05)
+            go.set()
+            assert await more
+            assert [bytes(entry.data) for entry in await cursor.read()] == [b"0", b"1", b"2"]
+
+    asyncio.run(main())
+
+
 def test_however_many_tasks_wait_the_pool_of_threads_is_free(tmp_path: Path) -> None:
     async def main() -> None:
         async with await aio.open(tmp_path / "log", SETTINGS) as log:

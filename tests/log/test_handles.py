@@ -6,6 +6,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -315,7 +316,7 @@ def test_every_call_on_a_closed_record_log_and_state_says_so(tmp_path: Path, log
     for store in stores:
         refused(
             {
-                "get": lambda store=store: store.get("k"),  # type: ignore[misc]
+                "get": partial(store.get, "k"),  # type: ignore[misc]
                 "contains": lambda store=store: "k" in store,  # type: ignore[misc]
                 "items": lambda store=store: list(store.items()),  # type: ignore[misc]
                 "write": lambda store=store: store.write({"k": 1}),  # type: ignore[misc]
@@ -396,6 +397,37 @@ def test_a_forked_child_is_told_at_once_and_harms_nothing(log: Log, tmp_path: Pa
     cursor.ack(POSITION).result(5)
     assert records.append(b"parent").result(5) == 0
     store.write({"k": 1}).result(5)
+    records.close()
+
+
+def test_a_state_is_its_parents_in_a_forked_child(log: Log, tmp_path: Path) -> None:
+    records = RecordLog.open(tmp_path, "r")
+    states = [BucketState.open(log), BucketState.open(records)]
+    stores = [state.store(DESCRIPTOR) for state in states]
+    for store in stores:
+        store.write({"k": 1}).result(5)
+
+    def check() -> None:
+        for state, store in zip(states, stores, strict=True):
+            refused(
+                {
+                    "store": partial(state.store, DESCRIPTOR),
+                    "get": partial(store.get, "k"),
+                    "write": partial(store.write, {"k": 2}),
+                    "stores": state.stores,
+                    "snapshot": state.snapshot,
+                }
+            )
+            state.close()
+            with pytest.raises(Closed, match="belongs to the process that opened it"):
+                state.store(DESCRIPTOR)
+
+    with states[0]._lock, states[1]._lock:  # as if another thread committed at this moment
+        in_child(check)
+    for state, store in zip(states, stores, strict=True):
+        store.write({"k": 3}).result(5)
+        assert store.get("k") == 3
+        state.close()
     records.close()
 
 

@@ -343,7 +343,18 @@ class AsyncCursor:
         return await asyncio.to_thread(self.cursor.backlog_bytes)
 
     async def has_more(self) -> bool:
-        return await asyncio.to_thread(self.cursor.has_more)
+        """Whether `read` would give something: also what an iteration read ahead and did not give yet."""
+        cursor = self.cursor
+        if self._ahead.moves == cursor.moves:
+            ahead = islice(self._ahead, self._given, None)
+            if any(not cursor.is_acked(entry.position) for entry in ahead):
+                return True
+
+        def look() -> bool:
+            with self._turn:
+                return self._after_left(cursor.has_more)
+
+        return await asyncio.to_thread(look)
 
     async def nth(self, number: int) -> Entry | None:
         """As `Cursor.nth`."""

@@ -30,7 +30,7 @@ from penstock.arguments import (
     checked_path,
 )
 from penstock.clock import SYSTEM_CLOCK, Clock
-from penstock.errors import BadInput, fresh
+from penstock.errors import BadInput, Unavailable, fresh
 from penstock.files import REAL_FILES, Buffer, Files, typed_errors
 from penstock.log.append.checking import checked_append, checked_messages, checked_sequence, checked_size
 from penstock.log.append.request import AppendRequest, Span
@@ -397,7 +397,8 @@ class Log:
 
         The last handle finishes what waits, seals the ledger and gives up ownership; readers, cursors and state of the
         log are closed with it. Raises what goes wrong meanwhile. In a callback of an append it returns at once: the log
-        closes behind it, and what goes wrong is in the program's log.
+        closes behind it, and what goes wrong is in the program's log. (Where the system gives no thread for that, it raises
+        `Unavailable`, and this handle stays open.)
         """
         with self._lock:
             if self._closed:
@@ -409,13 +410,21 @@ class Log:
             if self._opener is not None and _OPEN_LOGS.leave(self._opener, parts):
                 forget_log(parts)
                 already_failed = parts.appender.error
-                parts.close()
+                try:
+                    parts.close()
+                except Unavailable:
+                    if not parts.closed:
+                        _OPEN_LOGS.return_to(self._opener, parts)
+                        watch_log(parts)
+                        self._closed = False
+                    raise
                 error = parts.appender.error
                 if error is not None and error is not already_failed:
                     self._error_at_close = error
                     raise fresh(error)
         finally:
-            self._refuse_all(f"log {self.directory}")
+            if self._closed:
+                self._refuse_all(f"log {self.directory}")
 
     def forked(self) -> None:
         """In a forked child, which has neither the writer thread nor the log: nothing is closed, nothing can be done."""

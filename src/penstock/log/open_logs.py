@@ -62,3 +62,11 @@ class OpenLogs(Generic[T]):
                 return False
             slot.value = None
             return True
+
+    def return_to(self, key: tuple[int, Path], value: T) -> None:
+        """The last opener, who was to close the value, could not, and has it still."""
+        with self._lock:
+            slot = self._slots.setdefault(key, _Slot())
+        with slot.lock:
+            if slot.value is None:
+                slot.value, slot.openers = value, 1

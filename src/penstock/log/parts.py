@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from penstock.clock import Clock
-from penstock.errors import Fenced, OutcomeUnknown, fresh
+from penstock.errors import Fenced, OutcomeUnknown, Unavailable, fresh
 from penstock.files import Files
 from penstock.log.append.appender import Appender
 from penstock.log.append.request import Terminated
@@ -28,6 +28,7 @@ from penstock.log.retention.trim import Trimmer
 from penstock.log.settings import LogSettings
 from penstock.log.statistics import LogStatistics, gather_statistics
 from penstock.metadata import MetadataStore
+from penstock.threads import start_thread
 
 _logger = logging.getLogger(__name__)
 
@@ -194,18 +195,28 @@ class LogParts:
             maintenance_failures=self.retention.maintenance_failures,
         )
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._closed
+
     def close(self) -> None:
         """What still appends is closed while appends work; the writer thread after it; locks and files last. Once.
 
         In a callback of an append, on the writer thread, all this is left to a thread of its own: the writer thread must
-        first finish what waits, with the lock held and its files open.
+        first finish what waits, with the lock held and its files open. Raises `Unavailable` where the system gives none:
+        then all is as before, and it may be closed later.
         """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         if self.appender.runs_here():
-            threading.Thread(target=self._close_behind, name=f"close of log {self.directory}").start()
+            try:
+                start_thread(self._close_behind, f"close of log {self.directory}", daemon=False)
+            except Unavailable:
+                self._closed = False
+                raise
         else:
             self._close_all()
 

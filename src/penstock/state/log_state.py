@@ -36,6 +36,7 @@ from penstock.state.reader import StateReader
 from penstock.state.settings import StateSettings
 from penstock.state.state import BucketState
 from penstock.state.types.registry import REGISTRY_NAMESPACE, Registry
+from penstock.threads import start_thread
 
 _logger = logging.getLogger(__name__)
 
@@ -227,9 +228,11 @@ class LogState(BucketState, of=Log):
     def close(self) -> None:
         """Waits for a checkpoint under way, and writes a last one where much has changed. The log stays open. In a callback
         of a commit it returns at once, and the state closes behind it: a checkpoint waits for commits, and they for the
-        callback."""
+        callback. Raises `Unavailable` there where the system gives no thread for it: then the state stays open."""
+        if self._forked:
+            return
         if self._log.is_calling_back():
-            threading.Thread(target=self._close_behind, name=f"close of state {self._log.directory}").start()
+            start_thread(self._close_behind, f"close of state {self._log.directory}", daemon=False)
             return
         with self._closing:
             with self._lock:

@@ -13,6 +13,7 @@ takes the place of a checkpoint.
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from penstock.clock import Clock
 from penstock.errors import BadInput, Closed, Corruption, NotSupported, PenstockError, fresh
 from penstock.files import Buffer
 from penstock.log import Log, Pending, Position, RecordLog, StateChange
+from penstock.log.closed import FORK_HINT, closed_in_children
 from penstock.observe.metrics import METRICS
 from penstock.state.changes import Change, ChangedStore, TypedChanges, check_change, encode
 from penstock.state.checkpoints.recovery import OnProgress
@@ -111,11 +113,13 @@ class BucketState(StateView):
         self._unlogged: list[StateChange] = []  # registrations that the next frame will carry
         self._broken: PenstockError | None = None
         self._closed = False
+        self._forked = False
         self._commits = 0
         self._reads_of_dropped = 0
         self.wal_bytes = 0
         self.writes = 0
         watch_state(self)
+        closed_in_children(self)
 
     def begin(self) -> Change:
         return Change()
@@ -205,6 +209,14 @@ class BucketState(StateView):
         forget_state(self)
         self.engine.close()
         self._refuse_all("the state")
+
+    def forked(self) -> None:
+        """In a forked child, which does not own it; a thread that it does not have may hold its locks. Every later call
+        raises `Closed`, and `close` does nothing."""
+        self._forked = self._closed = True
+        self._lock = threading.Lock()
+        self._broken = Closed("the state is closed", hint=FORK_HINT)
+        self._refuse_all("the state", FORK_HINT)
 
     @property
     def size_bytes(self) -> int:

@@ -82,9 +82,9 @@ class Stores:
     ) -> None:
         self.close()
 
-    def _refuse_all(self, what: str) -> None:
+    def _refuse_all(self, what: str, hint: str = "") -> None:
         """The engine is closed: what stands in its place refuses every call, also through the stores."""
-        closed: Any = ClosedPart(what)
+        closed: Any = ClosedPart(what, hint)
         with self._lock:
             self.engine = self.registry = closed
             for raw in self._raw.values():

@@ -198,7 +198,18 @@ def test_a_process_that_is_started_again_every_hour_scrubs_once_a_day(tmp_path: 
     assert scrubs == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"5", b'{"wall_ms": "x"}', b'{"wall_ms": 9999999999999999}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"5",
+        b'{"wall_ms": "x"}',
+        b'{"wall_ms": 9999999999999999}',
+        b'{"wall_ms": Infinity}',
+        b'{"wall_ms": -1' + b"0" * 400 + b"}",
+    ],
+)
 def test_a_time_of_the_last_scrub_that_makes_no_sense_counts_as_now(tmp_path: Path, content: bytes) -> None:
     clock = ManualClock()
     (tmp_path / "scrubbed").write_bytes(content)

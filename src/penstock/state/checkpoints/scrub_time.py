@@ -38,11 +38,9 @@ class ScrubTime:
         now on."""
         try:
             last = int(json.loads(read_file(self._files, self._directory / NAME))["wall_ms"])
-        except (OSError, PenstockError, ValueError, KeyError, TypeError):
-            self.note()
-            return interval
-        now = self._clock.wall_ms()
-        if last > now:
-            self.note()
-            return interval
-        return max(interval - (now - last) / 1000, 0.0)
+            if 0 <= last <= (now := self._clock.wall_ms()):
+                return max(interval - (now - last) / 1000, 0.0)
+        except (OSError, PenstockError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            pass
+        self.note()
+        return interval
