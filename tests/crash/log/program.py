@@ -31,7 +31,13 @@ class LogSession(Others, Acks, Keeping):
             self.roll()
             self.look_on()
         self.close_made_again()
-        super().truncate()
+        opened = self.opened
+        try:
+            super().truncate()
+        except PenstockError:
+            if self.opened is not opened and not self.world.files.power_is_off:
+                self.world.open_cursors_again(self.opened)
+            raise
         if watched:
             self.look_on()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import PenstockError
 from penstock.log import Cursor, Entry, Log, LogReader, LogSettings, Pending, Position
 from penstock.log.check.offloaded import examine_offloaded
 from penstock.log.cursors import acks as cursor_acks
@@ -134,6 +135,23 @@ class LogWorld(CrashWorld[LogFacts]):
             )
             acked[name] = is_acked
         return acked
+
+    def open_cursors_again(self, opened: Opened) -> None:
+        """After a truncation whose owner was replaced on the way. It may have opened cursors to move them, which takes them
+        from the new owner; it moves none."""
+        found = read_all(opened.reader)
+        there = {number for number, _, _ in found}
+        for name in [name for name in NAMES if name in opened.cursors]:
+            with contextlib.suppress(PenstockError):
+                opened.cursors.pop(name).close()
+            with self.opens_cursor():
+                cursor = opened.cursors[name] = Cursor.open(opened.reader, CURSORS, name, files=opened.reader.files)
+            acked = {number for number, position, _ in found if cursor.is_acked(position)}
+            self.facts.cursors[name].check_acked(name, acked, there)
+        if PASSING in opened.cursors:
+            with contextlib.suppress(PenstockError):
+                opened.cursors.pop(PASSING).close()
+            self.open_passing(opened)
 
     def open_passing(self, opened: Opened) -> None:
         """Opens and checks the cursor that comes and goes, which is there."""

@@ -55,10 +55,16 @@ class Keeping(Session[LogWorld, Opened]):
             return
         if PASSING in self.facts.cursors and PASSING not in self.opened.cursors:
             self.world.open_passing(self.opened)
-        kept, position = self.rng.choice(entries[-8:])
         opened, force = self.opened, self.rng.random() < 0.5
-        beyond = [name for name, cursor in opened.cursors.items()
-                  if opened.reader.count(position, cursor.mark_delete_position) > 0]  # fmt: skip
+
+        def beyond_of(position: Position) -> list[str]:
+            return [name for name, cursor in opened.cursors.items()
+                    if opened.reader.count(position, cursor.mark_delete_position) > 0]  # fmt: skip
+
+        late = entries[-8:]
+        passed = [(number, position) for number, position in late if beyond_of(position)]
+        kept, position = self.rng.choice(passed if passed and self.rng.random() < 0.5 else late)
+        beyond = beyond_of(position)
         acked = frozenset(number for number in self.facts.durable if number <= kept)
         moved: dict[str, int] = {}
         perhaps: dict[str, int] = {}
