@@ -202,6 +202,23 @@ def test_a_table_that_leaves_or_enters_what_the_sink_takes() -> None:
     assert types_of(found) == [("shop.orders", T.DROP_TABLE, "DROP TABLE IF EXISTS `shop`.`orders`")]
 
 
+def test_a_table_that_enters_over_one_that_the_sink_keeps_under_another_name_replaces_nothing() -> None:
+    """The two names have a statement each, which readers run in any order: the rows of the old table are there in all."""
+
+    def shop(schema: str, _table: str) -> bool:
+        return schema == "shop"
+
+    for old in ("orders_old", "a"):  # after the name that is taken, and before it
+        statement = Statement(f"RENAME TABLE orders TO {old}, new.orders TO orders", "shop")
+        found = forward(statement, Catalog([ORDERS, table("orders", "z", schema="new")]), wanted=shop)
+        assert sorted(types_of(found)) == sorted(
+            [
+                ("shop.orders", T.CREATE_TABLE, "CREATE TABLE IF NOT EXISTS `shop`.`orders` (`z` int NULL)"),
+                (f"shop.{old}", T.RENAME_TABLE, f"RENAME TABLE `shop`.`orders` TO `shop`.`{old}`"),
+            ]
+        )
+
+
 def test_an_exchange_has_one_statement_for_both() -> None:
     sql = "ALTER TABLE orders EXCHANGE PARTITION p0 WITH TABLE b WITHOUT VALIDATION"
     assert given(sql, table("b")) == [

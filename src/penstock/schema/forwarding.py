@@ -154,19 +154,21 @@ class _Forwarding:
         """The new name. A table that came from a name that this sink does not take begins here, with its rows from now
         on."""
         origin = self._origin(self.table)
-        if origin is None:
-            return self._made_anew(), DdlType.CREATE_TABLE
-        if self._is_altered_too():
-            own = self._spelled(origin)
-            if own is None:
-                raise Unreadable("a table was renamed and altered at once, in a session whose statements cannot be run")
-            return own, DdlType.MODIFY_COLUMN
         moves = {
             came: (one.schema, one.table)
             for one in self.change.together
             if one.ddl_type is DdlType.RENAME_TABLE and one.columns and self.wanted(one.schema, one.table)
             if (came := self._origin(one)) is not None
         }
+        if origin is None:
+            # Readers run the statements of the two names in any order: what has not left the name yet must not be replaced.
+            made = create_table(self.table) if self.name in moves else self._made_anew()
+            return made, DdlType.CREATE_TABLE
+        if self._is_altered_too():
+            own = self._spelled(origin)
+            if own is None:
+                raise Unreadable("a table was renamed and altered at once, in a session whose statements cannot be run")
+            return own, DdlType.MODIFY_COLUMN
         group = next(group for group in groups_of(moves) if origin in group)
         if self.name != min(group.values()):
             return "", DdlType.NONE
