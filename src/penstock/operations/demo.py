@@ -102,7 +102,7 @@ class Demo:
         files = [name for d in self._directories() if d.table == table for name in d.files]
         if not files:
             return None
-        data = pq.read_table(self.lake / files[-1], partitioning=None)
+        data = pq.ParquetFile(self.lake / files[-1]).read(use_threads=False)
         names = [n for n in data.column_names if n != "_seq"]
         shown = names[:6] + [n for n in names[-1:] if n not in names[:6]]
         return data.select(shown).slice(max(0, data.num_rows - rows))

@@ -61,9 +61,9 @@ class Parquet:
 
     def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
         del before  # there is nothing of it
-        opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(file)))
+        opened = _opened(file)
         for group in range(opened.num_row_groups):
-            yield opened.read_row_group(group)
+            yield opened.read_row_group(group, use_threads=False)
 
     def rows_of(self, batch: ChangeBatch) -> pa.Table:
         check_ops(batch.op)
@@ -76,7 +76,13 @@ class Parquet:
         return pa.Table.from_batches([pa.record_batch(columns, schema=schema)])
 
     def rows(self, file: Buffer) -> pa.Table:
-        return pq.read_table(pa.BufferReader(pa.py_buffer(file)))
+        return _opened(file).read(use_threads=False)
+
+
+def _opened(file: Buffer) -> pq.ParquetFile:
+    """To be read on the caller's thread: one of Arrow's that lets go of a buffer of Python's while the process ends aborts
+    it (apache/arrow issue 34314)."""
+    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(file)))
 
 
 def parquet_schema(table: TableSchema) -> pa.Schema:

@@ -41,7 +41,7 @@ def _columns(sink: Sink, file: DataFile, names: list[str]) -> pa.Table:
         raise sink.gone(file.path)
     try:
         opened: Any = pq.ParquetFile(pa.PythonFile(_Ranges(sink.objects, file.path, size), mode="r"))
-        found: pa.Table = opened.read(columns=names).select(names)
+        found: pa.Table = opened.read(columns=names, use_threads=False).select(names)
         return found
     except FileNotFoundError as error:
         raise sink.gone(file.path) from error
