@@ -134,6 +134,14 @@ def test_errors_names_everything_that_is_wrong(flow: Flow) -> None:
     assert [one["where"] for one in found] == ["driver", "shop.odd"], "of this sink, and of the whole flow"
 
 
+@pytest.mark.parametrize(
+    ("state", "said"), [("busy", "retrying"), ("left out", "left out"), ("stopped", "stopped"), ("paused", "paused")]
+)
+def test_errors_calls_a_table_retrying_only_while_it_is_tried_again(flow: Flow, state: str, said: str) -> None:
+    flow.dispatchers["raw"]["ab"] = dispatcher("orders", state=state, last_error="no space", attempts=4)
+    assert f"shop.orders (attempt 4): {said}: no space" in flow.penstock("errors").stdout.replace("\n", " ")
+
+
 def test_errors_names_a_sink_whose_run_begins_again_once(flow: Flow) -> None:
     feed = ChangefeedStatus(name="lake", state="recovering", note="driver tries again: the bucket is gone")
     flow.status = STATUS.model_copy(update={"changefeeds": (feed,)})

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import queue
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
+from penstock.clock import ManualClock
+from penstock.errors import Unavailable
 from penstock.secret import Secret
 from penstock.supervisor import child
+from penstock.supervisor.delivery_client import DeliveryClient
+from penstock.supervisor.requests import Requests
+from penstock.supervisor.restarts import Backoff, ChildSlot
 from tests.support.waiting import LIMIT_SECONDS
 
 
@@ -79,6 +88,30 @@ def test_what_a_child_says_all_the_time_pushes_nothing_out_of_its_log(tmp_path: 
     assert "figures of restart" in (tmp_path / "tiny.log").read_text()
 
 
+_DIES_OF_SOMETHING = """
+import json
+print(json.dumps({"event": "error", "kind": "Terminal", "message": "the disk is gone", "hint": ""}))
+"""
+
+
+def test_the_last_words_of_a_child_are_in_its_log_however_late_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its standard error ended with it, and the log was closed before the error that it had said came to be written."""
+    loads = json.loads
+
+    def slowly(text: Any) -> Any:
+        time.sleep(0.3)  # as on a busy machine
+        return loads(text)
+
+    monkeypatch.setattr(json, "loads", slowly)
+    reports: queue.Queue[child.Report] = queue.Queue()
+    child.Child("tiny", (sys.executable, "-c", _DIES_OF_SOMETHING), {}, tmp_path, reports)
+    while not isinstance(reports.get(timeout=LIMIT_SECONDS), child.ChildEnded):
+        pass
+    assert "the disk is gone" in (tmp_path / "tiny.log").read_text()
+
+
 _SAYS_MORE_THAN_A_PIPE_HOLDS = """
 import json, sys
 print(json.dumps({"event": "ready"}), flush=True)
@@ -142,3 +175,61 @@ def test_a_log_tells_how_many_lines_a_full_disk_cost(tmp_path: Path, monkeypatch
     log.close()
     lines = (tmp_path / "capture.log").read_text().splitlines()
     assert lines == ["before", "(7 lines are missing here: the disk took none)", "after"]
+
+
+def slot_of(name: str, program: str, run_dir: Path) -> ChildSlot:
+    backoff = Backoff(0.2, 10.0, 60.0)
+    argv = (sys.executable, "-c", program)
+    return ChildSlot(name, argv, {}, run_dir=run_dir, reports=queue.Queue(), backoff=backoff, clock=ManualClock())
+
+
+@pytest.mark.parametrize("refused", ["_read_events", "_read_log", "_write", "_wait"])
+def test_a_child_without_one_of_its_threads_does_not_run(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads count against the same limit as processes, so the last one of a child may be what is refused. That ended the whole
+    run, with a traceback."""
+    made: list[int] = []
+    start, popen = threading.Thread.start, subprocess.Popen
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == f"delivery-{refused}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        process = popen(*arguments, **more)
+        made.append(process.pid)
+        return process
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr(subprocess, "Popen", counted)
+    slot = slot_of("delivery", "import time; time.sleep(600)", tmp_path)
+    slot.start()
+    assert (slot.state, slot.pid) == ("waiting", None) and "can't start new thread; again in 0.2 s" in slot.note
+    with pytest.raises(ProcessLookupError):
+        os.kill(made[0], 0)
+    assert not (tmp_path / "delivery.pid").exists()
+
+
+def test_without_a_thread_for_it_a_request_is_not_answered_and_a_flush_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them ended the run; the request was one that was asked already, and never came again."""
+    slot = slot_of("driver", "import sys; sys.stdin.read()", tmp_path)
+    slot.start()
+    slot.on_event({"event": "ready"})
+
+    def none(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    answers: list[Any] = []
+    try:
+        with monkeypatch.context() as limit:
+            limit.setattr(threading.Thread, "start", none)
+            Requests(slot).send({"op": "add"}, answers.append)
+            flush = DeliveryClient(tmp_path).flush(["lake", "raw"], 1.0)
+    finally:
+        slot.kill()
+    assert [type(one) for one in answers] == [Unavailable]
+    assert flush.over and [one.transient for one in flush.errors.values()] == [True, True]

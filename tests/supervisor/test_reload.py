@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadInput, PenstockError, Unavailable
+from penstock.changefeed.keeper import Keeper
+from penstock.errors import BadInput, OutcomeUnknown, PenstockError, Unavailable
 from penstock.operations.forget import forget, left_sinks
 from penstock.operations.plan.record import read_record
 from penstock.operations.reload import reload
+from penstock.process import EXIT_TRY_AGAIN
 from penstock.supervisor.settings import RunSettings
 from penstock.supervisor.status import RunStatus
 from penstock.supervisor.supervisor import run
@@ -101,6 +103,27 @@ def test_a_sink_is_added_and_taken_out_while_the_other_goes_on(tmp_path: Path) -
     order = (tmp_path / "order.txt").read_text().splitlines()
     assert order.index("driver removed lake") < order.index("delivery removed lake")
     assert sorted(delivered(tmp_path)) == sorted(2 * [f"1:{n}" for n in range(12)]), "each entry once in each sink"
+
+
+def test_a_sink_whose_keeper_fails_as_it_is_taken_out_ends_the_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its close raised through the whole run: nobody learned the exit code, or what was left at the other sinks."""
+    close = Keeper.close
+
+    def failing(keeper: Keeper) -> None:
+        close(keeper)
+        if keeper.name == "lake":
+            raise OutcomeUnknown("nobody knows whether the last records are on the disk", hint="repair the disk")
+
+    monkeypatch.setattr(Keeper, "close", failing)
+    with reloading(settings_of(tmp_path)) as one:
+        one.until(at("lake", "1:9"))
+        one.want("raw")
+        assert reload(places(tmp_path)).removed == ("lake",)
+        summary = one.end()
+        assert (summary.exit_code, summary.hint) == (EXIT_TRY_AGAIN, "repair the disk")
+        assert set(summary.mark_delete) == {"raw"}
 
 
 def reloaded(state_dir: Path) -> tuple[str, ...]:

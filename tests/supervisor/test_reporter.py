@@ -55,6 +55,14 @@ def test_a_table_that_is_tried_again_has_one_text_whatever_it_does_at_the_moment
     assert notes == {"shop.orders retrying, attempt 3: no answer"}
 
 
+@pytest.mark.parametrize("state", ["left out", "stopped", "paused"])
+def test_a_table_that_is_not_tried_again_is_not_called_so(state: str) -> None:
+    """Its tries are over, and their number stays: a table is left out only after some."""
+    table = {"schema": "shop", "table": "orders", "attempts": 3, "last_error": "no answer", "state": state}
+    told = _note("lake", {"changefeeds": {"lake": {"dispatchers": {"a": table}}}}, slots())
+    assert told == f"shop.orders {state}: no answer"
+
+
 def test_a_sink_whose_run_begins_again_is_alone_in_that() -> None:
     assert _note("lake", {}, slots(lake="tries again: the bucket is gone")) == "driver tries again: the bucket is gone"
     assert _note("raw", {}, slots(lake="tries again: the bucket is gone")) == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.operations.feeds import errors_of
 from penstock.supervisor import restarts
 from penstock.supervisor.reporter import _note
 from penstock.supervisor.restarts import SILENT_SECONDS_MAX, Backoff, ChildSlot
@@ -61,5 +62,9 @@ def test_a_stopped_process_degrades_the_flow(name: str, tmp_path: Path, monkeypa
         os.kill(one.pid(name), signal.SIGSTOP)
         found = one.until(lambda status: status.changefeeds[0].state == "recovering")
         assert f"{name} has said nothing for" in found.changefeeds[0].note and not is_well(found)
+        [wrong] = errors_of(found, (), None)
+        assert wrong.where == name and wrong.message.startswith("has said nothing for"), (
+            "`errors` says what `status` does"
+        )
         os.kill(one.pid(name), signal.SIGCONT)
         one.until(lambda status: status.changefeeds[0].state == "running")

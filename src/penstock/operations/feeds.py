@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from penstock.errors import Unavailable
 from penstock.operations.config.model import Places
 from penstock.operations.status import ask_run, check_sink, of_sink
-from penstock.supervisor.status import RunStatus
+from penstock.supervisor.status import RunStatus, table_state
 from penstock.wire import connect, socket_path
 
 _TIMEOUT_SECONDS = 5.0
@@ -101,7 +101,7 @@ def errors_of(run: RunStatus, dispatchers: tuple[DispatcherState, ...], sink: st
         found.append(FlowError(sink=None, where=parked.table, message=message, command=parked.command))
     for one in dispatchers:
         if one.last_error and sink in (None, one.sink):
-            message = f"{'retrying' if one.attempts else one.state}: {one.last_error}"
+            message = f"{table_state(one.state, one.attempts)}: {one.last_error}"
             found.append(FlowError(sink=one.sink, where=one.table, message=message, attempts=one.attempts))
     driver_has_all = any(child.name == "driver" and child.note for child in run.children)
     for feed in run.changefeeds:  # what the driver tries again for one sink is in its note alone

@@ -26,14 +26,17 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from penstock.errors import Unavailable
 from penstock.files.private import open_private, users_umask, write_private
 from penstock.observe.logging import redact
 from penstock.observe.shown import shown_lines
 from penstock.process import Event
 from penstock.secret import environment_without_secrets, revealed
+from penstock.threads import start_thread
 
 LOG_BYTES_MAX = 8 << 20
 _NOT_LOGGED = (Event.PROGRESS, Event.METRICS)  # they come all the time, and would push everything else out of the file
@@ -69,7 +72,11 @@ Report = ChildSaid | ChildEnded
 
 
 class Child:
-    """A running child. Its reports arrive in `reports`; `ChildEnded` is the last one."""
+    """A running child. Its reports arrive in `reports`; `ChildEnded` is the last one.
+
+    Making one raises `OSError` where the system gives no process, and `Unavailable` where it gives none of the threads
+    (they often count against one limit): then nothing of it runs.
+    """
 
     def __init__(
         self, name: str, argv: tuple[str, ...], settings: dict[str, Any], run_dir: Path, reports: queue.Queue[Report]
@@ -94,12 +101,18 @@ class Child:
             write_private(self._pid_file, f"{self.pid}\n")
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        self._lines = self._thread(self._read_events, self._process.stdout)
-        self._thread(self._read_log, self._process.stderr)
-        self._writing = self._thread(
-            self._write, json.dumps(revealed(settings), separators=(",", ":")).encode() + b"\n"
-        )
-        self._thread(self._wait)
+        try:
+            self._lines = self._thread(self._read_events, self._process.stdout)
+            self._thread(self._read_log, self._process.stderr)
+            self._writing = self._thread(
+                self._write, json.dumps(revealed(settings), separators=(",", ":")).encode() + b"\n"
+            )
+            self._thread(self._wait)
+        except Unavailable:
+            self.kill()
+            self._process.wait()
+            self._remove_pid_file()
+            raise
 
     def ask_to_stop(self) -> None:
         """Closes the child's standard input."""
@@ -108,7 +121,8 @@ class Child:
                 self._process.stdin.close()
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Writes a request (`penstock.process`) once the settings are written. Returns at once."""
+        """Writes a request (`penstock.process`) once the settings are written. Returns at once. Raises `Unavailable` where the
+        system gives no thread for it."""
         self._thread(self._write_request, json.dumps(revealed(request), separators=(",", ":")).encode() + b"\n")
 
     def kill(self) -> None:
@@ -117,9 +131,7 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _thread(self, target: Any, *arguments: Any) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments, name=f"{self.name}-{target.__name__}", daemon=True)
-        thread.start()
-        return thread
+        return start_thread(partial(target, *arguments), f"{self.name}-{target.__name__}")
 
     def _write_request(self, line: bytes) -> None:
         self._writing.join()
@@ -150,16 +162,20 @@ class Child:
         with contextlib.suppress(ValueError):
             for line in stream:
                 self._log.write(line)
+        self._lines.join()  # what the child said last may not be read yet
         self._log.close()
 
     def _wait(self) -> None:
         code = self._process.wait()
         self._lines.join(_LAST_LINES_SECONDS)
         self.kill()  # what is left of its group; the system does not reuse the pid while a member of the group lives
+        self._remove_pid_file()
+        self._reports.put(ChildEnded(self.name, self.pid, code))
+
+    def _remove_pid_file(self) -> None:
         with contextlib.suppress(OSError):
             if self._pid_file.read_text().strip() == str(self.pid):
                 self._pid_file.unlink()
-        self._reports.put(ChildEnded(self.name, self.pid, code))
 
 
 def bound(argv: Sequence[str]) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.delivery.keeper_client import PauseWish
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
+from penstock.threads import start_thread
 from penstock.wire import connect, socket_path
 
 BEGIN_RUN_SECONDS_MAX = 120.0  # delivery answers once its writes in flight are over
@@ -60,9 +62,12 @@ class Flush:
         self.errors: dict[str, PenstockError] = {}
         self._path = path
         self._timeout = timeout_seconds
-        self._threads = [threading.Thread(target=self._one, args=(name,), daemon=True) for name in changefeeds]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for name in changefeeds:
+            try:
+                self._threads.append(start_thread(partial(self._one, name), f"flush-{name}"))
+            except Unavailable as error:  # that changefeed is flushed with the next try, or by its interval
+                self.errors[name] = error
 
     @property
     def over(self) -> bool:

@@ -31,6 +31,7 @@ from penstock.supervisor.status import (
     RunStatus,
     SourceStatus,
     XaStatus,
+    table_state,
 )
 
 PAUSED_TABLES_MAX = 50  # that are named
@@ -259,8 +260,9 @@ def _note(name: str, delivery: dict[str, Any], slots: dict[str, ChildSlot]) -> s
     feed = delivery.get("changefeeds", {}).get(name, {})
     for dispatcher in dict(feed.get("dispatchers", {})).values():
         if dispatcher.get("last_error"):
-            attempts = dispatcher.get("attempts")  # between two of them it is `busy` as often as `retrying`
-            state = f"retrying, attempt {attempts}" if attempts else dispatcher.get("state", "")
+            attempts = int(dispatcher.get("attempts") or 0)
+            state = table_state(str(dispatcher.get("state", "")), attempts)
+            state += f", attempt {attempts}" if attempts and state == "retrying" else ""
             return f"{dispatcher.get('schema')}.{dispatcher.get('table')} {state}: {dispatcher['last_error']}"
     return ""
 

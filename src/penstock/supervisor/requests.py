@@ -47,15 +47,20 @@ class Requests:
 
     def send(self, request: dict[str, Any], answered: Callable[[Answer], None]) -> int:
         """Asks, and returns the request's number. `answered` is called once, by whoever takes the child's reports; at once
-        where no process works now."""
+        where no process works now, or it cannot be asked."""
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = answered
-        if not self._slot.ask({**request, "request": number}):
-            with self._lock:
-                unanswered = self._waiting.pop(number, None) is not None
-            if unanswered:
-                answered(Unavailable(f"{self._slot.name} does not run now: {self._slot.note or self._slot.state}"))
+        try:
+            if self._slot.ask({**request, "request": number}):
+                return number
+            error = Unavailable(f"{self._slot.name} does not run now: {self._slot.note or self._slot.state}")
+        except Unavailable as cannot:
+            error = cannot
+        with self._lock:
+            unanswered = self._waiting.pop(number, None) is not None
+        if unanswered:
+            answered(error)
         return number
 
     def on_answer(self, event: dict[str, Any]) -> None:

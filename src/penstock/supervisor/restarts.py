@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.errors import BadInput, Corruption, PenstockError, kind_named
+from penstock.errors import BadInput, Corruption, PenstockError, Unavailable, kind_named
 from penstock.process import (
     EXIT_CONFIGURATION,
     EXIT_DIFFERENT,
@@ -96,7 +96,8 @@ class ChildSlot:
         return self._process is not None
 
     def status(self) -> ChildStatus:
-        return ChildStatus(name=self.name, state=self.state, pid=self.pid, restarts=self.restarts, note=self.note)
+        note = self.note or self.silence
+        return ChildStatus(name=self.name, state=self.state, pid=self.pid, restarts=self.restarts, note=note)
 
     def start(self) -> None:
         self._last_error = {}
@@ -106,8 +107,9 @@ class ChildSlot:
         self.started_with = dict(self.settings)
         try:
             self._process = Child(self.name, self._argv, self.started_with, self._run_dir, self._reports)
-        except OSError as error:  # no process, memory or descriptor is left just now: that heals, and the others go on
-            self._start_later(f"cannot be started: {error.strerror or error}")
+        except (OSError, Unavailable) as error:  # no process, thread, memory or descriptor just now: the others go on
+            why = (error.strerror if isinstance(error, OSError) else error.message) or error
+            self._start_later(f"cannot be started: {why}")
         else:
             self.state = "starting"
 
@@ -118,8 +120,8 @@ class ChildSlot:
     @property
     def silence(self) -> str:
         """That a process which should have been heard of was not, and what to do; else empty."""
-        seconds = self._clock.monotonic() - self.heard_at
-        if self.state != "running" or seconds <= SILENT_SECONDS_MAX[self.name]:
+        seconds, most = self._clock.monotonic() - self.heard_at, SILENT_SECONDS_MAX.get(self.name)
+        if self.state != "running" or most is None or seconds <= most:
             return ""
         return f"has said nothing for {seconds:.0f} s; if it hangs, kill -9 {self.pid} lets another one begin"
 
@@ -185,7 +187,7 @@ class ChildSlot:
         )
 
     def ask(self, request: dict[str, Any]) -> bool:
-        """Sends the request to the process; False if none works now. From any thread."""
+        """Sends the request to the process; False if none works now. From any thread. Raises what `Child.ask` raises."""
         process = self._process
         if process is None or self.state != "running":
             return False

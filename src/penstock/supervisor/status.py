@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 ChildState = Literal["starting", "running", "waiting", "stopping", "stopped", "failed"]
 ChangefeedState = Literal["starting", "running", "paused", "recovering", "failed", "stopping", "stopped"]
+_NOT_TRIED = ("left out", "paused", "stopped")  # states of a dispatcher
 
 
 class _Model(BaseModel):
@@ -185,6 +186,12 @@ class RunStatus(_Model):
     parked: tuple[ParkedTable, ...] = ()  # the first fifty
     parked_count: int = 0
     note: str = ""
+
+
+def table_state(state: str, attempts: int) -> str:
+    """What a table with an error is called. Between two tries it is `busy` as often as `retrying`; of one that is not tried any
+    more the number of tries stays."""
+    return "retrying" if attempts and state not in _NOT_TRIED else state
 
 
 def is_well(run: RunStatus) -> bool:

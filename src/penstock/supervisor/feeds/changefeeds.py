@@ -21,7 +21,7 @@ from penstock.changefeed.keeper import Keeper
 from penstock.changefeed.maintainer import BeginRun, Maintainer
 from penstock.clock import Clock
 from penstock.entries.whole_end import find_whole_end
-from penstock.errors import BadInput, PenstockError, Unavailable
+from penstock.errors import BadInput, PenstockError, Unavailable, kept
 from penstock.files import Files
 from penstock.log import LogReader
 from penstock.log.position import Position
@@ -53,6 +53,7 @@ class Changefeeds:
         self.notes: list[str] = []  # what changed with this start, for whoever started it
         self.maintainers: dict[str, Maintainer] = {}
         self._leaving: dict[str, Maintainer] = {}
+        self._lost: PenstockError | None = None  # what the close of one that left raised
         self._state_dir = settings.state_dir
         self._reader: LogReader | None = None
         self._begin_run = begin_run
@@ -84,7 +85,9 @@ class Changefeeds:
 
     @property
     def broken(self) -> PenstockError | None:
-        """What broke a keeper; None while all of them work."""
+        """What broke a keeper, also one that is gone since; None while all of them work."""
+        if self._lost is not None:
+            return self._lost
         keepers = (one.keeper for one in (*self.maintainers.values(), *self._leaving.values()))
         return next((keeper.broken for keeper in keepers if keeper.broken is not None), None)
 
@@ -202,7 +205,10 @@ class Changefeeds:
         driver.remove(self.settings)
         delivery.remove({*self.settings, *driver.names})
         for name in [name for name in self._leaving if not delivery.has(name) and not driver.has(name)]:
-            self._leaving.pop(name).close()
+            try:
+                self._leaving.pop(name).close()
+            except PenstockError as error:  # the run ends with it, as with that of a keeper that stays
+                self._lost = self._lost or kept(error)
             self._closed(name)
 
     def _refused(self, name: str, error: PenstockError) -> None:
