@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.run import COLUMNS, RunScreen
+from penstock.cli.run import COLUMNS, RunScreen, heading
 from penstock.supervisor.reporter import SMALL_FILES_MIN, Totals, _advice
 from penstock.supervisor.status import ChangefeedStatus, HeadroomStatus, LogStatus, RunStatus
 from tests.cli.test_feeds import STATUS, Flow, flow
@@ -64,6 +64,15 @@ def test_the_live_view_has_one_line_a_sink_within_eighty_columns() -> None:
     assert "5,000,000 rows/s" in lines[1] and "streaming" in lines[1]
     assert "recovering" in lines[2]
     assert "paused" in lines[3]
+
+
+def test_the_heading_names_as_many_sinks_as_eighty_columns_hold() -> None:
+    formats = {"lake": "parquet", "raw": "csv", "bus": "canal-json", "finance": "csv"}
+    line = heading("mariadb", formats)
+    assert line.endswith("→ lake (parquet), raw (csv) and 2 more · Ctrl-C drains") and len(line) <= 80
+    assert heading("demo", {"lake": "csv"}).endswith(" · demo → lake (csv) · Ctrl-C drains")
+    long = heading("mariadb", {"n" * 70: "csv", "raw": "csv"})
+    assert f"{'n' * 70} (csv) and 1 more" in long, "the first one is named whole"
 
 
 def test_a_sink_that_refuses_is_said_in_full_and_once(capsys: pytest.CaptureFixture[str]) -> None:

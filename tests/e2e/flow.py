@@ -29,10 +29,10 @@ _LIMIT_SECONDS = 2 * LIMIT_SECONDS
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def penstock(*arguments: str | Path, seconds: float = _LIMIT_SECONDS) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run(
-        [*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
+        [*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, check=False
     )
 
 
@@ -234,8 +234,8 @@ class Flow:
 
         wait_until(killed, f"{victim} to kill", self.errors, seconds=_LIMIT_SECONDS)
 
-    def verify(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        done = penstock("verify", "-c", self.config, "--json", *arguments)
+    def verify(self, *arguments: str, seconds: float = _LIMIT_SECONDS) -> tuple[int, dict[str, Any]]:
+        done = penstock("verify", "-c", self.config, "--json", *arguments, seconds=seconds)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout.strip().splitlines()[-1])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.changefeed.keeper import Keeper
 from penstock.commit_ts import milliseconds_of
 from penstock.entries.format import BadEntry, parse_entry
+from penstock.errors import PenstockError
 from penstock.log import Entry, LogReader
 from penstock.log.position import Position
 
@@ -15,21 +16,28 @@ class Lag:
     def __init__(self, keeper: Keeper, reader: LogReader) -> None:
         self._keeper = keeper
         self._reader = reader
-        self._oldest: tuple[Position, int] | None = None  # mark-delete, and the commit time in ms of the entry after it
+        self._read_after: Position | None = None  # mark-delete when the entry after it was read
+        self._since_ms: int | None = None  # when that entry was committed; None: none waits
 
     def seconds(self, now_ms: int) -> float:
         mark = self._keeper.mark_delete
-        if self._oldest is None or self._oldest[0] != mark:
-            self._oldest = None
-            end = self._reader.end()
-            if not self._reader.count(mark, end):  # not by comparing positions: an empty log may have had ledgers
-                return 0.0
-            first = self._reader.next(mark)
+        if self._read_after != mark:
+            self._read(mark, now_ms)
+        return 0.0 if self._since_ms is None else max(0.0, (now_ms - self._since_ms) / 1000)
+
+    def _read(self, mark: Position, now_ms: int) -> None:
+        self._read_after = None
+        if not self._reader.count(mark, self._reader.end()):  # not by positions: an empty log may have had ledgers
+            self._since_ms = None
+            return
+        first = self._reader.next(mark)
+        try:
             entry = next(iter(self._reader.read(first, first)), None)
-            if entry is None:
-                return 0.0
-            self._oldest = (mark, committed_ms(entry))
-        return max(0.0, (now_ms - self._oldest[1]) / 1000)
+        except PenstockError:  # only a figure for status: the readers that need the rows say what is wrong
+            self._since_ms = now_ms if self._since_ms is None else self._since_ms
+            return
+        self._since_ms = None if entry is None else committed_ms(entry)
+        self._read_after = mark
 
 
 def committed_ms(entry: Entry) -> int:

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _IN_TROUBLE = ("recovering", "failed")
 _NUMBERS = re.compile(r"\d+")
+_TERMINAL_COLUMNS = 80
 COLUMNS = 77  # more than a line of the live view has: with the ^C that a terminal prints behind it, it fits 80
 
 
@@ -98,8 +99,7 @@ def run(  # noqa: PLR0917
             _recover(loaded, accept_doubled=accept_doubled, as_json=json)
         settings = _settings(loaded, once=once)
         if not json:
-            names = ", ".join(f"{name} ({sink.format})" for name, sink in loaded.sinks.items())
-            say("Penstock {} · {} → {} · Ctrl-C drains", __version__, loaded.source.type, names)
+            say("{}", heading(loaded.source.type, {name: sink.format for name, sink in loaded.sinks.items()}))
         for exposure in exposures_of(loaded):
             log.warning(exposure) if json else warn(exposure)
         with RunScreen(as_json=json) as screen:
@@ -109,6 +109,17 @@ def run(  # noqa: PLR0917
     with outliving_terminal():
         show_summary(summary, rows, as_json=json)
     raise typer.Exit(summary.exit_code)
+
+
+def heading(source: str, formats: Mapping[str, str]) -> str:
+    """What a run copies to where, in a line of at most 80 columns if the first sink's name lets it."""
+    names = [f"{name} ({of})" for name, of in formats.items()]
+    for count in range(len(names), 0, -1):
+        more = f" and {len(names) - count} more" if count < len(names) else ""
+        line = f"Penstock {__version__} · {source} → {', '.join(names[:count])}{more} · Ctrl-C drains"
+        if len(line) <= _TERMINAL_COLUMNS:
+            break
+    return line
 
 
 def _recover(loaded: Config, *, accept_doubled: bool, as_json: bool) -> None:

@@ -31,7 +31,7 @@ from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
 from penstock.supervisor.status import ChangefeedStatus, HeadroomStatus, ParkedTable, RunStatus, XaStatus
 
 _POLL_SECONDS = 2.0
-_NOWHERE = "0:-1"  # of a cursor that has passed nothing
+_NOWHERE = ("0:-1", "1:-1")  # of a cursor that has passed nothing: of an empty log, and of one with a first ledger
 _COLUMNS = 80  # of a terminal
 _SOURCE_COLUMNS = _COLUMNS - 12  # for the words of the first line
 _PARKED_SHOWN_MAX = 10  # on one screen
@@ -201,7 +201,7 @@ def _show_positions(positions: dict[str, Any]) -> None:
 
 
 def _through(mark_delete: str | None) -> str:
-    return "nothing yet" if mark_delete is None or mark_delete == _NOWHERE else mark_delete
+    return "nothing yet" if mark_delete is None or mark_delete in _NOWHERE else mark_delete
 
 
 def _say_place(label: str, position: dict[str, Any], purpose: str = "") -> None:
