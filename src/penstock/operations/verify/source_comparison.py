@@ -39,7 +39,7 @@ Places = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 _OWN = frozenset({"_op", "_seq", "_commit_ts"})  # what a row of a file has beside its columns
-_SINK, _SOURCE = "sink", "source"  # places of rows
+_HERE, _THERE = "here", "there"  # places of rows
 
 
 def compare_with_source(
@@ -338,37 +338,42 @@ class _Comparison:
         found.rows_at_sink += have.num_rows
         found.rows_at_source += want.num_rows
         if self._in_part:
-            at_sink, at_source = self._matched(changes if changes is not None else have, want)
-            found.before_log += int((at_sink < 0).sum())
-            want = want.take(np.sort(at_source[(at_sink >= 0) & (at_source >= 0)]))
-        at_sink, at_source = self._matched(have, want)
-        only_at_sink, only_at_source = at_sink[at_source < 0], at_source[at_sink < 0]
+            changed = self._row_of_each(want, changes if changes is not None else have) >= 0
+            found.before_log += int((~changed).sum())
+            want = want.filter(pa.array(changed))
+        at_sink = self._row_of_each(want, have)
+        both = at_sink >= 0
+        at_source = np.zeros(have.num_rows, np.bool_)
+        at_source[at_sink[both]] = True
+        only_at_sink, only_at_source = np.flatnonzero(~at_source), np.flatnonzero(~both)
         found.only_at_sink += len(only_at_sink)
         found.only_at_source += len(only_at_source)
         for key in self._key_texts(have, only_at_sink):
             found.key(f"{key} is not at the source")
         for key in self._key_texts(want, only_at_source):
             found.key(f"{key} is not at the sink")
-        both = (at_sink >= 0) & (at_source >= 0)
-        have, want = have.take(at_sink[both]), want.take(at_source[both])
+        have, want = have.take(at_sink[both]), want.filter(pa.array(both))
         different = np.flatnonzero(different_rows(want, have, self._names))
         found.different += len(different)
         self._show(want.take(different[:EXAMPLES_MAX]), have.take(different[:EXAMPLES_MAX]))
 
-    def _matched(self, have: pa.Table, want: pa.Table) -> tuple[Places, Places]:
-        """For each key that one of them has: its row in both, -1 where there is none."""
-        here, there = pa.array(np.arange(have.num_rows)), pa.array(np.arange(want.num_rows))
+    def _row_of_each(self, rows: pa.Table, others: pa.Table) -> Places:
+        """For each of the rows, in their order, the one of the others that has its key; -1 where there is none."""
+        here, there = pa.array(np.arange(rows.num_rows)), pa.array(np.arange(others.num_rows))
         sides = [
-            key_columns(have, self._keys)
-            .append_column(_SINK, here)
-            .append_column(_SOURCE, pa.nulls(have.num_rows, pa.int64())),
-            key_columns(want, self._keys)
-            .append_column(_SINK, pa.nulls(want.num_rows, pa.int64()))
-            .append_column(_SOURCE, there),
+            key_columns(rows, self._keys)
+            .append_column(_HERE, here)
+            .append_column(_THERE, pa.nulls(rows.num_rows, pa.int64())),
+            key_columns(others, self._keys)
+            .append_column(_HERE, pa.nulls(others.num_rows, pa.int64()))
+            .append_column(_THERE, there),
         ]
         both = pa.concat_tables(sides)
-        found = both.group_by(both.column_names[:-2]).aggregate([(_SINK, "max"), (_SOURCE, "max")])
-        return _places(found.column(f"{_SINK}_max")), _places(found.column(f"{_SOURCE}_max"))
+        found = both.group_by(both.column_names[:-2]).aggregate([(_HERE, "max"), (_THERE, "max")])
+        at, other = _places(found.column(f"{_HERE}_max")), _places(found.column(f"{_THERE}_max"))
+        made = np.full(rows.num_rows, -1)
+        made[at[at >= 0]] = other[at >= 0]  # Arrow's groups come in any order
+        return made
 
     def _show(self, want: pa.Table, have: pa.Table) -> None:
         """A few rows that differ, in words."""

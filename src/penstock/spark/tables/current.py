@@ -1,6 +1,8 @@
 """A table as it is now, from its changes: they are applied version by version, in order.
 
-What is kept in memory is the table itself (or this task's share of its keys) and one piece of changes. Statements that
+What is kept in memory is the table itself (or this task's share of its keys) and one piece of changes. Its rows stand in
+the order of their last changes (without a key: of the first), so that a task that Spark runs again gives what it gave
+before: Arrow's grouping is on threads, and its order is chance. Statements that
 changed rows without row events are applied where they say all of it: the default of a column that was added. Where they do
 not (a column under a new name, one that is computed, values that were cut to fit, partitions that went), the table cannot
 be had from its changes, and is refused.
@@ -103,7 +105,7 @@ def _by_key(changes: pa.Table, keys: list[str]) -> pa.Table:
     """The last change of each key, unless it is a delete."""
     numbered = _numbered(changes, keys).append_column("n", pa.array(np.arange(changes.num_rows)))
     last = numbered.group_by(numbered.column_names[:-1]).aggregate([("n", "max")]).column("n_max")
-    rows = changes.take(last)
+    rows = changes.take(np.sort(last.to_numpy()))
     return rows.filter(pc.not_equal(rows.column("_op"), pa.scalar("D")))
 
 
@@ -111,11 +113,13 @@ def _by_row(changes: pa.Table, names: list[str]) -> pa.Table:
     """Without a key only all columns together tell a row, and equal rows are as many as were inserted and not deleted."""
     ops = changes.column("_op")
     delta = pc.subtract(pc.equal(ops, pa.scalar("I")).cast(pa.int8()), pc.equal(ops, pa.scalar("D")).cast(pa.int8()))
-    counted = _numbered(changes, names).append_column("n", delta.cast(pa.int64()))
-    grouped = counted.group_by(counted.column_names[:-1]).aggregate([("n", "sum")])
+    places = pa.array(np.arange(changes.num_rows))
+    counted = _numbered(changes, names).append_column("n", delta.cast(pa.int64())).append_column("at", places)
+    grouped = counted.group_by(counted.column_names[:-2]).aggregate([("n", "sum"), ("at", "min")])
     count = np.maximum(0, np.asarray(grouped.column("n_sum").to_numpy()))
-    rows = grouped.take(np.repeat(np.arange(grouped.num_rows), count))
-    return rows.select(counted.column_names[:-1]).rename_columns(names)
+    order = np.argsort(grouped.column("at_min").to_numpy())
+    rows = grouped.take(np.repeat(order, count[order]))
+    return rows.select(counted.column_names[:-2]).rename_columns(names)
 
 
 def _numbered(changes: pa.Table, names: list[str]) -> pa.Table:
