@@ -14,6 +14,7 @@ import os
 import shutil
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock.files.socket_address import ADDRESS_BYTES_MAX
 from tests.e2e.flow import PARTS, Flow, _descendants
 from tests.support.second_user import as_second_user, become_second_user, can, needs_second_user, rights
@@ -249,12 +251,14 @@ def test_connections_that_he_leaves_open_stall_nothing(flow: Flow) -> None:
 
 
 def test_nothing_of_the_flow_is_elsewhere(flow: Flow) -> None:
-    """No file of any of its processes is open outside of its directories, or lies in the system's temporary directory."""
+    """No file of any of its processes is open outside of its directories, or lies in the system's temporary directory, but
+    those of an installation that somebody made there."""
+    own = (f"{flow.directory}/", f"{sys.prefix}/", f"{Path(penstock.__file__).parent}/")
     outside = {
         target
         for pid in processes(flow)
         for target in _descriptors(pid)
-        if target.startswith(("/tmp/", "/dev/shm/", "/run/")) and not target.startswith(f"{flow.directory}/")
+        if target.startswith(("/tmp/", "/dev/shm/", "/run/")) and not target.startswith(own)
     }
     assert not outside
     temporary = flow.directory.parents[1] / "tmp"

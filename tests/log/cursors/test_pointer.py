@@ -13,7 +13,7 @@ from penstock.files.memory import MemoryFiles
 from penstock.log import Cursor, Log, LogReader, Position, wait_all
 from penstock.metadata import MemoryMetadata
 from tests.log.cursors.support import SETTINGS, at, values
-from tests.support.waiting import LIMIT_SECONDS
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_trim_leaves_what_a_cursor_needs_and_follows_it(log: Log) -> None:
@@ -185,6 +185,7 @@ def test_of_two_resets_on_their_way_the_first_does_not_lift_the_hold_of_the_seco
     keep.mark_delete(at("4:2")).result()
     pointer = keep._acks._pointer
     assert pointer is not None
+    wait_until(lambda: pointer.position == at("4:2"), "what is published in the background")
     pointer.pull_back(at("3:0"))
     pointer.pull_back(at("1:0"))
     pointer.release()  # the first is durable
