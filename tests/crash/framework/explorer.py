@@ -199,7 +199,7 @@ def main(explorers: Mapping[str, Explorer[Any]]) -> int:
     explorer = explorers[arguments.explorer]
     states = arguments.states or (None if arguments.seconds else 20_000)
     print(f"{explorer.name}: seed {arguments.seed}", flush=True)
-    if arguments.jobs > 1 and states is not None:
+    if states is not None and (arguments.jobs > 1 or states > _PROCESS_STATES):
         print(explorer.explore_in_processes(arguments.seed, states, arguments.jobs))
     else:
         faults = 0.0 if arguments.no_faults else DEFAULT_FAULTS
