@@ -16,6 +16,7 @@ from penstock.state import (
     BucketState,
     StateLost,
     StateReader,
+    StateSettings,
 )
 from tests.state.stores import KEEPING, ORDERS, SMALL, SOURCE, checkpointed, content, put
 from tests.support.waiting import LIMIT_SECONDS
@@ -94,6 +95,32 @@ def test_a_follower_that_had_read_all_that_was_trimmed_is_told_of_the_next_frame
         follower.advance(following)
         assert told == [following]
         assert content(follower) == {n: n for n in range(5)}
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_follower_from_before_the_first_checkpoint_goes_on_with_the_engine_that_wrote_it(
+    *, trimmed: bool, tmp_path: Path
+) -> None:
+    """It has to read a checkpoint where the frames that it wants were trimmed, or where the log was taken back."""
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, StateSettings(engine="rocksdb", checkpoint_at_roll=False))
+        kept = put(state, 0, 0)
+        follower = StateReader.open(LogReader.open(tmp_path / "log"))
+        for n in range(1, 20):
+            put(state, n, n)
+        if trimmed:
+            state.checkpoint()
+            put(state, 20, 20)
+            state.checkpoint()
+            assert log.trim()
+        else:
+            follower.advance()
+            state.checkpoint()
+            state.truncate(kept)
+            put(state, 1, 1)
+            state.checkpoint()
+        follower.advance()
+        assert content(follower) == content(state)
 
 
 def test_a_follower_learns_sizes_and_state_frame_by_frame(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from penstock.log.frames.format import decode_changes
 from penstock.log.ledgers.holds import pins
 from penstock.log.position import check_position
 from penstock.state.checkpoints.recovery import (
-    DIRECTORY,
     START_PIN,
     OnProgress,
     Recovered,
@@ -30,7 +29,6 @@ from penstock.state.checkpoints.recovery import (
     refuse_skipped,
 )
 from penstock.state.engines.engine import CheckpointInfo
-from penstock.state.engines.opening import engines_of
 from penstock.state.settings import StateSettings
 from penstock.state.types.registry import REGISTRY_NAMESPACE, unregistered
 from penstock.state.view import StateView
@@ -78,10 +76,7 @@ class StateReader(StateView):
         check_callable("progress", progress, optional=True)
         if at is not None and not (isinstance(at, str) and at == "earliest"):
             check_position("at", at)
-        if settings is None:  # a reader need not know what the owner's configuration says
-            written_by = engines_of(reader.directory / DIRECTORY, reader.files)
-            settings = StateSettings(engine=written_by[0]) if written_by else StateSettings()
-        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings, read_only=True)
+        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
         reader.refresh()
         position = reader.end() if at is None else _earliest(location) if at == "earliest" else at
         return cls(location, _recover(location, position, progress), position, on_frame)

@@ -17,7 +17,6 @@ from penstock.operations.log.locate import locate_log, open_reader
 from penstock.operations.state.looking import location_of, settings_for
 from penstock.state import BucketState, CheckpointInfo
 from penstock.state.checkpoints.recovery import START_PIN, ProgressReporter, StateLocation, replay
-from penstock.state.engines.engine import StateEngine
 from penstock.state.engines.opening import open_engine
 from penstock.state.reader import find_checkpoints
 
@@ -82,7 +81,7 @@ def _verify(reader: LogReader) -> StateCheck | None:
     location = location_of(reader)
     first, end = reader.first, reader.end()
     found = find_checkpoints(location)
-    with _engine(location, None) as engine:
+    with location.open_engine(at=None) as engine:
         faults += [str(finding) for finding in engine.verify()]
     results: list[tuple[str, int, int]] = []
     starts: list[Position | None] = [info.position for info in found]
@@ -111,21 +110,10 @@ class _Replaced(Exception):
     """The owner removed the checkpoint, or the frames after it, since they were found."""
 
 
-def _engine(location: StateLocation, at: Position | None) -> StateEngine:
-    return open_engine(
-        location.settings.engine,
-        location.directory,
-        files=location.files,
-        settings=location.settings,
-        read_only=True,
-        at=at,
-    )
-
-
 def _digest(location: StateLocation, start: Position | None, first: Position, end: Position) -> tuple[int, int]:
     """(checksum, number of keys) of the state at `end`, replayed from the checkpoint at `start` or, for None, from
     nothing and the frame `first` on. Raises `_Replaced`."""
-    with open_engine("native", None) if start is None else _engine(location, start) as engine:
+    with open_engine("native", None) if start is None else location.open_engine(at=start) as engine:
         if engine.position != start:
             raise _Replaced
         reader = location.reader
