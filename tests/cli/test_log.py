@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
+from penstock.operations.log.changing import append_entries, create_log
 from penstock.operations.log.verify import verify_log
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -91,6 +92,21 @@ def test_create_append_read(tmp_path: Path) -> None:
     code, text = penstock("create", path)
     assert code == 2
     assert "nothing was changed" in text
+
+
+def test_many_small_entries_are_appended_in_linear_time(tmp_path: Path) -> None:
+    looked_at = 0
+
+    class Counted(bytes):
+        def __len__(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return super().__len__()
+
+    create_log(tmp_path / "log")
+    spans = list(append_entries(tmp_path / "log", (Counted(b"x") for _ in range(5000))))
+    assert sum(last.entry_id - first.entry_id + 1 for first, last in spans) == 5000
+    assert looked_at < 20 * 5000
 
 
 def test_binary_data_is_shown(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
 from penstock.log import Log, LogSettings, OffloadProgress, Position, Skipping, skip_closed
+from penstock.log.frames.format import FRAME_BYTES_MIN
 from penstock.log.ledgers.holds import read_holds
 from penstock.log.offload.offloader import to_offload
 from penstock.log.read.reader import default_metadata_path
@@ -22,7 +23,7 @@ from penstock.log.retention.trim import over_retention, passed_by
 from penstock.metadata import SqliteMetadata
 from penstock.operations.log.locate import locate_log, read_ledger_list
 
-_APPEND_BYTES = 1 << 20  # entries are gathered into batches of about this size
+_APPEND_BYTES = 1 << 20  # entries are gathered into batches that take about so many bytes of a ledger
 
 
 def create_log(path: Path) -> UUID:
@@ -43,11 +44,13 @@ def append_entries(path: Path, entries: Iterable[bytes]) -> Iterator[tuple[Posit
         )
     with Log.open(directory) as log:
         batch: list[bytes] = []
+        size = 0
         for entry in entries:
             batch.append(entry)
-            if sum(map(len, batch)) >= _APPEND_BYTES:
+            size += len(entry) + FRAME_BYTES_MIN
+            if size >= _APPEND_BYTES:
                 yield _append(log, batch)
-                batch = []
+                batch, size = [], 0
         if batch:
             yield _append(log, batch)
 
