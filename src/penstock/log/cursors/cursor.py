@@ -416,7 +416,7 @@ class Cursor:
         return self._acks.mark_delete
 
     def close(self) -> None:
-        """Finishes the acks on their way and gives up ownership. Reads that wait raise `Closed`."""
+        """Finishes the acks on their way and gives up ownership (as `RecordLog.close`). Reads that wait raise `Closed`."""
         if self._closed:
             return
         self._closed = True
