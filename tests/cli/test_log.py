@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,6 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.log import Cursor, Log, LogReader, LogSettings, Position
-from penstock.operations.log.changing import append_entries, create_log
 from penstock.operations.log.verify import verify_log
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -94,19 +94,30 @@ def test_create_append_read(tmp_path: Path) -> None:
     assert "nothing was changed" in text
 
 
-def test_many_small_entries_are_appended_in_linear_time(tmp_path: Path) -> None:
-    looked_at = 0
-
-    class Counted(bytes):
-        def __len__(self) -> int:
-            nonlocal looked_at
-            looked_at += 1
-            return super().__len__()
-
-    create_log(tmp_path / "log")
-    spans = list(append_entries(tmp_path / "log", (Counted(b"x") for _ in range(5000))))
-    assert sum(last.entry_id - first.entry_id + 1 for first, last in spans) == 5000
-    assert looked_at < 20 * 5000
+def test_lines_are_appended_as_they_come(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    penstock("create", log)
+    command = [sys.executable, "-m", "penstock", "log", "append", str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as appending:
+        assert appending.stdin is not None
+        assert appending.stdout is not None
+        watch = threading.Timer(LIMIT_SECONDS, appending.kill)
+        watch.start()
+        appended = 0
+        for part in (b"first\n", b"second\r\nthird\n\nthe begi", b"nning of a line\n"):
+            appending.stdin.write(part)
+            appending.stdin.flush()
+            appended += part.count(b"\n")
+            last = appending.stdout.readline().split()[-1].decode()
+            assert last.endswith(f":{appended - 1}"), "it is durable while the next one is still to come"
+        appending.stdin.write(b"x\n" * 100_000 + b"the last one")
+        appending.stdin.close()
+        assert appending.wait(LIMIT_SECONDS) == 0
+        watch.cancel()
+    raw = run("read", log, "--json").stdout.splitlines()
+    entries = [json.loads(line)["data"] for line in raw]
+    assert entries[:5] == ["first", "second", "third", "", "the beginning of a line"]
+    assert entries[5:] == ["x"] * 100_000 + ["the last one"]
 
 
 def test_binary_data_is_shown(tmp_path: Path) -> None:

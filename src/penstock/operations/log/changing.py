@@ -15,15 +15,12 @@ from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import BadInput
 from penstock.files import REAL_FILES
 from penstock.log import Log, LogSettings, OffloadProgress, Position, Skipping, skip_closed
-from penstock.log.frames.format import FRAME_BYTES_MIN
 from penstock.log.ledgers.holds import read_holds
 from penstock.log.offload.offloader import to_offload
 from penstock.log.read.reader import default_metadata_path
 from penstock.log.retention.trim import over_retention, passed_by
 from penstock.metadata import SqliteMetadata
 from penstock.operations.log.locate import locate_log, read_ledger_list
-
-_APPEND_BYTES = 1 << 20  # entries are gathered into batches that take about so many bytes of a ledger
 
 
 def create_log(path: Path) -> UUID:
@@ -34,8 +31,8 @@ def create_log(path: Path) -> UUID:
         return log.uuid
 
 
-def append_entries(path: Path, entries: Iterable[bytes]) -> Iterator[tuple[Position, Position]]:
-    """Becomes the log's owner and appends; yields (first, last) of each batch once it is durable."""
+def append_batches(path: Path, batches: Iterable[list[bytes]]) -> Iterator[tuple[Position, Position]]:
+    """Becomes the log's owner and appends each batch as it comes; yields (first, last) of it once it is durable."""
     directory = locate_log(path)
     if (directory.parent / "progress").is_dir():
         raise BadInput(
@@ -43,21 +40,8 @@ def append_entries(path: Path, entries: Iterable[bytes]) -> Iterator[tuple[Posit
             hint="nothing was changed; append to a log of your own (`penstock log create PATH`)",
         )
     with Log.open(directory) as log:
-        batch: list[bytes] = []
-        size = 0
-        for entry in entries:
-            batch.append(entry)
-            size += len(entry) + FRAME_BYTES_MIN
-            if size >= _APPEND_BYTES:
-                yield _append(log, batch)
-                batch, size = [], 0
-        if batch:
-            yield _append(log, batch)
-
-
-def _append(log: Log, batch: list[bytes]) -> tuple[Position, Position]:
-    span = log.append_many(batch).result()
-    return span.first, span.last
+        for batch in batches:
+            yield log.append_many(batch).result()
 
 
 def trim_log(path: Path, keep_seconds: float | None, keep_bytes: int | None, *, dry_run: bool) -> list[int]:
