@@ -238,17 +238,18 @@ class RecordLog:
         `Unavailable` there where the system gives no thread: then it stays open.
         """
         if not is_worker():
-            self._close()
+            self.close_here()
         elif not self._closed:
             start_thread(self._close_behind, f"close of {self._directory / self._name}", daemon=False)
 
     def _close_behind(self) -> None:
         try:
-            self._close()
+            self.close_here()
         except Exception:
             _logger.exception("the close of record log %s failed", self._directory / self._name)
 
-    def _close(self) -> None:
+    def close_here(self) -> None:
+        """As `close`, on this thread whichever it is: for who opened it there, and shared it with nobody."""
         already_failed = self._commits.error
         if not self._closed:
             with contextlib.suppress(PenstockError):  # as a task, because a stall of the disk is noticed there
