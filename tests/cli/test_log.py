@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,32 @@ def test_create_append_read(tmp_path: Path) -> None:
     code, text = penstock("create", path)
     assert code == 2
     assert "nothing was changed" in text
+
+
+def test_lines_are_appended_as_they_come(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    penstock("create", log)
+    command = [sys.executable, "-m", "penstock", "log", "append", str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as appending:
+        assert appending.stdin is not None
+        assert appending.stdout is not None
+        watch = threading.Timer(LIMIT_SECONDS, appending.kill)
+        watch.start()
+        appended = 0
+        for part in (b"first\n", b"second\r\nthird\n\nthe begi", b"nning of a line\n"):
+            appending.stdin.write(part)
+            appending.stdin.flush()
+            appended += part.count(b"\n")
+            last = appending.stdout.readline().split()[-1].decode()
+            assert last.endswith(f":{appended - 1}"), "it is durable while the next one is still to come"
+        appending.stdin.write(b"x\n" * 100_000 + b"the last one")
+        appending.stdin.close()
+        assert appending.wait(LIMIT_SECONDS) == 0
+        watch.cancel()
+    raw = run("read", log, "--json").stdout.splitlines()
+    entries = [json.loads(line)["data"] for line in raw]
+    assert entries[:5] == ["first", "second", "third", "", "the beginning of a line"]
+    assert entries[5:] == ["x"] * 100_000 + ["the last one"]
 
 
 def test_binary_data_is_shown(tmp_path: Path) -> None:

@@ -165,7 +165,42 @@ def test_verify_finds_a_checkpoint_that_says_something_else(owned: Path, monkeyp
 
     digest = checkpoints._digest
     monkeypatch.setattr(
-        checkpoints, "_digest", lambda place, start, end: digest(place, start, start or end)
+        checkpoints, "_digest", lambda place, start, first, end: digest(place, start, first, start or end)
     )  # as if the frames after it were missing from the log
     (check,) = asked("verify", owned, code=1)
     assert any("leads to another state" in fault for fault in check["faults"])
+
+
+@pytest.mark.parametrize("found", ["before", "after"])
+def test_verify_leaves_out_what_the_owner_replaces_meanwhile(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints, and the frames after them, go before the replay, or after they were found."""
+    from penstock.operations.state import checkpoints
+
+    settings = LogSettings(maintenance_interval_seconds=0, retention_seconds=0)
+    with Log.open(tmp_path / "log", settings) as log:
+        fill(log)
+    with Log.open(tmp_path / "log", settings) as log, BucketState.open(log) as state:
+        replaced = 0
+
+        def replace(*arguments: Any) -> Any:
+            nonlocal replaced
+            result = None if found == "before" else original(*arguments)
+            if not replaced:
+                for n in range(3):
+                    state.store(COUNTS).write({n: {"rows": -n}}).result(LIMIT_SECONDS)
+                    log.roll()
+                    state.checkpoint()
+                log.trim()
+            replaced += 1
+            return original(*arguments) if found == "before" else result
+
+        name = "replay" if found == "before" else "find_checkpoints"
+        original = getattr(checkpoints, name)
+        monkeypatch.setattr(checkpoints, name, replace)
+        (checked,) = asked("verify", tmp_path)
+        assert checked["sound"]
+        assert checked["ways"] >= 1
+        assert checked["keys"] == 33  # with the registry
+        assert replaced > 1

@@ -6,13 +6,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import BadInput, Closed, StorageFailed
-from penstock.log import Cursor, Log, LogReader, LogSettings, Pending, Position, Terminated, aio
+from penstock.log import Cursor, Entry, Log, LogReader, LogSettings, Pending, Position, Terminated, aio
 from penstock.log.cursors.reading import Batch
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -336,6 +337,32 @@ def test_a_cancelled_open_closes_no_cursor_that_another_task_has(tmp_path: Path)
             with pytest.raises(Closed):
                 await cursor.read()
             assert await (await log.open_cursor("c")).read() == []
+
+    asyncio.run(main())
+
+
+def test_no_iteration_holds_many_large_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "log", SETTINGS) as log:
+            for _ in range(12):
+                await log.append(bytes(1 << 20))
+            async with await log.open_cursor("reader") as cursor:
+                await anext(cursor)
+                assert cursor.cursor.read_position.entry_id <= 5
+                assert len([entry async for entry in cursor]) == 11
+            read, taken = log.log.read, 0
+
+            def counted(start: Position, end: Position) -> Iterator[Entry]:
+                nonlocal taken
+                for entry in read(start, end):
+                    taken += 1
+                    yield entry
+
+            monkeypatch.setattr(log.log, "read", counted)
+            entries = log.read(log.log.reader().first, log.log.end())
+            await anext(entries)
+            assert taken <= 5
+            assert len([entry async for entry in entries]) == 11
 
     asyncio.run(main())
 

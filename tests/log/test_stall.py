@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.errors import PenstockError
 from penstock.files import File
 from penstock.files.memory import MemoryFiles
-from penstock.log import Log, LogSettings, RecordLog, SyncStalled, stall
+from penstock.log import Log, LogSettings, LogState, Pending, RecordLog, SyncStalled, stall
 from penstock.metadata import MemoryMetadata
 from penstock.observe.metrics import METRICS
 from tests.support.waiting import wait_until
@@ -192,6 +193,37 @@ def test_a_slow_disk_is_not_a_hung_one(disk: HungDisk) -> None:
     disk.answers.set()
     pending.result(SOON)
     log.close()
+
+
+@pytest.mark.parametrize("what", ["log", "record log", "cursor"])
+def test_a_callback_may_close_what_the_disk_does_not_answer(disk: HungDisk, what: str) -> None:
+    """It runs on the thread that watches the disk, for which everybody else waits."""
+    log = Log.open(DIRECTORY, SETTINGS, disk, metadata=MemoryMetadata())  # type: ignore[arg-type]
+    first = log.append(b"first").result(SOON)
+    cursor = log.open_cursor("reader")
+    records = RecordLog.open(DIRECTORY / "other", "records", disk)  # type: ignore[arg-type]
+    calls: dict[str, tuple[str, Any, Callable[[], Pending[Any]]]] = {
+        "log": (".log", log, lambda: log.append(b"in flight")),
+        "record log": (".rlog", records, lambda: records.append(b"in flight")),
+        "cursor": (".rlog", cursor, lambda: cursor.ack(first)),
+    }
+    disk.hangs, closing, append = calls[what]
+    closed, watched = threading.Event(), threading.Event()
+
+    def close(_: object) -> None:
+        closing.close()
+        closed.set()
+
+    pending = append()
+    pending.add_done_callback(close)
+    assert isinstance(pending.exception(SOON), SyncStalled)
+    assert closed.wait(SOON)
+    stall.WATCH.begin("another disk", LIMIT, lambda _: watched.set())
+    assert watched.wait(SOON), "the watch goes on"
+    disk.answers.set()
+    wait_until(lambda: closing.state is LogState.CLOSED if closing is log else closing._closed, "closed")
+    for one in (records, log):
+        one.close()
 
 
 def test_a_slow_callback_is_no_slow_disk(tmp_path: Path) -> None:

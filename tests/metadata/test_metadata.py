@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Closed, Corruption, Unavailable
+from penstock.errors import Closed, Corruption, StorageFailed, Unavailable
 from penstock.metadata import (
     Check,
     Create,
@@ -196,6 +196,30 @@ def test_looking_at_a_file_keeps_the_locks_of_this_process(tmp_path: Path) -> No
         subprocess.run([sys.executable, "-c", script, str(path)], check=True)
         assert (tmp_path / "m.sqlite-wal").exists()
         assert first.get("b") is not None
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_store_on_a_read_only_disk_is_read_and_nothing_is_made_beside_it(
+    *, closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that is mounted read-only, or a copy of one, as its owner left it, or as a crash did."""
+    store = SqliteMetadata(tmp_path / "m.sqlite")
+    version = store.create("a", b"1")
+    if closed:
+        store.close()
+    files = sorted(tmp_path.iterdir())
+    assert (len(files) == 1) is closed
+    mounted = os.statvfs(tmp_path)
+    read_only = os.statvfs_result((*mounted[:8], mounted.f_flag | os.ST_RDONLY, *mounted[9:]))
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    with contextlib.closing(SqliteMetadata(tmp_path / "m.sqlite", must_exist=True)) as reader:
+        assert reader.get("a") == (b"1", version)
+        assert reader.children("") == ["a"]
+        if closed:
+            with pytest.raises(StorageFailed, match="readonly"):
+                reader.put("a", b"2", version)
+        assert sorted(tmp_path.iterdir()) == files
+    store.close()
 
 
 def test_a_making_that_a_crash_interrupted_is_done_again(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,8 +15,10 @@ from penstock.errors import BadInput
 from penstock.log import Log, LogReader, LogSettings, Position
 from penstock.state import (
     BucketState,
+    RecoveryProgress,
     StateLost,
     StateReader,
+    StateSettings,
 )
 from tests.state.stores import KEEPING, ORDERS, SMALL, SOURCE, checkpointed, content, put
 from tests.support.waiting import LIMIT_SECONDS
@@ -94,6 +97,92 @@ def test_a_follower_that_had_read_all_that_was_trimmed_is_told_of_the_next_frame
         follower.advance(following)
         assert told == [following]
         assert content(follower) == {n: n for n in range(5)}
+
+
+@pytest.mark.parametrize("at", [None, "earliest"])
+@pytest.mark.parametrize("checkpoints", [2, 3])
+def test_a_follower_opens_while_the_owner_trims_what_it_wants(
+    at: Literal["earliest"] | None, checkpoints: int, tmp_path: Path
+) -> None:
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, StateSettings(checkpoint_at_roll=False))
+        for n in range(20):
+            put(state, n, n)
+            if n in (1, 5):
+                state.checkpoint()
+        owner_works = True
+
+        def progress(now: RecoveryProgress) -> None:
+            nonlocal owner_works
+            if owner_works and now.phase == ("checkpoint" if at else "replay"):
+                owner_works = False
+                for n in range(checkpoints):
+                    put(state, 20 + n, n)
+                    state.checkpoint()
+                assert log.trim()
+
+        follower = StateReader.open(LogReader.open(tmp_path / "log"), at=at, progress=progress)
+        assert not owner_works
+        follower.advance()
+        assert content(follower) == content(state)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_frames_are_trimmed_while_a_follower_applies_them(
+    *, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, StateSettings(checkpoint_at_roll=False))
+        put(state, 0, 0)
+        reader = LogReader.open(tmp_path / "log")
+        told: list[Position] = []
+        follower = StateReader.open(reader, (lambda position, *_: told.append(position)) if is_told else None)
+        positions = [put(state, n, n) for n in range(1, 20)]
+        scan = reader.scan_encoded
+
+        def scan_beside_a_trim(start: Position, end: Position) -> Iterator[Any]:
+            frames = scan(start, end)
+            yield next(frames)
+            for n in range(2):
+                put(state, 20 + n, n)
+                state.checkpoint()
+            assert log.trim()
+            yield from frames
+
+        monkeypatch.setattr(reader, "scan_encoded", scan_beside_a_trim)
+        if is_told:
+            with pytest.raises(StateLost, match="to be told of each"):
+                follower.advance()
+            assert told == positions[: len(told)] != []
+        else:
+            assert follower.advance() == log.end()
+            assert content(follower) == content(state)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_follower_from_before_the_first_checkpoint_goes_on_with_the_engine_that_wrote_it(
+    *, trimmed: bool, tmp_path: Path
+) -> None:
+    """It has to read a checkpoint where the frames that it wants were trimmed, or where the log was taken back."""
+    with Log.open(tmp_path / "log", SMALL) as log:
+        state = BucketState.open(log, StateSettings(engine="rocksdb", checkpoint_at_roll=False))
+        kept = put(state, 0, 0)
+        follower = StateReader.open(LogReader.open(tmp_path / "log"))
+        for n in range(1, 20):
+            put(state, n, n)
+        if trimmed:
+            state.checkpoint()
+            put(state, 20, 20)
+            state.checkpoint()
+            assert log.trim()
+        else:
+            follower.advance()
+            state.checkpoint()
+            state.truncate(kept)
+            put(state, 1, 1)
+            state.checkpoint()
+        follower.advance()
+        assert content(follower) == content(state)
 
 
 def test_a_follower_learns_sizes_and_state_frame_by_frame(tmp_path: Path) -> None:

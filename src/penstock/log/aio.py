@@ -23,7 +23,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -50,7 +50,8 @@ from penstock.metadata import MetadataStore
 
 T = TypeVar("T")
 
-_BATCH_ENTRIES = 256  # read at once on a thread of the pool
+_BATCH_ENTRIES = 256  # read at once on a thread of the pool, up to the entry that reaches
+_BATCH_BYTES = 4 << 20
 
 
 async def open(
@@ -125,6 +126,17 @@ async def _moved(tail: Tail, seen: int, seconds: float) -> None:
         tail.unwatch(wake)
 
 
+def _next_of(entries: Iterator[Entry]) -> list[Entry]:
+    batch: list[Entry] = []
+    size = 0
+    for entry in islice(entries, _BATCH_ENTRIES):
+        batch.append(entry)
+        size += len(entry.data)
+        if size >= _BATCH_BYTES:
+            break
+    return batch
+
+
 class AsyncLog:
     """A handle on a log for tasks of one event loop. `log` is the plain one."""
 
@@ -144,7 +156,7 @@ class AsyncLog:
     async def read(self, start: Position, end: Position) -> AsyncIterator[Entry]:
         """The durable entries from `start` to `end`, both included."""
         entries = await asyncio.to_thread(self.log.read, start, end)
-        while batch := await asyncio.to_thread(lambda: list(islice(entries, _BATCH_ENTRIES))):
+        while batch := await asyncio.to_thread(_next_of, entries):
             for entry in batch:
                 yield entry
 
@@ -385,7 +397,7 @@ class AsyncCursor:
             self._leave_iteration()  # a closed cursor says so; what another one read ahead is read again
         async with self._reading_ahead:
             while self._given == len(self._ahead) or self._ahead.moves != self.cursor.moves:
-                ahead = await self.read(_BATCH_ENTRIES)
+                ahead = await self.read(_BATCH_ENTRIES, _BATCH_BYTES)
                 if not ahead:
                     raise StopAsyncIteration
                 self._ahead, self._given = ahead, 0

@@ -71,6 +71,10 @@ class StallWatch:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def runs_here(self) -> bool:
+        """Whether the caller is on the watching thread: in a callback of what a disk did not answer."""
+        return threading.current_thread() is self._thread
+
     def begin(self, what: str, seconds_max: float | None, on_stall: Callable[[SyncStalled], None]) -> int:
         """A step begins; returns its number, for `end`. `on_stall` is called on the watching thread, at most once."""
         if seconds_max is None:

@@ -67,7 +67,9 @@ class SqliteMetadata:
                 raise Unavailable(f"there is no metadata at {path}", hint="has the capture process started once?")
             self._refuse_others()
             self._make_private()
-            connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(
+                self._uri(), uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
         try:
             with self._errors():
                 self._prepare(connection)
@@ -75,6 +77,15 @@ class SqliteMetadata:
             connection.close()
             raise
         self._connection = connection
+
+    def _uri(self) -> str:
+        """Of a file that was closed in order, on a disk that is mounted read-only, SQLite is told that it is `immutable`:
+        else it wants to make files beside it, even to read."""
+        uri = self.path.absolute().as_uri()
+        wal = self.path.with_name(self.path.name + "-wal")
+        if self.path.exists() and os.statvfs(self.path).f_flag & os.ST_RDONLY and not wal.exists():
+            return f"{uri}?immutable=1"
+        return uri
 
     def _refuse_others(self) -> None:
         """Raises `Corruption` for a file of another program or version, before SQLite may change a byte of it.

@@ -14,12 +14,11 @@ from typing import Literal
 from penstock.arguments import check_callable, check_type
 from penstock.clock import SYSTEM_CLOCK
 from penstock.errors import Closed, Corruption
-from penstock.log import LogReader, Position, StateChange
+from penstock.log import LogReader, Position, StateChange, Trimmed
 from penstock.log.frames.format import decode_changes
 from penstock.log.ledgers.holds import pins
 from penstock.log.position import check_position
 from penstock.state.checkpoints.recovery import (
-    DIRECTORY,
     START_PIN,
     OnProgress,
     Recovered,
@@ -30,14 +29,14 @@ from penstock.state.checkpoints.recovery import (
     refuse_skipped,
 )
 from penstock.state.engines.engine import CheckpointInfo
-from penstock.state.engines.opening import engines_of
 from penstock.state.settings import StateSettings
 from penstock.state.types.registry import REGISTRY_NAMESPACE, unregistered
 from penstock.state.view import StateView
 
 OnFrame = Callable[[Position, int, tuple[StateChange, ...]], None]
 
-_OPEN_ATTEMPTS = 5  # the owner may remove a checkpoint while it is being opened: then the next one is tried
+# The owner may remove a checkpoint while it is being opened, or trim the frames after it: then the next one is tried.
+_OPEN_ATTEMPTS = 5
 # A change begins with its namespace, and registrations come first in a frame: a frame has some if it begins like this.
 _REGISTRY_FIRST = REGISTRY_NAMESPACE.to_bytes(8, "little")
 
@@ -78,13 +77,13 @@ class StateReader(StateView):
         check_callable("progress", progress, optional=True)
         if at is not None and not (isinstance(at, str) and at == "earliest"):
             check_position("at", at)
-        if settings is None:  # a reader need not know what the owner's configuration says
-            written_by = engines_of(reader.directory / DIRECTORY, reader.files)
-            settings = StateSettings(engine=written_by[0]) if written_by else StateSettings()
-        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings, read_only=True)
-        reader.refresh()
-        position = reader.end() if at is None else _earliest(location) if at == "earliest" else at
-        return cls(location, _recover(location, position, progress), position, on_frame)
+        location = StateLocation(reader, reader.files, SYSTEM_CLOCK, settings or StateSettings(), read_only=True)
+
+        def place() -> Position:
+            reader.refresh()
+            return reader.end() if at is None else _earliest(location) if isinstance(at, str) else at
+
+        return cls(location, *_recover(location, place, progress), on_frame)
 
     def advance(self, to: Position | None = None) -> Position:
         """Applies every frame up to and including `to` (None: the durable end), and returns the position reached.
@@ -99,15 +98,23 @@ class StateReader(StateView):
                 raise Closed("a reader of the state is closed")
             target = self._reader.end() if to is None else to
             if self.position.entry_id >= 0 and not holds_entry(self._reader, self.position):
-                self._rebuild(min(target, self._reader.end()))
+                self._rebuild(lambda: min(target, self._reader.end()))
             if target <= self.position:
                 return self.position
             start = self._reader.next(self.position)
             if self._may_miss_frames():  # asked after `next`, which passes over what is gone
-                self._pass_over_trimmed(target)
+                self._pass_over_trimmed(to)
                 return self.position
             refuse_skipped(self._reader, start, target)
-            for position, header, raw in self._reader.scan_encoded(start, target):
+            frames = self._reader.scan_encoded(start, target)
+            while True:
+                try:
+                    position, header, raw = next(frames)
+                except StopIteration:
+                    break
+                except Trimmed:  # in this moment, by the owner
+                    self._pass_over_trimmed(to)
+                    return self.position
                 changes: tuple[StateChange, ...] = ()
                 if raw and (self.on_frame is not None or raw[:8] == _REGISTRY_FIRST):
                     changes = decode_changes(raw, header.wall_ms)
@@ -128,20 +135,20 @@ class StateReader(StateView):
         trimmed = self._reader.trimmed_to
         return trimmed is None or self.position < trimmed
 
-    def _pass_over_trimmed(self, target: Position) -> None:
+    def _pass_over_trimmed(self, to: Position | None) -> None:
         """Frames that were still to come were trimmed."""
         if self.on_frame is not None:
             raise StateLost(
                 f"frames after {self.position} were trimmed, and this reader is to be told of each of them",
                 hint="pin the log, or open the reader anew",
             )
-        self._rebuild(target)
+        self._rebuild(self._reader.end if to is None else lambda: to)
 
     def heal(self, error: Corruption) -> None:
         damaged = self.engine
         with self._advancing:
             if self.engine is damaged:
-                self._rebuild(self.position, verify=True)
+                self._rebuild(lambda: self.position, verify=True)
 
     def close(self) -> None:
         """Releases the checkpoint's files. The log's reader stays open. Every later call raises `Closed`."""
@@ -161,10 +168,10 @@ class StateReader(StateView):
             elif change.namespace not in self.registry:
                 raise unregistered(change.namespace)
 
-    def _rebuild(self, position: Position, *, verify: bool = False) -> None:
-        """Recovers the state at `position` anew, and puts it under the stores."""
+    def _rebuild(self, place: Callable[[], Position], *, verify: bool = False) -> None:
+        """Recovers the state at that place anew, and puts it under the stores."""
         old = self.engine
-        recovered = _recover(self._location, position, None, verify=verify)
+        recovered, position = _recover(self._location, place, None, verify=verify)
         with self._lock:
             self._replace(recovered.engine, recovered.registry)
         self.position = position
@@ -195,11 +202,15 @@ def find_checkpoints(location: StateLocation) -> list[CheckpointInfo]:
         at = Position(newest[0].position.ledger_id, newest[0].position.entry_id - 1)
 
 
-def _recover(location: StateLocation, to: Position, progress: OnProgress | None, *, verify: bool = False) -> Recovered:
+def _recover(
+    location: StateLocation, place: Callable[[], Position], progress: OnProgress | None, *, verify: bool = False
+) -> tuple[Recovered, Position]:
+    """The state at `place`, and where that is: asked again in each attempt, as the end and the earliest state move on."""
     for attempt in range(_OPEN_ATTEMPTS):
         try:
-            return recover(location, to, progress, verify=verify)
-        except (StateLost, FileNotFoundError):
+            to = place()
+            return recover(location, to, progress, verify=verify), to
+        except (StateLost, FileNotFoundError, Trimmed):
             if attempt + 1 == _OPEN_ATTEMPTS:
                 raise
     raise AssertionError

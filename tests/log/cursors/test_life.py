@@ -187,6 +187,25 @@ def test_foreign_things_in_the_place_of_its_files_are_named(
     assert "a directory stands in the place of the file" in caplog.text
 
 
+def test_a_damaged_cursor_is_opened_in_the_callback_of_another_ones_ack(log: Log, tmp_path: Path) -> None:
+    """What its opening closes on the way is closed on that thread, not behind it."""
+    log.open_cursor("c").close()
+    (records,) = (tmp_path / "log" / "cursors").glob("c-*.rlog")
+    damaged = bytearray(records.read_bytes())
+    damaged[-1] ^= 1
+    records.write_bytes(damaged)
+    opened: Pending[Cursor] = Pending()
+
+    def reopen(_: object) -> None:
+        try:
+            opened.complete(log.open_cursor("c"))
+        except Exception as error:
+            opened.fail(error)
+
+    log.open_cursor("keep").ack(at("1:0")).add_done_callback(reopen)
+    assert values(opened.result(LIMIT_SECONDS), 100) == list(range(14))
+
+
 @pytest.mark.parametrize("step", ["files_aside", "encode_snapshot"])
 def test_a_crash_inside_a_fall_back_leaves_a_cursor_that_falls_back_again(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str

@@ -17,7 +17,7 @@ from penstock.files import File
 from penstock.files.memory import DiskFault, MemoryFiles, PowerCut
 from penstock.log import Pending, RecordLog, StateChange, wait_all
 from tests.support.files import UnlockedFiles
-from tests.support.waiting import LIMIT_SECONDS
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_records_survive_and_go_on_after_a_rewrite(tmp_path: Path) -> None:
@@ -287,3 +287,44 @@ def test_what_an_error_says_of_its_record() -> None:
     again = RecordLog.open(Path("/d"), "r", killed)
     assert [record.data for record in again.records()] == [b"first", b"in flight"]
     again.close()
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_a_record_log_that_is_closed_in_a_callback_finishes_what_waits(
+    *, compacts: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The callback runs on the thread that commits, for which also the end of a compaction waits."""
+    records = RecordLog.open(tmp_path, "records")
+    assert records.append(b"0").result(LIMIT_SECONDS) == 0
+    began, held, waiting = threading.Event(), threading.Event(), threading.Event()
+
+    def begin(_: object) -> None:
+        began.set()
+        held.wait(LIMIT_SECONDS)
+
+    def close(_: object) -> None:
+        assert waiting.wait(LIMIT_SECONDS)
+        if compacts:
+            wait_until(lambda: records._commits._queue, "the compaction waits for the thread of this callback")
+        records.close()
+
+    records.append(b"1").add_done_callback(begin)
+    assert began.wait(LIMIT_SECONDS)
+    compaction = records.compact(lambda: b"all so far") if compacts else None
+    records.append(b"2").add_done_callback(close)
+    held.set()
+    if compaction is None:
+        wait_until(lambda: not records._commits._queue, "the callback that closes is under way")
+        later = [records.append(b"%d" % number) for number in range(3, 10)]
+        waiting.set()
+        assert [one.result(LIMIT_SECONDS) for one in later] == list(range(3, 10))
+    else:
+        waiting.set()
+        compaction.exception(LIMIT_SECONDS)
+    wait_until(lambda: records._closed, "closed")
+    for thread in threading.enumerate():
+        if thread.name.startswith("close of"):
+            thread.join(LIMIT_SECONDS)
+    with RecordLog.open(tmp_path, "records") as again:
+        assert [one.number for one in again.records()][-1] == (2 if compacts else 9)
+    assert not caplog.records

@@ -392,3 +392,31 @@ def test_a_scan_elsewhere_learns_of_a_skip(tmp_path: Path) -> None:
         assert [info.position.entry_id for info in other.scan(Position(2, 0), Position(2, 9))] == [
             0, 1, 2, 4, 5, 6, 7, 8, 9
         ]  # fmt: skip
+
+
+def test_a_cursor_elsewhere_counts_and_finds_what_can_be_read(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", SETTINGS) as log, LogReader.open(tmp_path / "log") as reader:
+        for number in range(12):
+            log.append(data(number)).result()
+        log.roll()
+        elsewhere = CursorTable(reader)
+        cursor, other = elsewhere.open("elsewhere"), elsewhere.open("other")
+        assert cursor.backlog() == 12
+        damage(ledger_path(tmp_path / "log", 1), 0)
+        log.skip(1)
+        first = cursor.nth(1)
+        assert first is not None
+        assert bytes(first.data) == data(1)
+        assert other.earliest_ms() == first.wall_ms
+        assert (cursor.backlog(), other.backlog()) == (11, 11)
+        for path in (ledger_path(tmp_path / "log", 1), ledger_path(tmp_path / "log", 2)):
+            for entry in range(12):
+                with contextlib.suppress(IndexError):
+                    damage(path, entry)
+        for ledger in (1, 2):
+            log.skip(ledger)
+        assert cursor.nth(1) is None
+        assert other.earliest_ms() is None
+        assert not other.has_more()
+        assert other.backlog_bytes() == 0
+        elsewhere.close()

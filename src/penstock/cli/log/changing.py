@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 from rich.live import Live
@@ -18,6 +18,8 @@ from penstock.cli.screen import console, say
 
 if TYPE_CHECKING:
     from penstock.log import OffloadProgress
+
+_READ_BYTES = 1 << 20  # of standard input at once, at most
 
 
 def create(
@@ -43,12 +45,13 @@ def append(
 ) -> None:
     """Append entries, and print their positions once they are on the disk.
 
-    Takes ownership while it runs, so it is refused (exit code 75) while another process has the log.
+    Lines are appended as they come. Takes ownership while it runs, so it is refused (exit code 75) while another process has
+    the log.
     """
-    from penstock.operations.log.changing import append_entries
+    from penstock.operations.log.changing import append_batches
 
     with end_quietly(as_json=json):
-        for first, last in append_entries(path, _given(entries, whole=whole)):
+        for first, last in append_batches(path, _given(entries, whole=whole)):
             print_result(
                 {"first": str(first), "last": str(last)},
                 "{}",
@@ -57,13 +60,28 @@ def append(
             )
 
 
-def _given(entries: list[str] | None, *, whole: bool) -> Iterator[bytes]:
+def _given(entries: list[str] | None, *, whole: bool) -> Iterator[list[bytes]]:
     if entries:
-        yield from (entry.encode() for entry in entries)
+        yield [entry.encode() for entry in entries]
     elif whole:
-        yield sys.stdin.buffer.read()
+        yield [sys.stdin.buffer.read()]
     else:
-        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+        yield from _lines_as_they_come(sys.stdin.buffer)
+
+
+def _lines_as_they_come(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """The whole lines of each part that is there. A writer may be slow, and Ctrl-C may come before its next line."""
+    begun: list[bytes] = []  # of the line whose end is still to come
+    while part := stream.read1(_READ_BYTES):  # type: ignore[attr-defined]
+        *lines, rest = part.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*begun, lines[0]))
+            begun = []
+            yield [line.rstrip(b"\r") for line in lines]
+        if rest:
+            begun.append(rest)
+    if begun:
+        yield [b"".join(begun).rstrip(b"\r")]
 
 
 def trim(
@@ -75,7 +93,8 @@ def trim(
 ) -> None:
     """Remove whole ledgers that every cursor and pin has passed and that are not to be kept.
 
-    Takes ownership while it runs (not with --dry-run): a running flow trims by itself. The newest ledger always stays.
+    Takes ownership while it runs (not with --dry-run): a running flow trims by itself. A log without
+    cursors and pins keeps what the options say, and no more.
     """
     from penstock.operations.log.changing import trim_log
 

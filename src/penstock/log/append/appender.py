@@ -144,7 +144,7 @@ class Appender:
         return self.on_writer_thread(task).result()
 
     def check_may_wait(self) -> None:
-        """Raises `BadInput` on the writer thread, where a call that waits for that thread would wait for ever."""
+        """Raises `BadInput` in a callback of an append, where a call that waits for the writer thread would wait for ever."""
         if self.runs_here():
             raise BadInput(
                 f"{self._name}: this waits for the thread that it is called on, in a callback of an append",
@@ -152,8 +152,9 @@ class Appender:
             )
 
     def runs_here(self) -> bool:
-        """Whether the caller is on the writer thread: in a callback of an append."""
-        return threading.current_thread() is self._thread
+        """Whether the caller is in a callback of an append: on the writer thread, or on the one that watches the disk,
+        which answers in its place where the disk does not."""
+        return threading.current_thread() is self._thread or WATCH.runs_here()
 
     def wait_for_room(self) -> None:
         """Returns once less than `waiting_bytes_max` waits."""

@@ -129,11 +129,13 @@ class Acks:
 
     def backlog(self, views: LedgerViews) -> int:
         """How many entries are not acked."""
+        self.seen(views)
         with self._lock:
             return self._state.acked.backlog(views)
 
     def counts(self, views: LedgerViews) -> list[tuple[LedgerView, int]]:
         """Each ledger at or after the mark-delete, and how many of its entries are not acked, as of one moment."""
+        self.seen(views)
         with self._lock:
             acked = self._state.acked
             return [(view, acked.count(view)) for view in views.since(acked.mark_delete.ledger_id)]

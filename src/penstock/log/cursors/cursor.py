@@ -37,7 +37,7 @@ from penstock.log.cursors.acked import Acked, runs
 from penstock.log.cursors.acks import Acks, previous
 from penstock.log.cursors.backlog import CursorStats, backlog_about, backlog_bytes
 from penstock.log.cursors.opening import Start, open_durable, start_position
-from penstock.log.cursors.reading import Batch, Skip, is_terminated, nth_unacked, place_to_read, read_entries
+from penstock.log.cursors.reading import Batch, Skip, is_terminated, nth_unacked, place_to_read, read_entries, read_one
 from penstock.log.cursors.records import CursorState
 from penstock.log.frames.format import Entry
 from penstock.log.metrics import forget_cursor, watch_cursor
@@ -184,8 +184,8 @@ class Cursor:
 
     def earliest_ms(self) -> int | None:
         """When the oldest entry of the backlog was written; None where there is no backlog."""
-        position = self.nth_position(1)
-        return None if position is None else next(self._reader.scan(position, position)).wall_ms
+        oldest = read_one(self._reader.scan, lambda: self.nth_position(1))
+        return None if oldest is None else oldest.wall_ms
 
     def holes(self) -> Iterator[tuple[Position, Position]]:
         """The acked runs after the mark-delete, as (first, last); for status."""
@@ -362,8 +362,7 @@ class Cursor:
 
     def nth(self, number: int) -> Entry | None:
         """The `number`-th entry of the backlog, counted from 1; None where it is shorter. Moves nothing."""
-        position = self.nth_position(number)
-        return None if position is None else next(self._reader.entries(position, position))
+        return read_one(self._reader.entries, lambda: self.nth_position(number))
 
     def nth_position(self, number: int) -> Position | None:
         self._check_open()
@@ -416,7 +415,7 @@ class Cursor:
         return self._acks.mark_delete
 
     def close(self) -> None:
-        """Finishes the acks on their way and gives up ownership. Reads that wait raise `Closed`."""
+        """Finishes the acks on their way and gives up ownership (as `RecordLog.close`). Reads that wait raise `Closed`."""
         if self._closed:
             return
         self._closed = True

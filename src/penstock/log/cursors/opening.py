@@ -294,4 +294,4 @@ def delete_durable(
 
 def _close_quietly(records: RecordLog) -> None:
     with contextlib.suppress(Exception):  # the caller raises the error that came first
-        records.close()
+        records.close_here()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from pyroaring import BitMap
 
@@ -19,6 +20,7 @@ _WINDOW_ENTRIES = 1 << 16  # for so many entries at a time the acks are asked
 _READ_OVER_ENTRIES = 32  # acked entries between two that are wanted: reading over them is cheaper than a second read
 
 Skip = Callable[[Position], bool]
+T = TypeVar("T")
 
 
 class Batch(list[Entry]):
@@ -124,10 +126,19 @@ def _together(wanted: BitMap) -> Iterator[tuple[int, int]]:
 
 def nth_unacked(acks: Acks, views: LedgerViews, start: Position, number: int) -> Position | None:
     """The `number`-th entry, counted from 1, that is not acked at or after `start`."""
+    acks.seen(views)
     for ledger_id, wanted in unacked_runs(acks, views, start):
         if number <= len(wanted):
             return Position(ledger_id, wanted[number - 1])
         number -= len(wanted)
+    return None
+
+
+def read_one(read: Callable[[Position, Position], Iterator[T]], place: Callable[[], Position | None]) -> T | None:
+    """What `read` gives of the entry at `place`, which is asked again where that one was skipped in this moment."""
+    while (position := place()) is not None:
+        for found in read(position, position):
+            return found
     return None
 
 

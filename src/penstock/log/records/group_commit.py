@@ -131,7 +131,7 @@ class GroupCommit(Generic[R]):
         with self._lock:
             self._closing = True
             self._change.notify_all()
-            while self._scheduled and self._worker is not threading.current_thread():
+            while self._scheduled:
                 self._change.wait()
             if self._closed:
                 return

@@ -9,6 +9,7 @@ mixture. Every open makes a generation of its own, so that a deposed owner write
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +31,10 @@ from penstock.log.position import Position
 from penstock.log.records.group_commit import Builder, GroupCommit, Queued
 from penstock.log.records.idle_file import IdleFile
 from penstock.log.records.opening import Made, publish, take_over
-from penstock.log.records.workers import CHORES
+from penstock.log.records.workers import CHORES, is_worker
+from penstock.threads import start_thread
+
+_logger = logging.getLogger(__name__)
 
 _WAITING_BYTES_MAX = 64 << 20
 # With more record logs than this open, each holds its two descriptors only during a commit; opening them costs far less
@@ -227,7 +231,25 @@ class RecordLog:
         return compaction.answer
 
     def close(self) -> None:
-        """Finishes what waits and gives up ownership. Raises what goes wrong meanwhile. Closing again does nothing."""
+        """Finishes what waits and gives up ownership. Raises what goes wrong meanwhile. Closing again does nothing.
+
+        In a callback of an append, also of another record log, it returns at once, and the record log closes behind it: the
+        thread of the callback must first finish what waits. What goes wrong then is in the program's log. Raises
+        `Unavailable` there where the system gives no thread: then it stays open.
+        """
+        if not is_worker():
+            self.close_here()
+        elif not self._closed:
+            start_thread(self._close_behind, f"close of {self._directory / self._name}", daemon=False)
+
+    def _close_behind(self) -> None:
+        try:
+            self.close_here()
+        except Exception:
+            _logger.exception("the close of record log %s failed", self._directory / self._name)
+
+    def close_here(self) -> None:
+        """As `close`, on this thread whichever it is: for who opened it there, and shared it with nobody."""
         already_failed = self._commits.error
         if not self._closed:
             with contextlib.suppress(PenstockError):  # as a task, because a stall of the disk is noticed there

@@ -127,8 +127,10 @@ CHORES = Workers("chores", 1)
 
 
 def is_worker() -> bool:
-    """Whether the calling thread is one of the lanes': it must not wait for what they do."""
-    return COMMITS.has(threading.current_thread()) or CHORES.has(threading.current_thread())
+    """Whether the calling thread is one of the lanes', or the one that answers in their place where the disk does not: it
+    must not wait for what they do."""
+    thread = threading.current_thread()
+    return COMMITS.has(thread) or CHORES.has(thread) or stall.WATCH.runs_here()
 
 
 # A forked child has none of the threads: its lanes start empty.

@@ -22,8 +22,6 @@ from penstock.log.retention.trim import over_retention, passed_by
 from penstock.metadata import SqliteMetadata
 from penstock.operations.log.locate import locate_log, read_ledger_list
 
-_APPEND_BYTES = 1 << 20  # entries are gathered into batches of about this size
-
 
 def create_log(path: Path) -> UUID:
     """Creates an empty log and returns its UUID. Raises `BadInput` where something exists at `path`."""
@@ -33,8 +31,8 @@ def create_log(path: Path) -> UUID:
         return log.uuid
 
 
-def append_entries(path: Path, entries: Iterable[bytes]) -> Iterator[tuple[Position, Position]]:
-    """Becomes the log's owner and appends; yields (first, last) of each batch once it is durable."""
+def append_batches(path: Path, batches: Iterable[list[bytes]]) -> Iterator[tuple[Position, Position]]:
+    """Becomes the log's owner and appends each batch as it comes; yields (first, last) of it once it is durable."""
     directory = locate_log(path)
     if (directory.parent / "progress").is_dir():
         raise BadInput(
@@ -42,19 +40,8 @@ def append_entries(path: Path, entries: Iterable[bytes]) -> Iterator[tuple[Posit
             hint="nothing was changed; append to a log of your own (`penstock log create PATH`)",
         )
     with Log.open(directory) as log:
-        batch: list[bytes] = []
-        for entry in entries:
-            batch.append(entry)
-            if sum(map(len, batch)) >= _APPEND_BYTES:
-                yield _append(log, batch)
-                batch = []
-        if batch:
-            yield _append(log, batch)
-
-
-def _append(log: Log, batch: list[bytes]) -> tuple[Position, Position]:
-    span = log.append_many(batch).result()
-    return span.first, span.last
+        for batch in batches:
+            yield log.append_many(batch).result()
 
 
 def trim_log(path: Path, keep_seconds: float | None, keep_bytes: int | None, *, dry_run: bool) -> list[int]:

@@ -32,7 +32,8 @@ def open_engine(
 
     A damaged checkpoint is stepped over and listed in `damaged`. Without a directory the state is in memory alone.
     `read_only`: for a process that is not the owner; the engine takes changes, but writes no checkpoint and changes no
-    file. `verify`: every byte of a checkpoint is read before it counts as good. An owner that opens with `at` drops the
+    file. It is the one that wrote the checkpoints, whatever `name` says: the owner chooses, and may have written its first
+    one just now. `verify`: every byte of a checkpoint is read before it counts as good. An owner that opens with `at` drops the
     checkpoints above it. Where the system refuses to open a file, `Unavailable` or `StorageFailed` says so: that is no
     damage.
     """
@@ -41,7 +42,10 @@ def open_engine(
     if directory is None:
         return MemoryEngine()
     with typed_refusals(directory):
-        _refuse_other_engine(name, directory, files)
+        written_by = _written_by(directory, files)
+        if read_only:
+            name = next(iter(written_by), name)
+        _refuse_other_engine(name, directory, written_by)
         options = EngineOptions(directory, files, clock, settings, read_only, at, verify)
         if name == "rocksdb":
             from penstock.state.engines.rocksdb.engine import RocksEngine  # here, because rocksdict is optional
@@ -50,9 +54,9 @@ def open_engine(
         return NativeEngine(options)
 
 
-def _refuse_other_engine(name: str, directory: Path, files: Files) -> None:
+def _refuse_other_engine(name: str, directory: Path, written_by: list[str]) -> None:
     """Raises `BadInput` where the other engine wrote this state: its checkpoints would be passed over in silence."""
-    for other in engines_of(directory, files):
+    for other in written_by:
         if other != name:
             raise BadInput(
                 f"the state in {directory} was written by the engine {other!r}, not by {name!r}",
@@ -60,9 +64,8 @@ def _refuse_other_engine(name: str, directory: Path, files: Files) -> None:
             )
 
 
-def engines_of(directory: Path, files: Files) -> list[str]:
+def _written_by(directory: Path, files: Files) -> list[str]:
     """The engines that have a checkpoint in the directory."""
-    with typed_refusals(directory):
-        native = any(generation_of(file) is not None for file in files.list(directory))
-        rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
+    native = any(generation_of(file) is not None for file in files.list(directory))
+    rocksdb = any(file.startswith("checkpoint-") for file in files.list(directory / "rocksdb"))
     return [name for name, there in (("native", native), ("rocksdb", rocksdb)) if there]

@@ -118,6 +118,7 @@ class RocksEngine(CheckpointedEngine):
         except Closed:
             raise
         except Exception as error:  # rocksdict raises plain ones
+            self._close_live()  # RocksDB takes nothing more there once the disk failed: the next checkpoint begins with another
             raise StorageFailed(f"{self._directory}: {error}", hint="earlier checkpoints are in force") from error
 
     def _write_checkpoint(
@@ -232,7 +233,9 @@ class RocksEngine(CheckpointedEngine):
         if self._live is not None:
             path, live = self._live.path, self._live
             self._live = None
-            live.db.close()
+            with contextlib.suppress(Exception):  # a full disk: all that counts of it is in checkpoints, or in the log
+                live.db.close()
+            del live
             self._remove(path)
 
     def _keep(self, kept: list[tuple[int, CheckpointInfo]]) -> None:
