@@ -246,21 +246,21 @@ def test_tables_that_are_one_at_the_sink(tmp_path: Path, mariadb_server: Databas
     assert ids(world, "lake", "one.shards") == list(range(410))
 
 
-def test_several_sinks_each_drop_what_they_have(tmp_path: Path, mariadb_server: DatabaseServer, database: str) -> None:
+def test_several_sinks_each_drop_what_they_have(tmp_path: Path, server: DatabaseServer, database: str) -> None:
     """The oldest place of all counts; the other sink has everything up to a later one."""
     sinks = {
         "slow": {"format": "parquet"},
         "fast": {"format": "canal-json", "flush": {"size": "64KiB", "every": "1h"}},
     }
-    make_tables(mariadb_server, database)
-    world = World(tmp_path, server_source(mariadb_server, database), sinks)
+    make_tables(server, database)
+    world = World(tmp_path, server_source(server, database), sinks)
     world.capture()
-    insert(mariadb_server, database, "busy", 0, 20)
+    insert(server, database, "busy", 0, 20)
     world.capture()
     world.deliver()
     old = {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()}
-    insert(mariadb_server, database, "busy", 20, 30)
-    insert(mariadb_server, database, "quiet", 0, 4, width=1)
+    insert(server, database, "busy", 20, 30)
+    insert(server, database, "quiet", 0, 4, width=1)
     world.capture()
     world.deliver()
     for path in list((tmp_path / "slow").rglob("*")):  # as if it had never got what came after
@@ -270,7 +270,7 @@ def test_several_sinks_each_drop_what_they_have(tmp_path: Path, mariadb_server: 
         if path.name != "owner.json":
             path.write_bytes(data)
     assert progress(world, "slow")["point"]["position"]["pos"] < progress(world, "fast")["point"]["position"]["pos"]
-    insert(mariadb_server, database, "quiet", 4, 2, width=1)
+    insert(server, database, "quiet", 4, 2, width=1)
     world.lose()
     found = recover_from_sinks(world.config)
     assert str(found.position).endswith(f":{progress(world, 'slow')['point']['position']['pos']}")
