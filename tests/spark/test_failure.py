@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
+import pytest
+
 from penstock.entries.format import BadEntry
 from penstock.errors import Corruption, NotSupported, StaleRun, TooMuch, Unavailable
 from penstock.spark.failure import (
@@ -43,6 +48,18 @@ def test_a_python_process_that_starts_too_slowly_is_tried_again() -> None:
     text = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
     assert unexpected_error(text).transient
     assert not unexpected_error("ZeroDivisionError: division by zero").transient
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        str(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+        "Job aborted due to stage failure: java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch",
+    ],
+)
+def test_a_full_disk_is_waited_for(text: str) -> None:
+    assert unexpected_error(text).transient
+    assert "state_dir" in unexpected_error(text).hint
 
 
 def test_an_unexpected_error_is_one_line() -> None:

@@ -60,6 +60,17 @@ def test_the_file_that_is_written_has_all_its_time(server: Server) -> None:
     assert headroom.server == "MariaDB 10.11.6"
 
 
+def test_a_file_that_was_begun_since_the_server_was_asked_is_not_gone(server: Server) -> None:
+    headroom = BinlogHeadroom(server.ask, server.clock)
+    headroom.look()
+    found = headroom.of_position(at("bin.3"))
+    assert found is not None and found.seconds == 10 * DAY and not found.low
+    server.expire = None
+    headroom.look()
+    kept = headroom.of_position(at("bin.10"))
+    assert kept is not None and kept.seconds is None and not kept.low
+
+
 def test_an_older_file_counts_from_when_it_was_last_written_for_certain(server: Server) -> None:
     headroom = BinlogHeadroom(server.ask, server.clock)
     headroom.look()

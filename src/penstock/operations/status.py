@@ -27,7 +27,7 @@ from penstock.entries.stores import (
 from penstock.entries.xa_groups import xa_facts
 from penstock.errors import BadInput, Unavailable
 from penstock.files import REAL_FILES
-from penstock.log import Cursor, LogReader, Position
+from penstock.log import CursorTable, LogReader, Position
 from penstock.operations.config.model import Places
 from penstock.operations.forget import LeftSink, left_sinks
 from penstock.process import EXIT_DIFFERENT, EXIT_OK, EXIT_STOPPED
@@ -151,8 +151,8 @@ def _mark_delete(config: Places, name: str) -> str | None:
 
 
 def settings_versions(state_dir: Path, changefeed: str) -> tuple[SettingsVersion, ...]:
-    """The versions of the settings that shape the changefeed's rows, as recorded; none where nothing was. As
-    `delivered_through`, which is to be asked first."""
+    """The versions of the settings that shape the changefeed's rows, as recorded; none where nothing was. If no process answers,
+    the state directory's lock is held meanwhile; raises `Unavailable` where a run holds it."""
     path = socket_path(state_dir / "run", "control")
     if path.exists():
         try:
@@ -177,22 +177,16 @@ def dispatcher_facts(state_dir: Path, changefeed: str) -> tuple[DispatcherFacts,
 
 
 def delivered_through(state_dir: Path, changefeed: str, reader: LogReader) -> Position:
-    """The cursor's mark-delete position: everything at or before it is at the sink.
+    """The cursor's mark-delete position: everything at or before it is at the sink. Where there is no cursor, the position before
+    the log's first entry.
 
-    If no process answers, the state directory's lock is held while the cursor is read, so that a run that starts at
-    this moment never meets a second owner of the cursor. Raises `Unavailable` if a run holds the lock and does not
-    answer.
+    If no process answers, the cursor's records are read, without owning it: a look changes nothing, keeps no run from starting,
+    and makes no cursor for a sink that never ran, which would hold the log from then on.
     """
     path = socket_path(state_dir / "run", "control")
     if path.exists():
-        try:
-            with connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
-                return Position.parse(client.call("checkpoint", changefeed=changefeed)["mark_delete"])
-        except Unavailable:
-            pass  # a killed run left its socket behind, or the run is busy; the lock decides which
-    with REAL_FILES.lock(state_dir / "lock"):
-        cursor = Cursor.open(reader, state_dir / "cursors", changefeed, start="earliest")
-        try:
-            return cursor.mark_delete_position
-        finally:
-            cursor.close()
+        with contextlib.suppress(Unavailable), connect(path, timeout_seconds=_TIMEOUT_SECONDS) as client:
+            return Position.parse(client.call("checkpoint", changefeed=changefeed)["mark_delete"])
+    with closing(CursorTable(reader, state_dir / "cursors")) as table:
+        found = table.positions().get(changefeed)
+    return found or Position(reader.first.ledger_id, reader.first.entry_id - 1)

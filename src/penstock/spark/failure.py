@@ -15,6 +15,7 @@ from penstock.process import EXIT_CONFIGURATION, EXIT_SINK, EXIT_SOURCE, EXIT_TR
 
 _MESSAGE_CHARS_MAX = 1000
 _STARTED_TOO_LATE = "Python worker failed to connect back"  # in Spark's words
+_NO_ROOM = ("No space left on device", "Disk quota exceeded")  # in the system's, of Java and Python alike
 Where = Literal["config", "source", "sink"]
 _EXIT: dict[Where, int] = {"config": EXIT_CONFIGURATION, "source": EXIT_SOURCE, "sink": EXIT_SINK}
 
@@ -42,10 +43,13 @@ def failure_from_text(text: str) -> PipelineFailure:
 
 def unexpected_error(text: str) -> PenstockError:
     """Any other exception of Spark in one line: the last exception line of a Python traceback in it, or its first line.
-    Spark gives a Python process only seconds to start: one that took longer, on a busy machine, may do better next time."""
+    Spark gives a Python process only seconds to start: one that took longer, on a busy machine, may do better next time. So
+    may one for whose files the disk of the state directory had no room."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _looks_like_exception(line)]
     message = (python[-1:] or lines or ["Spark ended without a reason"])[0][:_MESSAGE_CHARS_MAX]
+    if any(words in text for words in _NO_ROOM):
+        return Unavailable(message, hint="make room on the disk of state_dir; it is tried again by itself")
     return Unavailable(message) if _STARTED_TOO_LATE in text else Terminal(message)
 
 

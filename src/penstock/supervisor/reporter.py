@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +54,7 @@ class Watched:
     keeper: Keeper
     lag: Lag
     before: Totals = field(default_factory=Totals)
+    rate: Rate = field(default_factory=Rate)  # of rows
 
     @classmethod
     def of(cls, keeper: Keeper, reader: LogReader) -> Watched:
@@ -83,7 +83,6 @@ class Reporter:
         self._clock = clock
         self._started_ms = clock.wall_ms()
         self.watched: dict[str, Watched] = {}
-        self._rates: defaultdict[str, Rate] = defaultdict(Rate)  # a changefeed may come later
         self._log_growth = Rate()
         self.reader: LogReader | None = None
         self._source_position: dict[str, Any] | None = None
@@ -199,12 +198,12 @@ class Reporter:
         seen = delivery.get("changefeeds", {}).get(name, {})
         paused = keeper.left_out
         total = totals(keeper)
-        self._rates[name].note(self._clock.monotonic(), total.rows)
+        watched.rate.note(self._clock.monotonic(), total.rows)
         return ChangefeedStatus(
             name=name,
             state=state,
             rows=total.rows,
-            rows_per_second=self._rates[name].per_second,
+            rows_per_second=watched.rate.per_second,
             files=total.files,
             bytes=total.bytes,
             tables=len({(f.schema, f.table) for f in facts}),

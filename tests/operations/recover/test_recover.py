@@ -48,36 +48,40 @@ def beyond(world: World, sink: str, table: str, more_than: int) -> Any:
     return there
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "canal-json", "csv", "debezium-json"])
+FORMATS = [("mariadb", each) for each in ("parquet", "canal-json", "csv", "debezium-json")]
+
+
+@pytest.mark.parametrize(("server", "fmt"), [*FORMATS, ("mysql", "parquet")], indirect=["server"])
 def test_rows_beyond_the_point_are_neither_lost_nor_doubled(
-    tmp_path: Path, mariadb_server: DatabaseServer, database: str, fmt: str
+    tmp_path: Path, server: DatabaseServer, database: str, fmt: str
 ) -> None:
-    make_tables(mariadb_server, database)
+    """MySQL is asked by GTID from the start on, and for what follows the point too."""
+    make_tables(server, database)
     sink: dict[str, Any] = {"format": fmt} | (
         {"csv": {"include_commit_ts": True, "output_field_header": True}} if fmt == "csv" else {}
     )
-    world = World(tmp_path, server_source(mariadb_server, database), {"lake": sink})
+    world = World(tmp_path, server_source(server, database), {"lake": sink})
     world.capture()
-    insert(mariadb_server, database, "busy", 0, 50)
-    insert(mariadb_server, database, "quiet", 0, 5)
+    insert(server, database, "busy", 0, 50)
+    insert(server, database, "quiet", 0, 5)
     world.capture()
     world.deliver()
     point = json.loads((tmp_path / "lake/_penstock/progress.json").read_text())["point"]
     assert point["position"]["gtid"]
-    insert(mariadb_server, database, "quiet", 5, 3, width=1)  # holds the cursor, and with it the point
-    run_statements(mariadb_server, database, ["UPDATE busy SET id = 1000 WHERE id = 7"])
+    insert(server, database, "quiet", 5, 3, width=1)  # holds the cursor, and with it the point
+    run_statements(server, database, ["UPDATE busy SET id = 1000 WHERE id = 7"])
     for first in range(50, 450, 40):
-        insert(mariadb_server, database, "busy", first, 40)
+        insert(server, database, "busy", first, 40)
     world.capture()
     world.deliver(flushed=False, until=beyond(world, "lake", f"{database}.busy", 200))
     after = json.loads((tmp_path / "lake/_penstock/progress.json").read_text())["point"]
     assert after["position"] == point["position"], "nothing after it is whole at the sink"
     before, files = world.rows("lake", f"{database}.busy"), world.files("lake")
     world.lose()
-    insert(mariadb_server, database, "busy", 450, 10)
-    run_statements(mariadb_server, database, ["ALTER TABLE busy ADD w INT DEFAULT 4"])
+    insert(server, database, "busy", 450, 10)
+    run_statements(server, database, ["ALTER TABLE busy ADD w INT DEFAULT 4"])
     insert_more = ", ".join(f"({n}, 'y', {n})" for n in range(460, 470))
-    run_statements(mariadb_server, database, [f"INSERT INTO busy VALUES {insert_more}"])
+    run_statements(server, database, [f"INSERT INTO busy VALUES {insert_more}"])
     found = recover_from_sinks(world.config)
     assert found.kept["lake"] > 150
     assert world.rows("lake", f"{database}.busy") == before, "a recovery delivers nothing by itself"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -246,21 +247,21 @@ def test_tables_that_are_one_at_the_sink(tmp_path: Path, mariadb_server: Databas
     assert ids(world, "lake", "one.shards") == list(range(410))
 
 
-def test_several_sinks_each_drop_what_they_have(tmp_path: Path, mariadb_server: DatabaseServer, database: str) -> None:
+def test_several_sinks_each_drop_what_they_have(tmp_path: Path, server: DatabaseServer, database: str) -> None:
     """The oldest place of all counts; the other sink has everything up to a later one."""
     sinks = {
         "slow": {"format": "parquet"},
         "fast": {"format": "canal-json", "flush": {"size": "64KiB", "every": "1h"}},
     }
-    make_tables(mariadb_server, database)
-    world = World(tmp_path, server_source(mariadb_server, database), sinks)
+    make_tables(server, database)
+    world = World(tmp_path, server_source(server, database), sinks)
     world.capture()
-    insert(mariadb_server, database, "busy", 0, 20)
+    insert(server, database, "busy", 0, 20)
     world.capture()
     world.deliver()
     old = {path: path.read_bytes() for path in (tmp_path / "slow").rglob("*") if path.is_file()}
-    insert(mariadb_server, database, "busy", 20, 30)
-    insert(mariadb_server, database, "quiet", 0, 4, width=1)
+    insert(server, database, "busy", 20, 30)
+    insert(server, database, "quiet", 0, 4, width=1)
     world.capture()
     world.deliver()
     for path in list((tmp_path / "slow").rglob("*")):  # as if it had never got what came after
@@ -270,7 +271,7 @@ def test_several_sinks_each_drop_what_they_have(tmp_path: Path, mariadb_server: 
         if path.name != "owner.json":
             path.write_bytes(data)
     assert progress(world, "slow")["point"]["position"]["pos"] < progress(world, "fast")["point"]["position"]["pos"]
-    insert(mariadb_server, database, "quiet", 4, 2, width=1)
+    insert(server, database, "quiet", 4, 2, width=1)
     world.lose()
     found = recover_from_sinks(world.config)
     assert str(found.position).endswith(f":{progress(world, 'slow')['point']['position']['pos']}")
@@ -314,6 +315,34 @@ def test_a_source_with_another_history_is_refused(world: World, mariadb_server: 
     pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(changed, rows.schema.field(at).type)), path)
     with pytest.raises(BadInput, match=r"its last change is .*something else"):
         recover_from_sinks(world.config)
+
+
+def test_an_older_copy_of_the_state_directory_writes_nothing_again(
+    tmp_path: Path, mariadb_server: DatabaseServer, database: str
+) -> None:
+    """A table that is new since then would begin in a directory of its own, where no file is in the way."""
+    world = World(tmp_path, server_source(mariadb_server, database), {"lake": {"format": "parquet"}})
+    run_statements(mariadb_server, database, ["CREATE TABLE old (id INT PRIMARY KEY)"])
+    world.capture()
+    run_statements(mariadb_server, database, ["INSERT INTO old VALUES (1)"])
+    world.capture()
+    world.deliver()
+    copy = shutil.copytree(world.state_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("run"))
+    run_statements(mariadb_server, database, ["CREATE TABLE new (id INT PRIMARY KEY)", "INSERT INTO new VALUES (2)"])
+    world.capture()
+    world.deliver()
+    before = world.files("lake")
+    world.lose()
+    shutil.copytree(copy, world.state_dir)
+    world.capture()
+    with pytest.raises(AssertionError, match=r"it is an older copy, and would write the rest again"):
+        world.deliver()
+    assert world.files("lake") == before
+    world.lose()
+    recover_from_sinks(world.config)
+    world.capture()
+    world.deliver()
+    assert (ids(world, "lake", f"{database}.old"), ids(world, "lake", f"{database}.new")) == ([1], [2])
 
 
 def test_a_prefix_that_was_adopted_has_no_point_any_more(world: World) -> None:

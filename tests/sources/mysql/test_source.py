@@ -144,6 +144,29 @@ def test_a_purged_binlog_is_named_and_nothing_is_skipped(own_server: DatabaseSer
         run(tmp_path, source)
 
 
+def test_whoever_only_looks_finds_a_purged_binlog_after_a_failover_too(
+    own_server: DatabaseServer, tmp_path: Path
+) -> None:
+    """By GTID no file is named, and MariaDB says only to who asks for events that it has them no more."""
+    source = settings(own_server)
+    with session(own_server) as cursor:
+        fresh(cursor, "eleven")
+        here = ServerSource(source, tmp_path).end()
+        elsewhere = replace(here, file="other.000077", pos=1234, source=f"{own_server.kind}:another")
+        there = ServerSource(source, tmp_path)
+        there.check(elsewhere)
+        cursor.execute("FLUSH BINARY LOGS")
+        cursor.execute("CREATE TABLE eleven.t (id int primary key)")
+        cursor.execute("FLUSH BINARY LOGS")
+        cursor.execute("SHOW BINARY LOGS")
+        files = [row[0] for row in cursor.fetchall()]
+        cursor.execute(f"PURGE BINARY LOGS TO '{files[-2]}'")
+        there.check(elsewhere)
+        cursor.execute(f"PURGE BINARY LOGS TO '{files[-1]}'")
+        with pytest.raises(SourceError, match="Nothing was skipped"):
+            there.check(elsewhere)
+
+
 def test_a_reset_of_the_binlog_is_found_and_nothing_is_skipped(own_server: DatabaseServer, tmp_path: Path) -> None:
     """Files and offsets are there again, with other transactions in them."""
     source = settings(own_server, tables={"include": ["six.*"]})

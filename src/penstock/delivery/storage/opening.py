@@ -39,6 +39,7 @@ def open_storage_sink(
         format_name=identity(settings.format, settings.format_options),
         delivered=any(start.last_path or start.progress for start in known.values()),
         anew=not known,
+        checkpoint_ts=keeper.checkpoint(changefeed),
     )
     store = OwnedObjects(place.objects, mine.check)
     return StorageSink(

@@ -2,6 +2,7 @@
 
 A prefix that belongs to another changefeed or another log is refused, and so is one that holds files without an owner, or
 that has lost its owner object: it was deleted, or its disk is not mounted. `adopt` takes such a prefix over, when somebody says so.
+One that has more than the keeper knows of is refused, too: the state directory is an older copy, and would write that again.
 Each process that takes the prefix first raises the epoch in that file, by a put on the condition that nobody else did
 so meanwhile. On `file://` a lock keeps out a second process of the same owner (of a copied state directory, or an old
 process that still drains); the lock ends with its process. On other stores the older process finds the new epoch before
@@ -20,6 +21,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.commit_ts import milliseconds_of
+from penstock.delivery.storage.checkpoint import checkpoint_of
 from penstock.delivery.storage.layout import CONTROL_DIRECTORY, METADATA_PATH, OWNER_PATH, PROGRESS_PATH
 from penstock.delivery.storage.place import SinkPlace
 from penstock.delivery.storage.progress import without_point
@@ -57,11 +60,18 @@ class Owner:
 
 
 def check_owner(
-    objects: ObjectStore, *, changefeed: str, log_uuid: str, format_name: str, delivered: bool, anew: bool = False
+    objects: ObjectStore,
+    *,
+    changefeed: str,
+    log_uuid: str,
+    format_name: str,
+    delivered: bool,
+    anew: bool = False,
+    checkpoint_ts: int | None = None,
 ) -> tuple[Owner, str] | None:
     """The recorded owner and its token if it is this changefeed, None for an unused prefix. Raises `BadInput` for any other
-    owner, and for files of one that was forgotten, where this one begins `anew`; `Terminal` where the prefix is unused and
-    something was `delivered` to it before."""
+    owner, for files of one that was forgotten, where this one begins `anew`, and where the sink has a later checkpoint than the
+    keeper's `checkpoint_ts`; `Terminal` where the prefix is unused and something was `delivered` to it before."""
     where = objects.url
     found = objects.read(OWNER_PATH)
     if found is None:
@@ -89,6 +99,13 @@ def check_owner(
         raise BadInput(
             f"{where} holds what feed {changefeed} wrote before it was forgotten, and it would write that again",
             hint="give it a new url: a sink that was forgotten begins anew",
+        )
+    there = checkpoint_of(objects.read(METADATA_PATH))
+    if checkpoint_ts is not None and there > checkpoint_ts and not owner.adopted:  # its keeper began after its files
+        raise BadInput(
+            f"{where} has what was committed up to {_shown(milliseconds_of(there))}, and the state directory knows of nothing "
+            f"after {_shown(milliseconds_of(checkpoint_ts))}: it is an older copy, and would write the rest again",
+            hint="go on with the newest state directory; where that is lost, move this one away: penstock run --recover-from-sink",
         )
     return owner, found.token
 
@@ -133,10 +150,11 @@ def claim(
     format_name: str,
     delivered: bool = False,
     anew: bool = False,
+    checkpoint_ts: int | None = None,
 ) -> Claim:
     """Takes the prefix: lock, check, epoch + 1. Raises `Unavailable` where another process still holds it, and `Fenced`
     where one took it in the same moment. `delivered`: files of this changefeed should be there; `anew`: none should, because
-    nothing is known of any table."""
+    nothing is known of any table; `checkpoint_ts`: everything up to it is there, and of what is later the keeper does not know."""
     objects = place.objects
     check = functools.partial(
         check_owner,
@@ -146,6 +164,7 @@ def claim(
         format_name=format_name,
         delivered=delivered,
         anew=anew,
+        checkpoint_ts=checkpoint_ts,
     )
     check()
     with contextlib.ExitStack() as stack:
@@ -213,4 +232,8 @@ def _last_write(objects: ObjectStore) -> str:
         milliseconds = None
     if milliseconds is None:
         return "never" if objects.size(METADATA_PATH) is None else "unknown"
+    return _shown(milliseconds)
+
+
+def _shown(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

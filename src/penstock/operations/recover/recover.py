@@ -270,10 +270,11 @@ class _StreamOnly:
         return self._source.begin(version)
 
     def resume(self, position: SourcePosition) -> SourcePosition:
-        """Another server has the same transactions, but maybe not in the same order."""
+        """Another server has the same transactions, but maybe not in the same order. The same one has one order, by whatever it is
+        asked: what it leaves out by GTID is what was read."""
         found = self._source.resume(position)
         self.lower_case_table_names = self._source.lower_case_table_names
-        if self._beyond and (found.source != position.source or found.by_gtid):
+        if self._beyond and found.source != position.source:
             raise BadInput(
                 f"the sinks are at {position} of {position.source}, and this is {found.source}: what they have beyond that place "
                 "cannot be found there by order",

@@ -23,6 +23,7 @@ from penstock.binlog.types import HEADER_BYTES
 from penstock.clock import SYSTEM_CLOCK, Clock
 from penstock.errors import Unavailable
 from penstock.schema.model import TableSchema
+from penstock.sources.gtid import contains, parse_gtid_set
 from penstock.sources.load import LoadPlan, TableReader
 from penstock.sources.mysql.checks import naming_lost_grants, require
 from penstock.sources.mysql.connection import connect, rows, translate_errors, where
@@ -138,11 +139,14 @@ class ServerSource:
     def check(self, position: SourcePosition) -> None:
         """Raises `SourceError` where the server does not have what follows `position` any more; for who only looks."""
         position = self.resume(position)
-        if not position.by_gtid:
-            with contextlib.closing(connect(self._settings)) as connection:
-                gone = all(str(row[0]) != position.file for row in rows(connection, "SHOW BINARY LOGS"))
-            if gone:
-                raise self._purged(position, "")
+        with contextlib.closing(connect(self._settings)) as connection:
+            names = [str(row[0]) for row in rows(connection, "SHOW BINARY LOGS")]
+            begun = family_of(connection).gtids_at(connection, names[0], 4) if position.by_gtid and names else None
+        if position.by_gtid:
+            if begun is not None and not contains(position.gtid_set, parse_gtid_set(begun)):
+                raise self._purged(position, f"its oldest binlog begins after GTID {begun}")
+        elif position.file not in names:
+            raise self._purged(position, "")
 
     def _on_another(self, position: SourcePosition, identity: str) -> SourcePosition:
         known, found = position.source.partition(":")[0], identity.partition(":")[0]

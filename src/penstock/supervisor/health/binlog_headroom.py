@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.sources.mysql.binlog_files import BinlogFiles, ask_binlog_files
+from penstock.sources.position import files_between
 from penstock.sources.settings import ServerSettings, SourceSettings
 from penstock.supervisor.status import HeadroomStatus
 
@@ -74,13 +75,16 @@ class BinlogHeadroom:
         if not files.names:
             return None
         here = HeadroomStatus(file=str(file), oldest=files.names[0], expire_seconds=files.expire_seconds)
-        if file not in files.names:
+        newest = (
+            file == files.names[-1] or (files_between(files.names[-1], str(file)) or 0) > 0
+        )  # begun since it was asked
+        if file not in files.names and not newest:
             return here.model_copy(update={"seconds": 0.0, "low": True})
         if files.by_size:
             return None  # it depends on how much is written
         if files.expire_seconds is None:
             return here
-        if file == files.names[-1]:
+        if newest:
             return here.model_copy(update={"seconds": files.expire_seconds})
         written_ms = max(int((position or {}).get("begun") or 0) * 1000, self._newest_ms.get(str(file), 0))
         if not written_ms:
