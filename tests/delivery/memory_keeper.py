@@ -59,6 +59,7 @@ class MemoryKeeper:
                 self.facts.setdefault(dispatcher, DispatcherStart(1, each.schema, each.table, None, None, None))
             self.ranges.append(Range(start, end, commit_ts, {d: x.seq for d, x in last.items()}))
             self._ack()
+        self.hook("after published")
 
     def intent(
         self, changefeed: str, run: str, dispatcher: str, epoch: int, intent: Intent, *, replaces: bool = False

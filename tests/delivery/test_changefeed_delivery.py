@@ -237,6 +237,24 @@ def test_flush_by_size_age_directory_and_request(tmp_path: Path) -> None:
     assert read_tables(tmp_path)["orders"][:40] == lines(big[0])
 
 
+def test_a_flush_has_what_the_keeper_knows_and_nobody_enqueued_yet(tmp_path: Path) -> None:
+    world, delivery, incarnation = begun(tmp_path)
+    flusher = threading.Thread(target=delivery.flush)
+
+    def hook(name: str) -> None:
+        if name == "after published":
+            flusher.start()
+            flusher.join(0.2)
+            assert flusher.is_alive(), "it is over, and the rows are not at the sink"
+            with pytest.raises(Unavailable, match=r"not there after 0\.01 s"):
+                delivery.flush(0.01)
+
+    world.keeper.hook = hook
+    publish(delivery, incarnation, 0, 3, data_payload("orders", 0, 3))
+    wait_until(lambda: not flusher.is_alive() or work(delivery), "end of the flush")
+    assert world.keeper.facts[id_of("orders")].progress == Seq(1, 3, 0, 0)
+
+
 def test_ddl_drains_first(tmp_path: Path) -> None:
     world, delivery, incarnation = begun(tmp_path)
     ts = commit_ts_of(START_MS) + 50

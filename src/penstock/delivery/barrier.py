@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.delivery.payload import Payload
+from penstock.delivery.spool import DrainMarkerItem, Spool
 from penstock.errors import BadInput, PenstockError, Terminal, Unavailable, fresh
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
 
@@ -167,6 +168,14 @@ class Marks:
         self._left = expected
         self._error: PenstockError | None = None
         self._condition = threading.Condition()
+
+    @classmethod
+    def behind(cls, spool: Spool, dispatchers: Collection[str]) -> Marks:
+        """A marker behind everything that each of them has in its queue."""
+        marks = cls(len(dispatchers))
+        for identity in dispatchers:
+            spool.enqueue(identity, [DrainMarkerItem(identity, marks.one_finished)])
+        return marks
 
     def one_finished(self, error: PenstockError | None) -> None:
         with self._condition:

@@ -22,6 +22,7 @@ from penstock.delivery.keeper_client import DispatcherStart, KeeperApi, LastRow,
 from penstock.delivery.payload import Payload, PayloadItem, SharedHeaders, StageKey
 from penstock.delivery.publishing import (
     PublishStats,
+    check_all_go_on,
     check_order,
     check_replay,
     check_together,
@@ -34,10 +35,10 @@ from penstock.delivery.replays.absences import Absences
 from penstock.delivery.replays.outside import ExtraRange
 from penstock.delivery.settings import FlushSettings
 from penstock.delivery.sink import Sink
-from penstock.delivery.spool import Disk, DrainMarkerItem, Spool, SpoolItem, SpoolLimits, Wake
+from penstock.delivery.spool import Disk, Spool, SpoolItem, SpoolLimits, Wake
 from penstock.delivery.staging import Awaited, PublishRange, Staging
 from penstock.delivery.writer import Writer
-from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Terminal, Unavailable
+from penstock.errors import BadInput, Closed, PenstockError, StaleRun, Unavailable
 from penstock.files import Buffer
 from penstock.log.position import Position, Seq
 from penstock.observe.metrics import METRICS, Metrics
@@ -68,14 +69,13 @@ class ChangefeedDelivery:
         self.name = name
         self._pause = PauseWish(False, 0)  # paused: somebody wants no more rows; what was published is still written
         self.stats = PublishStats()
-        drained = metrics.ddl_drain_seconds.labels(name)
         self.spool = Spool(
             limits,
             disk=disk,
             clock=clock,
             name=name,
             background=writers > 0,
-            on_drained=drained.observe,
+            on_drained=metrics.ddl_drain_seconds.labels(name).observe,
             on_suppressed=self._notify_writer,
         )
         self.writer: Writer | None = None
@@ -394,17 +394,17 @@ class ChangefeedDelivery:
         writer = self.writer
         if writer is None:
             return
-        with self._lock:  # so no publish enqueues between finding the dispatchers and marking them
-            waiting = {d.id for d in writer.holding()} | set(self.spool.queued_dispatchers())
-            marks = Marks(len(waiting))
-            for identity in waiting:
-                self.spool.enqueue(identity, [DrainMarkerItem(identity, marks.one_finished)])
+        # Not while a publish is under way: the keeper may know of it already, and its payloads are not enqueued yet.
+        if not self._publishing.acquire(timeout=-1 if timeout_seconds is None else timeout_seconds):
+            raise Unavailable(f"what is being published is not there after {timeout_seconds:g} s")
+        try:
+            with self._lock:
+                marks = Marks.behind(self.spool, {*(d.id for d in writer.holding()), *self.spool.queued_dispatchers()})
+        finally:
+            self._publishing.release()
         writer.notify()
         marks.wait(timeout_seconds)
-        for dispatcher in writer.stopped():
-            raise Terminal(f"{dispatcher.schema}.{dispatcher.table} stopped: {dispatcher.stopped}")
-        for dispatcher in (each for each in writer.left_out() if not each.asked_out):
-            raise Unavailable(f"{dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
+        check_all_go_on(writer)
         self._write_checkpoint(at_once=True)
 
     def status(self, *, every: bool = True) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from penstock.delivery.payload import Payload, PayloadItem, dispatcher_id
 from penstock.delivery.replays.outside import Outside
 from penstock.delivery.spool import DrainMarkerItem, SpoolItem
 from penstock.delivery.writer import Writer
-from penstock.errors import BadInput, PenstockError, StaleRun, Unavailable
+from penstock.errors import BadInput, PenstockError, StaleRun, Terminal, Unavailable
 from penstock.log.position import Seq
 
 
@@ -168,3 +168,11 @@ def _statement(payload: Payload) -> tuple[str, Any]:
 
 def leftover(changefeed: str) -> StaleRun:
     return StaleRun(f"{changefeed}: the payload is at the sink already, or of an attempt that does not count")
+
+
+def check_all_go_on(writer: Writer) -> None:
+    """Raises where a dispatcher did not write what it was given, and nobody asked for that."""
+    for dispatcher in writer.stopped():
+        raise Terminal(f"{dispatcher.schema}.{dispatcher.table} stopped: {dispatcher.stopped}")
+    for dispatcher in (each for each in writer.left_out() if not each.asked_out):
+        raise Unavailable(f"{dispatcher.schema}.{dispatcher.table} is left out: {dispatcher.left_out}")
