@@ -262,9 +262,7 @@ class LogReplay:
         rules = self.versioned.all[self._number]
         if self._passage is None or self._passage.rules is not rules:
             self._now = rules
-            self._passage = Passage(
-                rules, self._history.schemas.names(), self._exists, self._passage, self._history.schemas
-            )
+            self._passage = Passage(rules, self._history.schemas.names(), self._history.schemas, self._passage)
 
     def _between(self, start: Position, end: Position) -> Iterator[ChangeBatch]:
         assert self._passage is not None
@@ -319,9 +317,6 @@ class LogReplay:
     def whole(self, target: tuple[str, str]) -> TableSchema:
         """What they are together. Raises `RuleMismatch` where they do not go together."""
         return joined(target, self.parts(target), self.rules)
-
-    def _exists(self, schema: str, table: str) -> bool:
-        return self._history.schemas.find(schema, table, self._history.complete_end) is not None
 
     def _entries(self, start: Position, end: Position) -> Iterator[Entry]:
         for entry in self._reader.read(start, end):
