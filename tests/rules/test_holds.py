@@ -12,12 +12,12 @@ from penstock.entries.whole_end import WholeEnd
 from penstock.log.position import Position
 from penstock.operations.tail.hidden import HiddenTables
 from penstock.rules.passage import Passage
-from penstock.rules.rules import everything
 from penstock.rules.settings import Rule
 from penstock.rules.versioned import VersionedRules
 from penstock.rules.versions import BEGINNING, RowSettings, SettingsVersion
 from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.model import Column, DdlType, TableSchema
+from penstock.schema.view import SchemaView
 from tests.rules.reference import Row
 from tests.rules.rows import TABLE, batch_of
 
@@ -47,7 +47,7 @@ def over(first: RowSettings, *later: RowSettings, history: tuple[TableSchema, ..
 
 def passed(made: VersionedRules, table: TableSchema = RENAMED) -> tuple[list[SchemaChange], list[Any]]:
     """What the sink gets where the newest settings begin, and of a row after it."""
-    passage = Passage(made.newest, [("crm", "users"), ("crm", "people")], everything)
+    passage = Passage(made.newest, [("crm", "users"), ("crm", "people")], SchemaView())
     begun = [one for one in passage.begin([table]) if isinstance(one, SchemaChange)]
     row = batch_of([Row("I", None, {"id": 9})])
     row = replace(row, table=replace(table, columns=TABLE.columns))
@@ -130,7 +130,7 @@ def test_under_a_further_name() -> None:
     later = replace(people, version=170)
     left = replace(gone, version=170)
     held = over(settings(MASK), settings(MASK, ROUTE))
-    passage = Passage(held.newest, [("crm", "users"), ("crm", "people")], everything)
+    passage = Passage(held.newest, [("crm", "users"), ("crm", "people")], SchemaView())
     (stop,) = passage.apply(SchemaChange(later, b"\1" * 24, 170, None, None, (left, later), (RENAMED,)))
     assert stop.table.parked, "renamed under the new settings"
 

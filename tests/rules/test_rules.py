@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.log.position import Position, Seq
 from penstock.rules.passage import Passage
 from penstock.rules.rules import Rules, everything
 from penstock.rules.settings import Rule
@@ -16,6 +17,7 @@ from penstock.schema.ddl.session import Statement
 from penstock.schema.forwarding import forwarded, without_statement
 from penstock.schema.model import Column, DdlType, TableSchema
 from penstock.schema.parking import STOPPED_BY_RULES
+from penstock.schema.view import SchemaView
 from tests.rules.reference import Row
 from tests.rules.rows import TABLE, batch_of, rows_of
 
@@ -112,30 +114,55 @@ def test_the_last_route_wins_and_names_are_filled_in() -> None:
 def test_two_tables_that_meet_are_stopped() -> None:
     made = rules({"table": "crm.users", "route": "crm.people"})
     names = [("crm", "users"), ("crm", "people"), ("crm", "other"), ("crm", "")]
-    meetings = made.meetings(names)
-    assert set(meetings) == {("crm", "users"), ("crm", "people")}
-    people = replace(USERS, table="people")
-    stopped = made.apart(SchemaChange(people, SEQ, 5), meetings, everything)
-    assert stopped is not None and "crm.people and crm.users would both be crm.people" in stopped.table.reason
-    assert made.apart(SchemaChange(people, SEQ, 5), meetings, lambda _s, _t: False) is None, "the other one is gone"
+    assert set(made.meetings(names)) == {("crm", "users"), ("crm", "people")}
+    people, seq = replace(USERS, table="people"), Seq(1, 5, 0, 0).to_bytes()
+    both = SchemaView([(Position(0, 0), USERS), (Position(1, 5), people)])
+    (stopped,) = Passage(made, names, both).apply(SchemaChange(people, seq, 5))
+    assert "crm.people and crm.users would both be crm.people" in stopped.table.reason
+    both.add(Position(1, 4), TableSchema("crm", "users", 6, (), "DROP TABLE users", DdlType.DROP_TABLE))
+    (free,) = Passage(made, names, both).apply(SchemaChange(people, seq, 5))
+    assert not free.table.parked, "the other one is gone"
     assert not rules({"table": "crm.users", "route": "crm.people"}, wanted=lambda _s, t: t != "people").meetings(names)
 
 
 def test_of_tables_that_meet_one_stops_the_name_once() -> None:
     """Delivery takes what a dispatcher gets in the order of seqs alone."""
     made = rules({"table": "shop.orders", "route": "shop.other"})
-    passage = Passage(made, [("shop", "orders"), ("shop", "other")], everything)
+    other = replace(TABLE, table="other")
+    names, both = (
+        [("shop", "orders"), ("shop", "other")],
+        SchemaView([(Position(0, 0), TABLE), (Position(0, 0), other)]),
+    )
+    passage = Passage(made, names, both)
     one = batch_of([Row("I", None, {"id": 1})])
     first = list(passage.apply(one))
-    second = list(passage.apply(replace(one, table=replace(TABLE, table="other"))))
+    second = list(passage.apply(replace(one, table=other)))
     assert len(first) == 1 and first[0].table.parked and first[0].table.name == "shop.other"
     assert second == []
-    free = Passage(made, [("shop", "orders")], everything)
+    free = Passage(made, [("shop", "orders")], both)
     assert [len(list(free.apply(one))) for _ in range(2)] == [1, 1]
 
 
+@pytest.mark.parametrize("ranges", [[4], [1, 3], [2, 2], [1, 1, 1, 1]])
+def test_where_tables_meet_does_not_depend_on_where_a_range_ends(ranges: list[int]) -> None:
+    """Rows from before the other table was made are at the sink, or go there: whichever batch they come with."""
+    made = rules({"table": "shop.orders", "route": "shop.other"})
+    other = replace(TABLE, table="other")
+    view = SchemaView([(Position(0, 0), TABLE), (Position(1, 2), other)])
+    whole = batch_of([Row("I", None, {"id": n}) for n in range(4)])
+    found: list[Any] = []
+    at = 0
+    for size in ranges:
+        passage = Passage(made, [("shop", "orders"), ("shop", "other")], view)
+        found += passage.apply(whole.slice(at, at + size))
+        at += size
+    stop = next(n for n, one in enumerate(found) if isinstance(one, SchemaChange))
+    assert sum(map(len, found[:stop])) == 2
+    assert found[stop].seq == Seq(1, 2, 0, 0).to_bytes() and all(one.table.parked for one in found[stop:])
+
+
 def test_a_table_that_has_stopped_has_nothing_more_in_its_range() -> None:
-    passage = Passage(rules({"table": "shop.*", "filter": "n = 1"}), [], everything)
+    passage = Passage(rules({"table": "shop.*", "filter": "n = 1"}), [], SchemaView())
     told, untold = Row("I", None, {"id": 1, "n": 1}), Row("I", None, {"id": 2})
     found = list(passage.apply(batch_of([told, untold, told])))
     assert [isinstance(one, SchemaChange) for one in found] == [False, True]
@@ -201,7 +228,7 @@ def test_a_rename_keeps_its_rules_or_stops() -> None:
 def test_a_table_that_has_stopped_stays_so_under_further_names() -> None:
     """Neither of the later names has rules, and its rows would be there in the clear."""
     names = [("crm", name) for name in ("users", "p", "people")]
-    passage = Passage(rules({"table": "crm.users", "mask": {"mail": "redact"}}), names, everything)
+    passage = Passage(rules({"table": "crm.users", "mask": {"mail": "redact"}}), names, SchemaView())
     first, second = _renamed(USERS, "p"), _renamed(replace(USERS, table="p"), "people")
     told = [one.table for change in (first, second) for one in passage.apply(change) if isinstance(one, SchemaChange)]
     assert [(one.name, one.parked) for one in told] == [("crm.p", True), ("crm.people", True)]

@@ -14,7 +14,7 @@ from penstock.errors import Terminal
 from penstock.log.position import Position
 from penstock.rules.images import Images
 from penstock.rules.passage import Passage
-from penstock.rules.rules import Rules, everything
+from penstock.rules.rules import Rules
 from penstock.rules.settings import Rule
 from penstock.rules.sql.rows import (
     BadSql,
@@ -34,6 +34,7 @@ from penstock.rules.versioned import VersionedRules
 from penstock.rules.versions import RowSettings, SettingsVersion
 from penstock.schema.changes import SchemaChange
 from penstock.schema.model import Column, TableSchema
+from penstock.schema.view import SchemaView
 from penstock.spark.sql.worker import stopped
 from tests.rules.reference import Row
 from tests.rules.rows import NAMES, TABLE, batch_of, rows_of
@@ -154,7 +155,9 @@ def test_a_changed_statement_is_a_new_version_of_the_table() -> None:
         made = RowSettings((Rule.model_validate({"table": "shop.orders", **rule}),))
         given.append(SettingsVersion(Position(number, 0), 100 * number, SettingsVersion.from_json(SettingsVersion(Position(0, 0), 0, made).to_json()).settings))  # fmt: skip
     assert [one.version_of(TABLE) for one in VersionedRules(given).all] == [7, 100, 100, 300]
-    (told,) = Passage(VersionedRules(given[:2], sql=StandIn()).newest, [("shop", "orders")], everything).begin([TABLE])
+    (told,) = Passage(VersionedRules(given[:2], sql=StandIn()).newest, [("shop", "orders")], SchemaView()).begin(
+        [TABLE]
+    )
     assert isinstance(told, SchemaChange)
     assert "ADD COLUMN `twice` int" in told.table.query and "DROP COLUMN `s`" in told.table.query
 

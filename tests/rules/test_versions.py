@@ -10,13 +10,13 @@ import pytest
 from penstock.errors import BadInput, Corruption
 from penstock.log.position import Position, Seq
 from penstock.rules.passage import Passage
-from penstock.rules.rules import everything
 from penstock.rules.settings import Rule
 from penstock.rules.versioned import VersionedRules
 from penstock.rules.versions import RowSettings, SettingsVersion, key_fingerprint, number_at
 from penstock.schema.changes import SchemaChange
 from penstock.schema.model import Column, DdlType, TableSchema
 from penstock.schema.parking import STOPPED_BY_RULES
+from penstock.schema.view import SchemaView
 from tests.rules.rows import TABLE, batch_of
 
 KEY = "a key of some length"
@@ -41,7 +41,8 @@ def over(*given: RowSettings, key: str = KEY) -> VersionedRules:
 
 
 def told(made: VersionedRules, *tables: TableSchema) -> list[SchemaChange]:
-    return [one for one in Passage(made.newest, NAMES, everything).begin(tables) if isinstance(one, SchemaChange)]
+    view = SchemaView((Position(0, 0), table) for table in tables)
+    return [one for one in Passage(made.newest, NAMES, view).begin(tables) if isinstance(one, SchemaChange)]
 
 
 PLAIN, HIDDEN = settings(), settings({"table": "crm.users", "mask": {"mail": "redact"}})

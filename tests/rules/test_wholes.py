@@ -65,7 +65,7 @@ class Source:
     def passage(self, *rules: dict[str, Any], **others: Any) -> Passage:
         settings = RowSettings(tuple(Rule.model_validate(one) for one in rules or (TO_ONE,)), **others)
         made = VersionedRules([SettingsVersion(BEGINNING, 0, settings)])
-        return Passage(made.newest, self.view.names(), everything, view=self.view)
+        return Passage(made.newest, self.view.names(), self.view)
 
 
 def passed(passage: Passage, *groups: Iterable[Change]) -> list[Change]:
@@ -250,7 +250,7 @@ def test_a_table_that_is_held_back_does_not_come_in_under_another_name() -> None
     came = [one for one in _renamed(source, 20, secret, "invoice_9") if one.table.table != "secret"]
     hold = Hold("billing", "secret", ("billing", "secret"), "mail", "{}", "no column mail any more")
     rules = Rules([Rule.model_validate(TO_ONE)], wanted=lambda _schema, table: table != "secret", held=[hold])
-    (stop,) = shown(passed(Passage(rules, source.view.names(), everything, view=source.view), came))
+    (stop,) = shown(passed(Passage(rules, source.view.names(), source.view), came))
     assert "no column mail any more" in stop
 
 
@@ -303,7 +303,7 @@ def _begun(source: Source, *given: dict[str, Any] | None) -> list[SchemaChange]:
     made = VersionedRules(
         [SettingsVersion(Position(2, at) if at else BEGINNING, 100 * at, one) for at, one in enumerate(settings)]
     )
-    passage = Passage(made.newest, source.view.names(), everything, view=source.view)
+    passage = Passage(made.newest, source.view.names(), source.view)
     tables = source.view.in_force(Position(1, 99))
     return [one for one in passage.begin(tables) if isinstance(one, SchemaChange)]
 

@@ -55,7 +55,8 @@ class FileFormat(Assembler, Protocol):
 
     def pieces(self, file: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
         """What `rows` gives, in pieces of a size that memory has room for where the format has such. `before`: with a column
-        more for each, of the values before the change, where the format has them."""
+        more for each, of the values before the change, and with the names that each line gives its table, where the format has
+        them."""
         ...
 
     def rows_of(self, batch: ChangeBatch) -> pa.Table:

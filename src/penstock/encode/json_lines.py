@@ -138,6 +138,11 @@ def before_name(name: str) -> str:
     return f"{name} before "
 
 
+def told_name(name: str) -> str:
+    """The column of what lines say beside the values: of which database and table they are. No table has one of this name."""
+    return f"{name} of the line "
+
+
 def letter_column(codes: npt.NDArray[np.uint8]) -> pa.Array[Any]:
     """Codes of letters as a column of strings, of one letter each."""
     offsets = np.arange(len(codes) + 1, dtype=np.int32)

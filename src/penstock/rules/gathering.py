@@ -59,10 +59,10 @@ class Gathering:
     def _rows(self, target: Name, batches: list[ChangeBatch], stop: SchemaChange | None) -> Iterator[Change]:
         """All rows of the group, up to what stops the whole, and that. A stop in an earlier piece is the earlier one."""
         if batches:
-            first, last = min(_position(one, 0) for one in batches), max(_position(one, -1) for one in batches)
+            first, last = min(position_of(one, 0) for one in batches), max(position_of(one, -1) for one in batches)
             edges = [first, *self._wholes.edges(target, first, last)]
             for edge, until in zip(edges, [*edges[1:], None], strict=True):
-                pieces = [piece for one in batches if len(piece := _slice(one, edge, until))]
+                pieces = [piece for one in batches if len(piece := rows_between(one, edge, until))]
                 rows, here = self._piece(target, edge, pieces, stop) if pieces else (None, None)
                 if rows is not None and len(rows):
                     yield rows
@@ -206,17 +206,24 @@ def _told(
     return SchemaChange(made, seq, commit_ts, before, needed=needed, ready=True)
 
 
-def _position(batch: ChangeBatch, row: int) -> Position:
+def position_of(batch: ChangeBatch, row: int) -> Position:
     return Position(int(batch.seq["ledger"][row]), int(batch.seq["entry"][row]))
 
 
-def _slice(batch: ChangeBatch, first: Position, until: Position | None) -> ChangeBatch:
+def rows_between(batch: ChangeBatch, first: Position, until: Position | None = None) -> ChangeBatch:
     """The rows from one position on and before another."""
-    seqs = _seqs(batch.seq)
-    start = int(np.searchsorted(seqs, np.bytes_(Seq(*first, 0, 0).to_bytes())))
-    if until is None:
-        return batch if start == 0 else batch.slice(start, len(batch))
-    return batch.slice(start, int(np.searchsorted(seqs, np.bytes_(Seq(*until, 0, 0).to_bytes()))))
+    some = batch if until is None else rows_before(batch, Seq(*until, 0, 0).to_bytes())
+    start = _first_at(some, Seq(*first, 0, 0).to_bytes())
+    return some if start == 0 else some.slice(start, len(some))
+
+
+def rows_before(batch: ChangeBatch, seq: bytes) -> ChangeBatch:
+    return batch.slice(0, _first_at(batch, seq))
+
+
+def _first_at(batch: ChangeBatch, seq: bytes) -> int:
+    """The first row at or after a seq."""
+    return int(np.searchsorted(_seqs(batch.seq), np.bytes_(seq)))
 
 
 def _seq(change: SchemaChange) -> bytes:

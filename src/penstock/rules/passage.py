@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from penstock.rules.gathering import Gathering
+from penstock.log.position import Seq
+from penstock.rules.gathering import Gathering, position_of, rows_before, rows_between
 from penstock.rules.routes import Name
-from penstock.rules.rules import Change, Rules, Wanted
-from penstock.schema.changes import SchemaChange
+from penstock.rules.rules import Change, Rules
+from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
 from penstock.schema.parking import STOPPED_BY_RULES
 from penstock.schema.view import SchemaView
@@ -19,24 +20,23 @@ class Passage:
     again once it can go on, and of tables that meet at the sink nothing may come out of order. Rows of tables that are one
     at the sink wait until `next_group` or `finish` is told: whoever decodes knows when no earlier ones come.
 
-    `names`: all tables of the source; `exists`: whether a name stands for a table at the end of the range. `before`: what the
-    range before passed through; a table that stopped there stays so. `view`: the tables, for rules that gather some.
+    `names`: all tables of the source; `view`: what they are. `before`: what the range before passed through; a table that
+    stopped there stays so. Where a table stops follows from the log alone, and not from where a range ends.
     """
 
     def __init__(
         self,
         rules: Rules,
         names: Iterable[Name],
-        exists: Wanted,
+        view: SchemaView,
         before: Passage | None = None,
-        view: SchemaView | None = None,
     ) -> None:
         self.rules = rules
-        self._gathering = Gathering(rules, view) if view is not None and rules.gathers_any else None
+        self._gathering = Gathering(rules, view) if rules.gathers_any else None
         self._over = False
         self._names = list(names)
         self._meetings = rules.meetings(self._names)
-        self._exists = exists
+        self._view = view
         self._stopped: set[Name] = set() if before is None else before._stopped
 
     def begin(self, tables: Iterable[TableSchema]) -> Iterator[Change]:
@@ -80,14 +80,26 @@ class Passage:
 
     def _shaped(self, change: Change) -> Iterable[Change]:
         stop = self._stop(change)
-        return self.rules.apply(change) if stop is None else (stop,)
+        if stop is None:
+            return self.rules.apply(change)
+        before = rows_before(change, stop.seq) if isinstance(change, ChangeBatch) else None
+        return (*self.rules.apply(before), stop) if before is not None and len(before) else (stop,)
 
     def _stop(self, change: Change) -> SchemaChange | None:
-        """What stands in the place of a change of a table that is held back, or meets another one."""
+        """What stands from some row of it on in the place of a change of a table that is held back, or meets another one."""
         held = self.rules.held_back(change)
         if held is not None or not self._meetings:
             return held
-        return self.rules.apart(change, self._meetings, self._exists)
+        if isinstance(change, SchemaChange):
+            first = last = Seq.from_bytes(change.seq).position
+        else:
+            first, last = position_of(change, 0), position_of(change, -1)
+        name = (change.table.schema, change.table.table)
+        met = self.rules.met(name, self._meetings, self._view, first, last)
+        if met is None:
+            return None
+        at, other = met
+        return self.rules.apart(change if isinstance(change, SchemaChange) else rows_between(change, at), other)
 
     def _passed(self, changes: Iterable[Change]) -> Iterator[Change]:
         for seen in changes:

@@ -24,6 +24,7 @@ from penstock.schema.changes import ChangeBatch, SchemaChange
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
 from penstock.schema.parking import STOPPED_BY_RULES
 from penstock.schema.statements import alter_table, create_table
+from penstock.schema.view import SchemaView
 
 Wanted = Callable[[str, str], bool]
 Change = ChangeBatch | SchemaChange
@@ -284,12 +285,16 @@ class Rules:
         met = [same for same in by_target.values() if len(same) > 1 and not all(map(self.gathers, same))]
         return {name: tuple(sorted(same)) for same in met for name in same}
 
-    def apart(self, change: Change, meetings: Meetings, exists: Wanted) -> SchemaChange | None:
-        """The change, stopped, if another table meets its own at the sink; else None."""
+    def met(
+        self, name: Name, meetings: Meetings, view: SchemaView, first: Position, last: Position
+    ) -> tuple[Position, Name] | None:
+        """From where on, between `first` and `last`, another table meets this one at the sink, and which; None if none does."""
+        others = [(view.first_in(*other, first, last), other) for other in meetings.get(name, ()) if other != name]
+        return min(((at, other) for at, other in others if at is not None), default=None)
+
+    def apart(self, change: Change, other: Name) -> SchemaChange:
+        """The change, stopped, because another table meets its own at the sink."""
         name = (change.table.schema, change.table.table)
-        other = next((one for one in meetings.get(name, ()) if one != name and exists(*one)), None)
-        if other is None:
-            return None
         pair = " and ".join(sorted(".".join(one) for one in (name, other)))
         return self.stopped_at(change, f"{pair} would both be {'.'.join(self.target(*name))} at the sink")
 

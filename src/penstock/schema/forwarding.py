@@ -59,6 +59,11 @@ def forwarded(change: SchemaChange, wanted: Wanted) -> TableSchema:
     return replace(table, query=query, ddl_type=kind)
 
 
+def has_no_file(told: TableSchema) -> bool:
+    """Whether a version has no schema file: a name that a rename left. The statement is with the new name."""
+    return told.kind is ChangeKind.RENAME and not told.columns
+
+
 def without_statement(table: TableSchema, *, first: bool) -> TableSchema:
     """A version that rows came with, and no DDL: a table of the start, or a shape that a table map told. `first`: it is
     the table's first version at the sink, so that its readers have to create it."""

@@ -62,6 +62,13 @@ class SchemaView:
                 return None
         return found[1]
 
+    def first_in(self, schema: str, table: str, first: Position, last: Position) -> Position | None:
+        """Where, from `first` to `last`, the name stands for a table first; None if it never does."""
+        if self.find(schema, table, first) is not None:
+            return first
+        later = (at for at in self.positions(schema, table) if first < at <= last)
+        return next((at for at in later if self.find(schema, table, at) is not None), None)
+
     def named(self, name: str, position: Position) -> TableSchema | None:
         """As `find`, by `TableSchema.name`, whose point may be one of several."""
         parts = name.split(".")

@@ -111,12 +111,8 @@ def steps_of(
     """What the sink sees of the range, change by change of the log: each must be exhausted before the next. `only`: the rows
     and DDL of one table of the source."""
     schemas = taken.view()
-
-    def exists(schema: str, table: str) -> bool:
-        return schemas.find(schema, table, taken.end) is not None
-
     begins = taken.start in job.boundaries
-    passage = Passage(rules, schemas.names() if rules.has_routes or begins else (), exists, view=schemas)
+    passage = Passage(rules, schemas.names() if rules.has_routes or begins else (), schemas)
     if begins:
         yield passage.begin(schemas.in_force(preceding(taken.start)))
     for change in _decoded(job, taken, schemas, manifest, passage, only=only):

@@ -47,7 +47,8 @@ def deliver(config: Config) -> None:
         objects = open_place(settings.url, REAL_FILES).objects
         payloads: dict[str, list[Buffer]] = {}
         checkpoint_ts = 0
-        for batch, _ in LogReplay(reader, reader.end(), rules_at_sink(config, name)).changes():
+        replay = LogReplay(reader, reader.end(), rules_at_sink(config, name))
+        for batch, _ in replay.changes():
             schema_name, content = schema_file(batch.table)
             objects.put(f"{layout.schema_directory(batch.table.schema, batch.table.table)}/{schema_name}", content)
             checkpoint_ts = max(checkpoint_ts, int(batch.commit_ts[-1])) if len(batch) else checkpoint_ts
@@ -58,6 +59,9 @@ def deliver(config: Config) -> None:
                     table.schema, table.table, table.version, date_of(int(part.commit_ts[0]))
                 )
                 payloads.setdefault(directory, []).append(fmt.encode(part))
+        for _, told in replay.statements:
+            schema_name, content = schema_file(told)
+            objects.put(f"{layout.schema_directory(told.schema, told.table)}/{schema_name}", content)
         for directory, each in payloads.items():
             files = [each[at : at + 3] for at in range(0, len(each), 3)]
             for number, some in enumerate(files, 1):

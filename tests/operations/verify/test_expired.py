@@ -25,7 +25,9 @@ def test_files_on_their_way_out_are_not_read(tmp_path: Path) -> None:
     found = list_sink(objects)
     tables = SinkTables(objects, None, found, report, tmp_path, expired_before(objects))  # type: ignore[arg-type]
     assert report.faults == []
-    assert [name.split("/")[3] for name in tables._files["shop", "orders"]] == ["2024-10-05"] * 2 + ["2024-10-06"] * 2
+    assert [file.name.split("/")[3] for file in tables._files["shop", "orders"]] == ["2024-10-05"] * 2 + [
+        "2024-10-06"
+    ] * 2
 
 
 def test_the_first_commit_of_a_day() -> None:

@@ -29,6 +29,9 @@ def lines(fmt: str, ids: list[int], wrong: int | None = None) -> list[bytes]:
     return made
 
 
+VERSION = 7  # of the table
+
+
 def cut(every: list[bytes], cuts: list[int]) -> list[list[bytes]]:
     edges = sorted({0, len(every), *(c % (len(every) + 1) for c in cuts)})
     return [every[a:b] for a, b in itertools.pairwise(edges)]
@@ -36,8 +39,10 @@ def cut(every: list[bytes], cuts: list[int]) -> list[list[bytes]]:
 
 def opened(fmt: str, files: list[list[bytes]], first: Seq | None = None) -> LineComparison:
     return LineComparison(
-        iter([(str(number), b"".join(file)) for number, file in enumerate(files)]),
-        lambda _, data, since: (file_rows(one, since) for one in FORMATS[fmt].pieces(data, before=True)),
+        iter([(str(number), VERSION, b"".join(file)) for number, file in enumerate(files)]),
+        lambda _, version, data, since: (
+            file_rows(one, version, since) for one in FORMATS[fmt].pieces(data, before=True)
+        ),
         first,
     )
 
@@ -47,7 +52,7 @@ def compare(fmt: str, expected: list[list[bytes]], files: list[list[bytes]], pen
     for number, batch in enumerate(expected):
         data = b"".join(batch)
         seq = bytes(FORMATS[fmt].rows(data)["_seq"][-1].as_py())
-        comparison.expect(data, len(batch), seq + b"Z", may_be_pending=number >= pending_after)
+        comparison.expect(data, VERSION, len(batch), seq + b"Z", may_be_pending=number >= pending_after)
     return comparison.finish()
 
 
@@ -100,7 +105,7 @@ def test_of_a_trimmed_log_the_rest_is_compared_whole(
         there = [line(one, "other" if one == altered else "old") for one in ids]
         comparison = opened(fmt, cut(there, files), Seq(1, left + 1, 0, 0))
         for one in ids[left:]:
-            comparison.expect(line(one, "old"), 1, Seq(1, one, 0, 0).to_bytes() + b"Z")
+            comparison.expect(line(one, "old"), VERSION, 1, Seq(1, one, 0, 0).to_bytes() + b"Z")
         found = comparison.finish()
         assert (found.changes, found.wrong, comparison.before) == (count - left, int(altered is not None), left)
         assert found.equal == (altered is None) and not comparison.altered

@@ -129,3 +129,43 @@ def test_a_table_that_had_the_name_of_one_that_is_routed_later(
         found = sink.tables[f"{DATABASE}.orders_2025"].with_source
         assert found is not None and (found.rows_at_sink, found.before_log) == (2, 0), sink
         assert sink.tables["sales.orders"].note.startswith("its settings changed")
+
+
+def test_a_table_made_anew_with_types_of_another_kind_is_compared(
+    mariadb_server: MariaDbServer, tmp_path: Path
+) -> None:
+    config = begin(mariadb_server, tmp_path)
+    statements = [
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t VALUES (1, 1)",
+        "DROP TABLE t",
+        "CREATE TABLE t (id int PRIMARY KEY, v datetime)",
+        "INSERT INTO t VALUES (2, '2026-11-20 01:02:03')",
+    ]
+    deliver_from_server(config, mariadb_server, DATABASE, statements)
+    report = verify(config)
+    assert exit_code(report) == 0, report.to_json()
+    assert [sink.source_equal for sink in report.sinks] == [1, 1], report.to_json()
+    run_statements(mariadb_server, DATABASE, ["SET sql_log_bin = 0", "UPDATE t SET v = '2026-11-20 01:02:04'"])
+    assert exit_code(verify(config)) == 1
+
+
+def test_a_table_that_takes_the_name_to_which_another_is_routed(mariadb_server: MariaDbServer, tmp_path: Path) -> None:
+    """From there on both stop; what was delivered before is no row that the log does not have."""
+    sinks = {"text": {**SINKS["text"], "rules": [{"table": f"{DATABASE}.users", "route": f"{DATABASE}.people"}]}}
+    begin(mariadb_server, tmp_path)
+    config = server_config(mariadb_server, DATABASE, tmp_path, sinks)
+    statements = [
+        "CREATE TABLE users (id int PRIMARY KEY)",
+        "INSERT INTO users VALUES (1), (2)",
+        "CREATE TABLE people (id int PRIMARY KEY)",
+        "INSERT INTO users VALUES (3)",
+    ]
+    deliver_from_server(config, mariadb_server, DATABASE, statements)
+    for some in ((), ["DROP TABLE people", "INSERT INTO users VALUES (4)"]):
+        run_statements(mariadb_server, DATABASE, some)
+        capture_server(config)
+        report = verify(config)
+        (sink,) = report.sinks
+        assert exit_code(report) == 7 and "would both be" in sink.held[0], report.to_json()
+        assert sink.tables[f"{DATABASE}.people"].differences.changes == 2, sink

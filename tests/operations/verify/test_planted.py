@@ -122,6 +122,37 @@ def test_a_line_that_was_altered_elsewhere_is_noted(config: Config) -> None:
     assert report.equal and "shop.orders: some lines are not those that this version writes" in report.sinks[0].notes[0]
 
 
+@pytest.mark.parametrize("sink", ["lake", "canal", "debezium"])
+def test_rows_among_those_of_another_version_are_found(config: Config, sink: str) -> None:
+    """Readers take the columns of the version in whose directory a row is: here all rows are in that of a later one."""
+    (directory,) = {path.parent.parent for path in files_of(config, sink, "products")}
+    version = int(directory.name.removeprefix("version="))
+    later = directory.with_name(directory.name.replace(str(version), str(version + 1)))
+    directory.rename(later)
+    try:
+        report = verify(config, sink=sink, with_source=False)
+    finally:
+        later.rename(directory)
+    found = report.sinks[0].differences
+    assert exit_code(report) == 1 and found.misplaced and not (found.lost or found.unknown), report.to_json()
+    assert f"of version {version + 1}, not of {version}" in str(report.sinks[0].faults)
+
+
+@pytest.mark.parametrize("sink", ["canal", "debezium"])
+def test_a_line_of_another_table_is_found(config: Config, sink: str) -> None:
+    """Who reads lines of several tables knows by nothing else whose rows they are."""
+    path = files_of(config, sink, "orders")[0]
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(whole.replace(b'"table":"orders"', b'"table":"others"', 1))
+        assert path.read_bytes() != whole
+        report = verify(config, sink=sink, with_source=False)
+    finally:
+        path.write_bytes(whole)
+    assert exit_code(report) == 1 and report.sinks[0].differences.wrong == 1, report.to_json()
+    assert "'others' instead of 'orders'" in report.sinks[0].faults[0]
+
+
 @pytest.mark.parametrize("limit", [None, 100_000])
 def test_the_keys_that_differ_from_the_source_are_named(
     config: Config, limit: int | None, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,20 @@ def test_whole_batches_before_others_that_are_there_are_lost(config: Config, nam
     assert orders(verify(config)) == {"lost": gone}
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_checkpoint_that_is_behind_or_missing_is_told(config: Config, name: str) -> None:
+    """All rows are there, and readers, who obey it, see none of them, or not all."""
+    metadata = sink(config, name) / "metadata"
+    promised = json.loads(metadata.read_text())["checkpoint-ts"]
+    assert exit_code(verify(config, sink=name)) == 0
+    metadata.write_text(json.dumps({"checkpoint-ts": promised - 1}))
+    for _ in range(2):
+        report = verify(config, sink=name)
+        assert exit_code(report) == 7 and report.equal, report.to_json()
+        assert "readers do not see everything that is here: the checkpoint (metadata) is" in report.sinks[0].held[0]
+        metadata.unlink(missing_ok=True)
+
+
 def test_what_the_checkpoint_promises_is_not_pending(config: Config) -> None:
     config = without_acks(config, "lake")
     last = files_of(config, "lake", "orders")[-1]

@@ -26,9 +26,9 @@ def rows(ids: list[int], values: list[int] | None = None) -> pa.Table:
 
 
 def compare(expected: list[pa.Table], files: list[pa.Table], *, pending_after: int | None = None) -> Differences:
-    comparison = TableComparison(file_rows(table) for table in files)
+    comparison = TableComparison(file_rows(table, VERSION) for table in files)
     for i, table in enumerate(expected):
-        comparison.expect(table, may_be_pending=pending_after is not None and i >= pending_after)
+        comparison.expect(table, VERSION, may_be_pending=pending_after is not None and i >= pending_after)
     return comparison.finish()
 
 
@@ -37,6 +37,7 @@ def cut(ids: list[int], cuts: list[int]) -> list[pa.Table]:
     return [rows(ids[a:b]) for a, b in itertools.pairwise(edges)]
 
 
+VERSION = 7  # of the table
 CUTS = st.lists(st.integers(0, 100), max_size=6)
 
 
@@ -102,8 +103,8 @@ def test_a_row_that_comes_late_and_twice() -> None:
 
 
 def test_rows_of_trimmed_entries_are_counted_and_not_compared() -> None:
-    comparison = TableComparison(file_rows(table, Seq(1, 3, 0, 0)) for table in (rows([1, 2, 3]), rows([4])))
-    comparison.expect(rows([3, 4]))
+    comparison = TableComparison(file_rows(table, VERSION, Seq(1, 3, 0, 0)) for table in (rows([1, 2, 3]), rows([4])))
+    comparison.expect(rows([3, 4]), VERSION)
     assert comparison.finish().equal and comparison.before == 2
 
 
@@ -117,8 +118,8 @@ def test_rows_of_trimmed_entries_are_counted_and_not_compared() -> None:
     ],
 )
 def test_rows_of_trimmed_entries_come_once_and_in_order(files: list[list[int]], doubled: int, misplaced: int) -> None:
-    comparison = TableComparison(file_rows(rows(ids), Seq(1, 9, 0, 0)) for ids in files)
-    comparison.expect(rows([9]))
+    comparison = TableComparison(file_rows(rows(ids), VERSION, Seq(1, 9, 0, 0)) for ids in files)
+    comparison.expect(rows([9]), VERSION)
     found = comparison.finish()
     assert (found.doubled, found.misplaced, found.lost, found.unknown) == (doubled, misplaced, 0, 0)
     assert len(found.examples) == 1
@@ -126,3 +127,13 @@ def test_rows_of_trimmed_entries_come_once_and_in_order(files: list[list[int]], 
 
 def test_a_missing_column_is_wrong() -> None:
     assert compare([rows([1, 2])], [rows([1, 2]).drop(["value"])]).wrong == 2
+
+
+def test_rows_among_those_of_another_version() -> None:
+    """Readers take the columns of the version in whose directory a row is."""
+    comparison = TableComparison(file_rows(rows(ids), version) for ids, version in (([1, 2], 7), ([3, 4, 5], 8)))
+    comparison.expect(rows([1, 2, 3]), 7)
+    comparison.expect(rows([4, 5]), 8)
+    found = comparison.finish()
+    assert (found.changes, found.misplaced, found.lost, found.unknown) == (5, 1, 0, 0)
+    assert "seq 1:3:0:0 is among the files of version 8, not of 7" in found.examples[0]

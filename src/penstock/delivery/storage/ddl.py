@@ -14,8 +14,8 @@ from penstock.delivery.storage.layout import Layout
 from penstock.delivery.storage.place import SinkObjects
 from penstock.errors import BadInput, Corruption, NotSupported, Terminal
 from penstock.objects import ObjectChanged
-from penstock.schema.forwarding import without_statement
-from penstock.schema.model import ChangeKind, DdlType, TableSchema
+from penstock.schema.forwarding import has_no_file, without_statement
+from penstock.schema.model import DdlType, TableSchema
 from penstock.schema.parking import ROWS_UNREADABLE, STOPPED_BY_RULES
 from penstock.schema.quoting import shell_word
 from penstock.schema.statements import create_database
@@ -65,9 +65,9 @@ class SchemaFiles:
         return table
 
     def apply(self, table: TableSchema, payload: Payload) -> None:
-        """The file of a DDL, after those of the tables that it works on: a table of the start may not have had a row yet. A
-        name that a rename left has none: the statement is with the new name."""
-        if table.kind is ChangeKind.RENAME and not table.columns:
+        """The file of a DDL, if it has one, after those of the tables that it works on: a table of the start may not have had a
+        row yet."""
+        if has_no_file(table):
             return
         for text in _texts(payload):
             self._ensure(_parsed(text, payload))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.commit_ts import milliseconds_of_all
 from penstock.encode.images import changed, check_ops, images_with, shown_images
 from penstock.encode.joining import JoinedLines
-from penstock.encode.json_lines import JsonLines, before_name, letter_column, seq_column
+from penstock.encode.json_lines import JsonLines, before_name, letter_column, seq_column, told_name
 from penstock.encode.lines import ARRAY_OF_ONE, chosen_rows, encode_lines, json_text, objects, op_words, seq_text
 from penstock.encode.settings import TERMINATORS, CanalJsonOptions
 from penstock.encode.text import (
@@ -48,6 +48,7 @@ _SQL_TYPES = {
 _UNSIGNED_SQL_TYPES = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 _BLOB = 2004
 _TYPE, _COMMIT_TS, _SEQ = ("type",), ("_tidb", "commitTs"), ("_penstock", "seq")
+_NAMES = (("database",), ("table",))
 _OPS = {"I": "I", "U": "U", "D": "D"}
 
 
@@ -84,7 +85,7 @@ class CanalJson:
         lines = JsonLines(file, self._terminator)
         first = json.loads(lines.line(0)) if len(lines) else {"mysqlType": {}, "pkNames": []}
         names = list(first["mysqlType"])
-        lines.find([_TYPE, *((image, name) for image in ("old", "data") for name in names), _COMMIT_TS, _SEQ])
+        lines.find([*_NAMES, _TYPE, *((image, name) for image in ("old", "data") for name in names), _COMMIT_TS, _SEQ])
         split = np.zeros(len(lines), np.bool_)
         for name in first["pkNames"] or names:
             lines.different(lines.spans(("old", name)), lines.spans(("data", name)), split)
@@ -106,6 +107,8 @@ class CanalJson:
             table[name] = lines.text(spans)
         for name in names if before else ():
             table[before_name(name)] = lines.text(lines.spans(("old", name))[origin])
+        for path in _NAMES if before else ():
+            table[told_name(path[-1])] = lines.text(lines.spans(path)[origin])
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:

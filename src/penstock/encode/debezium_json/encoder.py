@@ -19,7 +19,7 @@ from penstock.encode.debezium_json.schema import column_schema, envelope_schema
 from penstock.encode.debezium_json.values import json_values
 from penstock.encode.images import check_ops, images_with, key_changes, shown_images, split_updates
 from penstock.encode.joining import JoinedLines
-from penstock.encode.json_lines import JsonLines, Path, before_name, letter_column, seq_column
+from penstock.encode.json_lines import JsonLines, Path, before_name, letter_column, seq_column, told_name
 from penstock.encode.lines import chosen_rows, encode_lines, json_text, objects, op_words, seq_text
 from penstock.encode.settings import TERMINATORS, DebeziumJsonOptions
 from penstock.encode.text import Text, integer_text
@@ -66,6 +66,7 @@ class DebeziumJson:
         above = ("payload",) if self._options.include_schema else ()
         op, seq, commit_ts = (*above, "op"), (*above, "source", "seq"), (*above, "source", "commit_ts")
         images = [(*above, "before"), (*above, "after")]
+        names = [(*above, "source", "db"), (*above, "source", "table")]
 
         def image_names(line: bytes) -> list[Path]:
             payload = json.loads(line)
@@ -76,7 +77,7 @@ class DebeziumJson:
 
         lines = JsonLines(file, self._terminator)
         known = image_names(lines.line(0)) if len(lines) else []
-        lines.find([*known, op, seq, commit_ts], images, image_names)
+        lines.find([*known, op, *names, seq, commit_ts], images, image_names)
         ops = lines.letters(op, _OPS)
         pairs = {path[-1]: (lines.spans((*images[0], path[-1])), lines.spans(path)) for path in lines.below(images[1])}
         twice = np.zeros(len(lines), np.bool_)
@@ -98,6 +99,8 @@ class DebeziumJson:
             table[name] = lines.text(np.where(deleted[:, None], old[row], new[row]))
             if before:
                 table[before_name(name)] = lines.text(old[row])
+        for path in names if before else ():
+            table[told_name(path[-1])] = lines.text(lines.spans(path)[row])
         return pa.table(table)
 
     def _tokens(self, batch: ChangeBatch) -> list[Text]:

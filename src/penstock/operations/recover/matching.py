@@ -115,10 +115,7 @@ class Matching:
         def wanted(schema: str, table: str) -> bool:
             return rules.wants(schema, table) and (bool(table) or rules.sees_database(schema))
 
-        def exists(schema: str, table: str) -> bool:
-            return schemas.find(schema, table, end) is not None
-
-        passage = Passage(rules, schemas.names() if rules.has_routes else (), exists, view=schemas)
+        passage = Passage(rules, schemas.names() if rules.has_routes else (), schemas)
         entries = reader.read(reader.first, end)
         for change in decode_entries(entries, schemas, wanted, history.void, parks=True, on_group=passage.next_group):
             if rules.wants(change.table.schema, change.table.table):

@@ -166,8 +166,7 @@ class _Following:
     def _decoded(self, end: Position) -> Iterator[TailedChange]:
         """The changes up to `end`, sorted as the log has them."""
         start, self._start, self._shown = self._start, self._reader.next(end), end
-        names, view = self._schemas.names(), self._schemas
-        passage = Passage(self._rules, names, lambda s, t: view.find(s, t, end) is not None, view=view)
+        passage = Passage(self._rules, self._schemas.names(), self._schemas)
         waiting: list[TailedChange] = []
         entries = self._reader.entries(start, end)
         for item in decode_entries(entries, self._schemas, self._takes, self._void, on_group=passage.next_group):

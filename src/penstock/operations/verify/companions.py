@@ -1,7 +1,7 @@
-"""What must be at a sink beside the rows in its files: the schema file of each version that has some, the dead letter of each
-row that the format refuses, and the files that the flow has recorded as written.
+"""What must be at a sink beside the rows in its files: the schema file of each version that has some, and of each statement,
+the dead letter of each row that the format refuses, and the files that the flow has recorded as written.
 
-Readers know rows by their schema file only; and of rows whose entries were trimmed from the log, what was recorded is all
+Readers know rows, and what a TRUNCATE or DROP took, by schema files only; and of rows whose entries were trimmed from the log, what was recorded is all
 that tells that they must be there.
 """
 
@@ -20,6 +20,7 @@ from penstock.operations.verify.sink_files import DataDirectory, SinkFiles
 from penstock.schema.model import TableSchema
 from penstock.schema.schema_file import schema_file
 
+_SHOWN_MAX = 120  # characters of a statement
 _COMPARED = ("Table", "Schema", "TableVersion", "TableColumns", "TableColumnsTotal")  # not the statement, nor its kind
 
 
@@ -37,19 +38,32 @@ class Companions:
 
     def check_version(self, table: TableSchema) -> None:
         """The schema file of a version whose rows the log has, if it has files."""
-        version = (self._layout.table_directory(table.schema, table.table), table.version)
-        if version not in self._with_files or version in self._checked:
+        if self._version_of(table) in self._with_files:
+            self._check(table, "readers cannot read its rows")
+
+    def check_statement(self, told: TableSchema) -> None:
+        """The schema file of a version that a statement made, also if no row came after it."""
+        self._check(told, f"readers are not told of {told.query[:_SHOWN_MAX]!r}" if told.query else "readers need it")
+
+    def _check(self, table: TableSchema, why: str) -> None:
+        version = self._version_of(table)
+        if version in self._checked:
             return
         self._checked.add(version)
         name, content = schema_file(table)
-        path = f"{version[0]}/{self._layout.meta}/{name}"
+        directory = self._layout.schema_directory(table.schema, table.table)
+        path = f"{directory}/{name}"
         there = self._objects.read(path)
         if there is None:
             others = [one.rpartition("/")[2] for one in self._found.schemas.get(version, ())]
-            what = f"there is {others[0]} instead" if others else "readers cannot read its rows"
-            self._report.fault(f"{table.name}: the schema file {name} is missing; {what}")
+            what = f"there is {others[0]} instead" if others else why
+            called = table.name if table.table else f"database {table.schema}"
+            self._report.fault(f"{called}: the schema file {name} is missing; {what}")
         elif _told(there.data) != _told(content):
             self._report.fault(f"{path} tells other columns than the rows have")
+
+    def _version_of(self, table: TableSchema) -> tuple[str, int]:
+        return self._layout.table_directory(table.schema, table.table), table.version
 
     def check_others(self) -> None:
         """That the versions whose rows the log does not have any more have a schema file. After all other checks."""

@@ -23,21 +23,21 @@ _AT_A_TIME_BYTES = 256 << 10  # so much that what a comparison makes stays in th
 
 
 class LineComparison:
-    """As `TableComparison`, of encoded changes. `files`: their names and content. `rows` reads lines, which it may call by a
-    name, as pieces of a table. Rows before `first` belong to entries that were trimmed: then rows are compared from the
+    """As `TableComparison`, of encoded changes. `files`: their names, versions and content. `rows` reads lines, which it may
+    call by a name, as pieces of a table, of a version. Rows before `first` belong to entries that were trimmed: then rows are compared from the
     beginning."""
 
     def __init__(
         self,
-        files: Iterator[tuple[str, Buffer]],
-        rows: Callable[[str, Buffer, Seq | None], Iterator[FileRows]],
+        files: Iterator[tuple[str, int, Buffer]],
+        rows: Callable[[str, int, Buffer, Seq | None], Iterator[FileRows]],
         first: Seq | None = None,
     ) -> None:
         self.altered = False  # once finished: every row has its values, and lines are others all the same
         self.differences = Differences()
         self._files = files
         self._rows = rows
-        self._name = ""  # of the file that is read
+        self._file = ("", 0)  # that is read: its name and version
         self._rest: Bytes = np.empty(0, np.uint8)  # of it
         self._last = b""
         self._first = first
@@ -49,18 +49,18 @@ class LineComparison:
     def before(self) -> int:
         return self._by_row.before if self._by_row is not None else 0
 
-    def expect(self, expected: Buffer, count: int, last: bytes, *, may_be_pending: bool = False) -> None:
-        """Compares the next changes: their lines, how many they are, and the seq and operation of the last."""
+    def expect(self, expected: Buffer, version: int, count: int, last: bytes, *, may_be_pending: bool = False) -> None:
+        """Compares the next changes of a version: their lines, how many they are, and the seq and operation of the last."""
         if self._by_row is None:
-            left = self._pass(np.frombuffer(expected, np.uint8))
+            left = self._pass(np.frombuffer(expected, np.uint8), version)
             if left is None:
                 self.differences.changes += count
                 self._last = last
                 return
             self._compare_rows(left)
         assert self._by_row is not None
-        for piece in self._rows("what the log has", expected, None):
-            self._by_row.expect(piece.rows, may_be_pending=may_be_pending)
+        for piece in self._rows("what the log has", version, expected, None):
+            self._by_row.expect(piece.rows, version, may_be_pending=may_be_pending)
 
     def finish(self) -> Differences:
         if self._by_row is None:
@@ -72,34 +72,34 @@ class LineComparison:
         self.altered = self.altered and found.equal and not found.pending
         return found
 
-    def _compare_rows(self, passed: list[tuple[str, Bytes]]) -> None:
+    def _compare_rows(self, passed: list[tuple[tuple[str, int], Bytes]]) -> None:
         """From here on each row is compared: first those of `passed`, then what is left."""
 
         def pieces() -> Iterator[FileRows]:
-            for name, data in (*passed, (self._name, self._rest)):
-                yield from self._rows(name, data.data, self._first)
-            for name, file in self._files:
-                yield from self._rows(name, file, self._first)
+            for file, data in (*passed, (self._file, self._rest)):
+                yield from self._rows(*file, data.data, self._first)
+            for name, version, content in self._files:
+                yield from self._rows(name, version, content, self._first)
 
         self._by_row = TableComparison(pieces(), self._last)
         self._by_row.differences = self.differences
 
-    def _pass(self, expected: Bytes) -> list[tuple[str, Bytes]] | None:
-        """Passes these bytes in the files: None if the files go on with them, else what was passed before they differ. It ends
-        where a file ends, and so with a line."""
-        passed: list[tuple[str, Bytes]] = []
+    def _pass(self, expected: Bytes, version: int) -> list[tuple[tuple[str, int], Bytes]] | None:
+        """Passes these bytes in the files of their version: None if the files go on with them, else what was passed before they
+        differ. It ends where a file ends, and so with a line."""
+        passed: list[tuple[tuple[str, int], Bytes]] = []
         at = 0
         while at < len(expected):
             if not len(self._rest):
                 file = next(self._files, None)
                 if file is None:
                     return passed
-                self._name, self._rest = file[0], np.frombuffer(file[1], np.uint8)
+                self._file, self._rest = file[:2], np.frombuffer(file[2], np.uint8)
                 continue
             size = min(len(self._rest), len(expected) - at)
-            if not _same(self._rest[:size], expected[at : at + size]):
+            if self._file[1] != version or not _same(self._rest[:size], expected[at : at + size]):
                 return passed
-            passed.append((self._name, self._rest[:size]))
+            passed.append((self._file, self._rest[:size]))
             self._rest = self._rest[size:]
             at += size
         return None

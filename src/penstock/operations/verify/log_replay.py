@@ -14,11 +14,12 @@ from penstock.log import Entry, LogReader, Position
 from penstock.log.position import Seq
 from penstock.operations.verify.lineage import Lineage
 from penstock.rules.passage import Passage
-from penstock.rules.rules import Change
+from penstock.rules.rules import Change, everything
 from penstock.rules.versioned import VersionedRules
 from penstock.rules.versions import number_at
 from penstock.rules.wholes import joined
 from penstock.schema.changes import ChangeBatch, SchemaChange
+from penstock.schema.forwarding import forwarded, has_no_file
 from penstock.schema.model import ChangeKind, DdlType, TableSchema
 from penstock.schema.view import SchemaView
 from penstock.sources.load import TableLoad
@@ -97,7 +98,8 @@ class LogReplay:
     `rules` those of the newest version.
 
     `latest` is the newest schema of each table, once `changes` is exhausted; `parked` are the tables whose rows the log
-    holds back, because a statement before them was not understood. `lineage` knows under which names their rows are.
+    holds back, because a statement before them was not understood. `statements` are the versions that statements made, of
+    which the sink's readers have been told. `lineage` knows under which names their rows are.
     `entries_read` of `entries_count` are behind `changes`.
     """
 
@@ -121,6 +123,8 @@ class LogReplay:
                 self.latest.setdefault(key, table)
         self._passage: Passage | None = None
         self.parked: dict[str, TableSchema] = {}
+        self.statements: list[tuple[Seq, TableSchema]] = []
+        self._at_sink = True  # where `changes` is
         self.entries_read = 0
         self._rows_from: dict[tuple[str, str], bytes] = {}
         self._number = 0
@@ -244,6 +248,7 @@ class LogReplay:
         end = self._history.complete_end
         for batch in self._ranges(self.first, min(self._through, end)):
             yield batch, False
+        self._at_sink = False
         if self._through < end:
             for batch in self._ranges(max(self.first, self._reader.next(self._through)), end):
                 yield batch, True
@@ -262,9 +267,7 @@ class LogReplay:
         rules = self.versioned.all[self._number]
         if self._passage is None or self._passage.rules is not rules:
             self._now = rules
-            self._passage = Passage(
-                rules, self._history.schemas.names(), self._exists, self._passage, self._history.schemas
-            )
+            self._passage = Passage(rules, self._history.schemas.names(), self._history.schemas, self._passage)
 
     def _between(self, start: Position, end: Position) -> Iterator[ChangeBatch]:
         assert self._passage is not None
@@ -298,6 +301,13 @@ class LogReplay:
                 yield seen
             elif seen.table.parked:
                 self.parked.setdefault(seen.table.name, seen.table)  # the statement that parked it, not a later one
+            elif self._at_sink and (seen.table.table or self._now.sees_database(seen.table.schema)):
+                self._note_statement(seen)
+
+    def _note_statement(self, change: SchemaChange) -> None:
+        told = forwarded(change, everything)
+        if not told.parked and not has_no_file(told):
+            self.statements.append((Seq.from_bytes(change.seq), told))
 
     def _note_left(self, table: TableSchema) -> None:
         rules = self.rules
@@ -319,9 +329,6 @@ class LogReplay:
     def whole(self, target: tuple[str, str]) -> TableSchema:
         """What they are together. Raises `RuleMismatch` where they do not go together."""
         return joined(target, self.parts(target), self.rules)
-
-    def _exists(self, schema: str, table: str) -> bool:
-        return self._history.schemas.find(schema, table, self._history.complete_end) is not None
 
     def _entries(self, start: Position, end: Position) -> Iterator[Entry]:
         for entry in self._reader.read(start, end):

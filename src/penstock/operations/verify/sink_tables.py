@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +24,13 @@ from penstock.schema.changes import ChangeBatch
 _LINES = ("canal-json", "debezium-json")
 _AFTER_ALL_OPS = b"Z"
 HELD_BYTES_MAX = 384 << 20
+
+
+class _File(NamedTuple):
+    """`version`: that of the directory in which it is."""
+
+    name: str
+    version: int
 
 
 class SinkTables:
@@ -49,14 +57,15 @@ class SinkTables:
         self._spill = spill
         self._held_bytes = 0
         self._unreadable: set[str] = set()
-        self._files: dict[tuple[str, str], list[str]] = {}
+        self._files: dict[tuple[str, str], list[_File]] = {}
         self.comparisons: dict[tuple[str, str], TableComparison | LineComparison] = {}
         for directory in found.directories:
             if directory.date < expired_before:  # its files are being deleted
                 continue
             for fault in directory.faults:
                 report.fault(fault)
-            self._files.setdefault((directory.schema, directory.table), []).extend(directory.files)
+            files = (_File(name, directory.version) for name in directory.files)
+            self._files.setdefault((directory.schema, directory.table), []).extend(files)
 
     def begin_at(self, first: Seq) -> None:
         """Rows before it belong to entries that were trimmed. Before anything is compared."""
@@ -74,25 +83,26 @@ class SinkTables:
         """Compares the next changes of a table with its files. Returns those of them that the format refuses."""
         comparison = self._of((batch.table.schema, batch.table.table))
         refused: list[Seq] = []
+        version = batch.table.version
         if isinstance(comparison, LineComparison):
             for part, lines, _ in accepted(self._format.encode, batch):
                 if lines is None:
                     refused.append(Seq.from_bytes(part.seq[0].tobytes()))
                 else:
                     last = part.seq[-1].tobytes() + _AFTER_ALL_OPS
-                    comparison.expect(lines, len(part), last, may_be_pending=may_be_pending)
+                    comparison.expect(lines, version, len(part), last, may_be_pending=may_be_pending)
         else:
             for part, rows, _ in accepted(self._format.rows_of, batch):
                 if rows is None:
                     refused.append(Seq.from_bytes(part.seq[0].tobytes()))
                 else:
-                    comparison.expect(rows, may_be_pending=may_be_pending)
+                    comparison.expect(rows, version, may_be_pending=may_be_pending)
         return refused
 
     def rows(self, key: tuple[str, str]) -> Iterator[pa.Table]:
         """Every row in the files of a table, in order, a piece of a file at a time."""
-        for name in self._files.get(key, []):
-            yield from self._pieces(name, self._data(name))
+        for file in self._files.get(key, []):
+            yield from self._pieces(file.name, self._data(file.name))
 
     def finish(self) -> None:
         """Compares the rest of every table, and adds the differences to the report."""
@@ -116,35 +126,34 @@ class SinkTables:
             files = self._files.get(key, [])
             first = self._first_of.get(key, self._first)
             if self._format.name in _LINES:
-                self.comparisons[key] = LineComparison(
-                    zip(files, self._held_files(files), strict=True), self._line_rows, first
-                )
+                read = ((*file, data) for file, data in self._held_files(files))
+                self.comparisons[key] = LineComparison(read, self._line_rows, first)
             else:
                 self.comparisons[key] = TableComparison(self._file_rows(files, first))
         return self.comparisons[key]
 
-    def _held_files(self, names: list[str]) -> Iterator[Buffer]:
+    def _held_files(self, files: list[_File]) -> Iterator[tuple[_File, Buffer]]:
         """The content of each file, which counts as held until the next is asked for."""
-        for name in names:
-            data = self._data(name)
+        for file in files:
+            data = self._data(file.name)
             size = len(data)
             if self._held_bytes + pa.total_allocated_bytes() + size > HELD_BYTES_MAX:
-                yield self._on_disk(data)
+                yield file, self._on_disk(data)
                 continue
             self._held_bytes += size
-            yield data
+            yield file, data
             self._held_bytes -= size
 
-    def _file_rows(self, names: list[str], first: Seq | None) -> Iterator[FileRows]:
-        for name, data in zip(names, self._held_files(names), strict=True):
-            for piece in self._pieces(name, data):
-                found = file_rows(piece, first)
+    def _file_rows(self, files: list[_File], first: Seq | None) -> Iterator[FileRows]:
+        for file, data in self._held_files(files):
+            for piece in self._pieces(file.name, data):
+                found = file_rows(piece, file.version, first)
                 if self._held_bytes + pa.total_allocated_bytes() > HELD_BYTES_MAX:
                     found = found._replace(rows=self._rows_on_disk(found.rows))
                 yield found
 
-    def _line_rows(self, name: str, lines: Buffer, first: Seq | None = None) -> Iterator[FileRows]:
-        return (file_rows(piece, first) for piece in self._pieces(name, lines, before=True))
+    def _line_rows(self, name: str, version: int, lines: Buffer, first: Seq | None = None) -> Iterator[FileRows]:
+        return (file_rows(piece, version, first) for piece in self._pieces(name, lines, before=True))
 
     def _pieces(self, name: str, data: Buffer, *, before: bool = False) -> Iterator[pa.Table]:
         try:

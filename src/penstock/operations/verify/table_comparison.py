@@ -1,8 +1,8 @@
 """What a sink holds of one table against what the log says it must hold, row by row.
 
 Rows are matched by seq and operation, which together are unique. Every difference is one of five kinds: a row that is
-*lost*, *doubled*, *wrong* (another value than the log gives), *misplaced* (before a row that it must follow) or *unknown*
-(the log has no such row). Whole columns are compared, and no Python runs per row.
+*lost*, *doubled*, *wrong* (another value than the log gives), *misplaced* (before a row that it must follow, or among those
+of another version of the table) or *unknown* (the log has no such row). Whole columns are compared, and no Python runs per row.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ _NO_KEYS: Keys = np.empty(0, f"S{_KEY_BYTES}")
 
 
 class FileRows(NamedTuple):
-    """The rows of a piece of a file that the log still has, the seq and operation of each, and those of the rows of entries
-    that were trimmed."""
+    """The rows of a piece of a file that the log still has, the seq and operation of each, of which version of the table its
+    directory is, and those of the rows of entries that were trimmed."""
 
     rows: pa.Table
     keys: Keys
+    version: int
     before: Keys = _NO_KEYS
 
 
-def file_rows(table: pa.Table, first: Seq | None = None) -> FileRows:
+def file_rows(table: pa.Table, version: int, first: Seq | None = None) -> FileRows:
     """Rows of a file; those before `first` belong to entries that were trimmed."""
     keys = _seqs(table)
     if first is None:
-        return FileRows(table, keys)
+        return FileRows(table, keys, version)
     kept = keys >= np.bytes_(first.to_bytes())
-    return FileRows(table.filter(pa.array(kept)), keys[kept], keys[~kept])
+    return FileRows(table.filter(pa.array(kept)), keys[kept], version, keys[~kept])
 
 
 class TableComparison:
@@ -60,13 +61,13 @@ class TableComparison:
         self._awaited = _NO_KEYS  # the first of those that may still come
         self._last_before = _NO_KEYS
 
-    def expect(self, expected: pa.Table, *, may_be_pending: bool = False) -> None:
-        """Compares the next expected changes, in seq order. With `may_be_pending` a missing row is pending, not lost, unless
-        a later one is there."""
+    def expect(self, expected: pa.Table, version: int, *, may_be_pending: bool = False) -> None:
+        """Compares the next expected changes, in seq order, of one version of the table. With `may_be_pending` a missing row is
+        pending, not lost, unless a later one is there."""
         if expected.num_rows == 0:
             return
         keys = _seqs(expected)
-        actual = self._take(keys)
+        actual = self._take(keys, version)
         self._compare(expected, keys, actual, may_be_pending)
         self._last = keys[-1]
 
@@ -100,7 +101,7 @@ class TableComparison:
             what = "doubled" if again[place] else "out of order"
             self.differences.example(f"{what}: seq {_text(keys[place + 1])} comes after {_text(keys[place])}")
 
-    def _take(self, expected: Keys) -> pa.Table | None:
+    def _take(self, expected: Keys, version: int) -> pa.Table | None:
         """The rows in file order: as many as are expected if they are those, else all up to the first that comes later."""
         taken: list[pa.Table] = []
         left = expected
@@ -114,11 +115,21 @@ class TableComparison:
                 beyond = np.flatnonzero(rest.keys > expected[-1])
                 count = int(beyond[0]) if len(beyond) else len(rest.keys)
             taken.append(rest.rows.slice(0, count))
-            self._rest = FileRows(rest.rows.slice(count), rest.keys[count:])
+            if rest.version != version:
+                self._misfiled(rest.keys[:count][np.isin(rest.keys[:count], expected)], rest.version, version)
+            self._rest = FileRows(rest.rows.slice(count), rest.keys[count:], rest.version)
             if count < len(rest.keys):
                 break
         taken = [table for table in taken if table.num_rows]
         return pa.concat_tables(taken, promote_options="default") if taken else None
+
+    def _misfiled(self, keys: Keys, there: int, version: int) -> None:
+        """Rows are read by the columns of the version in whose directory they are."""
+        self.differences.misplaced += len(keys)
+        for key in keys[:EXAMPLES_MAX]:
+            self.differences.example(
+                f"misplaced: seq {_text(key)} is among the files of version {there}, not of {version}"
+            )
 
     def _compare(self, expected: pa.Table, keys: Keys, actual: pa.Table | None, may_be_pending: bool) -> None:
         found = self.differences

@@ -9,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.encode.parquet.columns import parquet_type
 from penstock.schema.kept_values import TEXT_BYTES, WHOLE_UNICODE, integer_range, keeps_values
 from penstock.schema.model import CHARACTER_TYPES, INTEGER_TYPES, Column
 
 _BYTES = {"tinyblob": (1 << 8) - 1, "blob": (1 << 16) - 1, "mediumblob": (1 << 24) - 1, "longblob": (1 << 32) - 1}
 _THREE_BYTES = frozenset({"utf8", "utf8mb3", "ucs2"})
+_FLOATS = frozenset({"float", "double"})
+_NUMBERS = INTEGER_TYPES | _FLOATS | {"decimal", "bit", "year"}
 _MICROS_DIGITS = 6
 
 
 def fit(values: Any, old: Column, new: Column) -> bool:
-    """Whether every value of the column is in `new` what it was in `old`, as far as types of the same kind go; `converted`
-    (rows.py) judges those of different kinds."""
+    """Whether every value of the column is in `new` what it was in `old`, as far as that is certain."""
     if keeps_values(old, new):
         return True
     if values.null_count and not new.nullable:
@@ -27,29 +29,50 @@ def fit(values: Any, old: Column, new: Column) -> bool:
     values = values.drop_null()
     if not len(values):
         return True
-    base, before = new.base_type, old.base_type
-    if new.unsigned and not old.unsigned and pc.min(values).as_py() < 0:
-        return False
-    if before in INTEGER_TYPES and base in INTEGER_TYPES:
-        lowest, highest = integer_range(new)
-        found: Any = pc.min_max(values).as_py()
-        return bool(lowest <= found["min"] and found["max"] <= highest)
-    if base in CHARACTER_TYPES and before in INTEGER_TYPES and "zerofill" in old.mysql_type:
+    if _is_number(values.type):
+        return _numbers_fit(values, old, new)
+    base = new.base_type
+    if base in _NUMBERS:
         return False
     if base in CHARACTER_TYPES:
-        return _texts_fit(pc.cast(values, pa.string()) if before in INTEGER_TYPES else values, old, new)
+        return _texts_fit(values, old, new)
     if base in ("enum", "set"):
         return _elements_fit(values, old, new)
     if base in ("datetime", "timestamp"):
-        digits = (*new.arguments, 0)[0]
-        micros = np.asarray(pc.cast(pc.cast(values, pa.timestamp("us")), pa.int64()).to_numpy())
-        return not np.any(micros % 10 ** (_MICROS_DIGITS - digits))
+        return base == old.base_type and _moments_fit(values, new)
     if pa.types.is_binary(values.type):
         return _bytes_fit(values, new)
-    if base == "bit" and before == "bit":
-        return bool(pc.max(values).as_py() < 1 << (*new.arguments, 1)[0])
-    # The text of a time, or of a decimal with very many digits, has as many digits as its type.
+    # The text of a time has as many digits as its type.
     return not pa.types.is_string(values.type) or old.plain_type == new.plain_type
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _numbers_fit(values: Any, old: Column, new: Column) -> bool:
+    """A cast finds those that have too many digits for a decimal. Bits and years become texts in ways of their own."""
+    base, before = new.base_type, old.base_type
+    lowest, highest = pc.min(values).as_py(), pc.max(values).as_py()
+    if new.unsigned and lowest < 0:
+        return False
+    if base in INTEGER_TYPES and not pa.types.is_floating(values.type):
+        low, high = integer_range(new)
+        return bool(low <= lowest and highest <= high)
+    if base in CHARACTER_TYPES:
+        plain = before in INTEGER_TYPES and "zerofill" not in old.mysql_type
+        return plain and _texts_fit(pc.cast(values, pa.string()), old, new)
+    if base == "bit":
+        return before == "bit" and bool(highest < 1 << (*new.arguments, 1)[0])
+    if base == "decimal":
+        return pa.types.is_decimal(parquet_type(new)) and not pa.types.is_floating(values.type)
+    return base == "json" or (base in _FLOATS and before in _FLOATS)
+
+
+def _moments_fit(values: Any, new: Column) -> bool:
+    digits = (*new.arguments, 0)[0]
+    micros = np.asarray(pc.cast(pc.cast(values, pa.timestamp("us")), pa.int64()).to_numpy())
+    return not np.any(micros % 10 ** (_MICROS_DIGITS - digits))
 
 
 def _texts_fit(values: Any, old: Column, new: Column) -> bool:

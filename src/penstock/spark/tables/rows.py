@@ -19,11 +19,12 @@ from penstock.encode.parquet.columns import TIMESTAMP, parquet_type
 from penstock.encode.parquet.encoder import Parquet
 from penstock.errors import BadInput, Corruption, NotSupported
 from penstock.schema.changes import ChangeBatch
-from penstock.schema.model import Column, TableSchema
+from penstock.schema.model import CHARACTER_TYPES, Column, TableSchema
 from penstock.spark.tables.history import shown_statement
 from penstock.spark.tables.sink import DataFile, Sink
 from penstock.spark.tables.text_values import typed_values
 
+_WRITTEN = CHARACTER_TYPES | {"json"}  # a whole number is its digits there
 OWN: dict[str, pa.DataType] = {"_op": pa.string(), "_commit_ts": TIMESTAMP, "_seq": pa.binary()}
 
 
@@ -133,7 +134,7 @@ def converted(values: Any, before: Column, after: Column, target: TableSchema) -
     if values.type == kind:
         return values
     try:
-        if _holds(values.type, kind):
+        if _holds(values.type, kind, after):
             return values.cast(kind)
         reason = "values of one cannot be told as values of the other"
     except pa.ArrowInvalid as error:
@@ -145,11 +146,12 @@ def converted(values: Any, before: Column, after: Column, target: TableSchema) -
     )
 
 
-def _holds(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether the new type has every value of the old one, as the server would convert it; a cast checks the rest."""
+def _holds(old: pa.DataType, new: pa.DataType, column: Column) -> bool:
+    """Whether the new type, that of `column`, has every value of the old one, as the server would convert it; a cast checks the
+    rest."""
     whole = pa.types.is_integer
     if whole(old):
-        return whole(new) or pa.types.is_decimal(new) or pa.types.is_string(new)
+        return whole(new) or pa.types.is_decimal(new) or column.base_type in _WRITTEN
     if pa.types.is_decimal(old):
         return pa.types.is_decimal(new) and new.scale >= old.scale
     return pa.types.is_float32(old) and pa.types.is_float64(new)
