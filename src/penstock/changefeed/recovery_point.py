@@ -28,7 +28,7 @@ from penstock.errors import Corruption
 from penstock.log import LogReader
 from penstock.log.position import Position
 from penstock.rules.versions import RowSettings, SettingsVersion
-from penstock.schema.model import TableSchema
+from penstock.schema.model import ChangeKind, DdlType, TableSchema
 from penstock.schema.parking import resumed
 from penstock.sources.load import Name, TableLoad
 from penstock.sources.position import SourcePosition
@@ -52,7 +52,7 @@ class RecoveryPoint:
     settings_versions: int = 1
     loads: Mapping[Name, TableLoad] = field(default_factory=dict)
     scope: LoadScope | None = None
-    schemas: str = ""  # tells the tables in force apart from others: the digest of `schemas_text`
+    schemas: str = ""  # tells the tables there apart from others: the digest of `schemas_text`
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -159,7 +159,7 @@ class RecoveryPoints:
         held = next(iter(state.store(SOURCE_HELD).items()), None)
         if saved is None or held is not None or state.store(SOURCE_OPEN).get(SOURCE) is not None:
             return None
-        self._follow_schemas(state)
+        self._follow_schemas(state, versions[-1].settings)
         point = RecoveryPoint(
             commit_ts=saved.commit_ts,
             position=saved,
@@ -174,9 +174,9 @@ class RecoveryPoints:
         )
         return point.to_json(), self._text
 
-    def _follow_schemas(self, state: StateReader) -> None:
+    def _follow_schemas(self, state: StateReader, settings: RowSettings) -> None:
         history, resumptions = state.store(SCHEMA_HISTORY), state.store(SCHEMA_RESUMED)
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(json.dumps(settings.to_json()).encode())
         for store in (history, resumptions):
             for key, value in store.raw.iterate():
                 digest.update(key)
@@ -184,9 +184,25 @@ class RecoveryPoints:
         if digest.digest() == self._history:
             return
         done = {table.key: table for _, table in resumptions.items()}
-        in_force: dict[Name, TableSchema] = {}
+        newest: dict[Name, TableSchema] = {}
+        drops: dict[str, TableSchema] = {}  # of databases
         for _, table in history.items():  # of each name in the order of its versions
-            in_force[table.schema, table.table] = resumed(table, done)
-        tables = sorted((one for one in in_force.values() if not one.dropped), key=lambda one: one.version)
-        self._text, self._digest = schemas_text(tables)
+            newest[table.schema, table.table] = resumed(table, done)
+            if table.kind is ChangeKind.DROP_DATABASE:
+                drops[table.schema] = table
+        routes = any(rule.route is not None for rule in settings.rules)
+        found = []
+        for one in newest.values():
+            there = _without_dropped(one, drops.get(one.schema))
+            # Of several tables that are one at the sink, a table that is gone has given that its version, and rows that stay.
+            if not there.dropped or (routes and there.table and settings.wants(there.schema, there.table)):
+                found.append(there)
+        self._text, self._digest = schemas_text(sorted(found, key=lambda one: one.version))
         self._history = digest.digest()
+
+
+def _without_dropped(table: TableSchema, drop: TableSchema | None) -> TableSchema:
+    """The table, or that it went with its database."""
+    if drop is None or not table.table or drop.version < table.version:
+        return table
+    return TableSchema(table.schema, table.table, drop.version, (), drop.query, DdlType.DROP_TABLE)

@@ -36,6 +36,7 @@ from penstock.operations.verify.log_replay import read_history
 from penstock.process import Event
 from penstock.rules.versioned import VersionedRules
 from penstock.rules.versions import BEGINNING, SettingsVersion
+from penstock.schema.model import TableSchema
 from penstock.sources.position import SourcePosition
 from penstock.sources.settings import Tables
 from penstock.sources.source import Beginning, Chunk, Source
@@ -179,7 +180,7 @@ def _fill_log(
     newest = max(*(sink.newest for sink in sinks), *(found.newest for found in contents.values())) + 1
     ledgers = [found.newest_ledger for found in contents.values()]
     ledgers += [max(sink.point.log_position, sink.point.log_end).ledger_id for sink in sinks]
-    schemas = first.schemas()
+    schemas = _schemas(sinks, first)
     if any(sink.point.settings_versions > 1 for sink in sinks):
         # Tables may be at a sink under versions that settings gave them: larger than their own.
         schemas = tuple(replace(table, version=newest) for table in schemas)
@@ -226,6 +227,16 @@ def _fill_log(
         )
     if not reached:
         raise Unavailable("stopped before the source was read again", hint="start the recovery again")
+
+
+def _schemas(sinks: list[SinkPoint], first: SinkPoint) -> tuple[TableSchema, ...]:
+    """The tables at the oldest point, and those that were gone by then, of which one sink may need to know and another not."""
+    found = {(one.schema, one.table): one for one in first.schemas()}
+    for sink in sinks:
+        for one in sink.schemas() if sink is not first else ():
+            if one.dropped and one.version <= first.point.commit_ts:
+                found.setdefault((one.schema, one.table), one)
+    return tuple(found.values())
 
 
 def _without_joining(tables: Tables, first: SinkPoint) -> Tables:

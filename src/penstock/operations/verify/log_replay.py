@@ -131,7 +131,7 @@ class LogReplay:
         self.lineage = Lineage(self._takes)
         # Wholes of which a table went, and why: its rows are still there.
         self.left: dict[tuple[str, str], str] = {}
-        for table in self._history.in_force:
+        for _, table in self._history.schemas.items():  # also those of which no statement is in the log any more
             if table.dropped and table.table:
                 self._note_left(table)
 
