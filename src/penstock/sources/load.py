@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Name = tuple[str, str]
 """(schema, table)"""
 
-CHUNK_BYTES = 4 << 20  # of a chunk's values as the server sends them: what the size of the next chunk aims at
+CHUNK_BYTES = 8 << 20  # of a chunk's values as the server sends them: what the size of the next chunk aims at
 CHUNK_BYTES_MAX = 16 << 20  # a chunk ends after the row that reaches this
 
 
