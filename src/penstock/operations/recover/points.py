@@ -39,7 +39,8 @@ class SinkPoint:
     newest: int
 
     def schemas(self) -> tuple[TableSchema, ...]:
-        """The tables at the point, and where several are one at the sink, those that are gone. Raises `Corruption` where the sink does not have them."""
+        """The tables at the point, and where several are one at the sink, those that are gone. Raises `Corruption` where the
+        sink does not have them."""
         where = f"{self.place.where}/{self.point.schemas}"
         found = self.place.objects.read(self.point.schemas)
         if found is None:

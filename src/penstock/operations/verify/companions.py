@@ -1,8 +1,8 @@
 """What must be at a sink beside the rows in its files: the schema file of each version that has some, and of each statement,
 the dead letter of each row that the format refuses, and the files that the flow has recorded as written.
 
-Readers know rows, and what a TRUNCATE or DROP took, by schema files only; and of rows whose entries were trimmed from the log, what was recorded is all
-that tells that they must be there.
+Readers know rows, and what a TRUNCATE or DROP took, by schema files only; and of rows whose entries were trimmed from the
+log, what was recorded is all that tells that they must be there.
 """
 
 from __future__ import annotations

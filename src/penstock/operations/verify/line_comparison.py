@@ -24,8 +24,8 @@ _AT_A_TIME_BYTES = 256 << 10  # so much that what a comparison makes stays in th
 
 class LineComparison:
     """As `TableComparison`, of encoded changes. `files`: their names, versions and content. `rows` reads lines, which it may
-    call by a name, as pieces of a table, of a version. Rows before `first` belong to entries that were trimmed: then rows are compared from the
-    beginning."""
+    call by a name, as pieces of a table, of a version. Rows before `first` belong to entries that were trimmed: then rows are
+    compared from the beginning."""
 
     def __init__(
         self,

@@ -187,6 +187,12 @@ def _compare_sink(
         compare_with_source(config, fmt, tables, replay, report, progress=progress)
         if is_recovered(replay.first):
             _hold_untouched(report)
+    _tell_what_was_not(report, replay, trimmed=trimmed, expired=bool(gone_before))
+    return report
+
+
+def _tell_what_was_not(report: SinkReport, replay: LogReplay, *, trimmed: bool, expired: bool) -> None:
+    """What could not be compared with the log, and whether nothing could be."""
     how = "compared with the source alone" if report.compared_with_source else "not compared"
     if trimmed:
         report.notes.append(f"the log was trimmed: {report.before_log:,} changes before {replay.first} were {how}")
@@ -194,10 +200,9 @@ def _compare_sink(
         report.notes.append(
             f"the flow was recovered from this sink: {report.before_log:,} changes of before that were {how}"
         )
-    told = report.source_error or gone_before  # why there is nothing to compare them with
+    told = report.source_error or expired  # why there is nothing to compare them with
     if not report.differences.changes and not (report.before_log and (report.compared_with_source or told)):
         report.hold("nothing was compared: " + ("nothing is delivered yet" if report.differences.pending else "the log has no change that is at this sink"))  # fmt: skip
-    return report
 
 
 def _promised(objects: ObjectStore, report: SinkReport) -> np.uint64:

@@ -75,9 +75,8 @@ class BinlogHeadroom:
         if not files.names:
             return None
         here = HeadroomStatus(file=str(file), oldest=files.names[0], expire_seconds=files.expire_seconds)
-        newest = (
-            file == files.names[-1] or (files_between(files.names[-1], str(file)) or 0) > 0
-        )  # begun since it was asked
+        # Or begun since the server was asked.
+        newest = file == files.names[-1] or (files_between(files.names[-1], str(file)) or 0) > 0
         if file not in files.names and not newest:
             return here.model_copy(update={"seconds": 0.0, "low": True})
         if files.by_size:

@@ -1,7 +1,8 @@
-"""Several tables that are one at the sink: its versions only grow, over a recovery too."""
+"""Tables that are gone, and a recovery: several that are one at the sink, whose versions only grow, and those of a database."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from penstock.operations.recover import recover_from_sinks
@@ -38,3 +39,20 @@ def test_a_part_that_was_dropped_last_leaves_its_version(
     world.deliver()
     assert ids(world, "lake", "one.shards") == [1, 2, 3, 4]
     assert not verify(world.config).sinks[0].faults
+
+
+def test_tables_of_a_dropped_database_do_not_come_back(
+    tmp_path: Path,
+    mariadb_server: DatabaseServer,
+    database: str,  # noqa: F811
+) -> None:
+    """Their own newest versions are none of a drop."""
+    world = World(tmp_path, server_source(mariadb_server, database), {"lake": {"format": "parquet"}})
+    run_statements(mariadb_server, database, ["CREATE TABLE t (id INT PRIMARY KEY)"])
+    world.capture()
+    run_statements(mariadb_server, database, ["INSERT INTO t VALUES (1)", f"DROP DATABASE {database}"])
+    world.capture()
+    world.deliver()
+    point = json.loads((tmp_path / "lake/_penstock/progress.json").read_text())["point"]
+    schemas = json.loads((tmp_path / "lake" / point["schemas"]).read_text())
+    assert not [one for one in schemas if one["table"]], schemas
